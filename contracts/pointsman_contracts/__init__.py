@@ -1,0 +1,1 @@
+"""Every message on the bus: models, subjects, schemas."""

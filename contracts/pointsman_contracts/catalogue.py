@@ -1,0 +1,43 @@
+"""Every message, for schemas, the AsyncAPI document and tests."""
+
+from typing import Final
+
+from pointsman_contracts.journey import Journey, PreprocessRequest
+from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_contracts.message import Message
+from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery, ServicePresence
+from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
+from pointsman_contracts.scheduling import RequestScheduled, Reservations, SchedulerState, SchedulerStateQuery
+from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerLoad, WorkerRegistration, WorkerSilent
+
+MESSAGES: Final[tuple[type[Message], ...]] = (
+    PreprocessRequest,
+    Journey,
+    Decision,
+    Rejection,
+    Parked,
+    RequestScheduled,
+    Reservations,
+    SchedulerStateQuery,
+    SchedulerState,
+    ResponseStarted,
+    AttemptFailed,
+    RequestRejected,
+    ResponseCompleted,
+    WorkerRegistration,
+    WorkerLoad,
+    WorkerKvEvents,
+    WorkerKvQuery,
+    WorkerKvState,
+    WorkerJoined,
+    WorkerSilent,
+    WorkerLeft,
+    PoolSnapshot,
+    ModelStatistics,
+    ServicePresence,
+    OpenRequestsQuery,
+    OpenRequests,
+)

@@ -1,0 +1,12 @@
+"""NATS header names."""
+
+from typing import Final
+
+TYPE: Final = "Pm-Type"
+"""The type id of the message, e.g. `request.scheduled.v1`."""
+DEADLINE: Final = "Pm-Deadline"
+"""Unix time in milliseconds after which nobody waits for this message; a receiver drops it and counts it."""
+TRACEPARENT: Final = "traceparent"
+"""W3C trace context."""
+MESSAGE_ID: Final = "Nats-Msg-Id"
+"""Deduplication key of an event: `<subject>:<source>:<sequence>`."""

@@ -1,0 +1,171 @@
+"""What travels from the edge through the stages: one request, reduced to facts.
+
+The body of the request travels once, from the edge to the preprocessor. Every later message carries sizes,
+hashes and identifiers, never prompt text, and is at most `JOURNEY_LIMIT` bytes.
+"""
+
+from typing import ClassVar, Final
+
+from pydantic import Field, JsonValue
+
+from pointsman_contracts.message import Address, Message, Part
+
+JOURNEY_LIMIT: Final = 65536
+"""Largest encoded message of the itinerary and largest event, in bytes; enforced where it is published."""
+
+
+class PreprocessRequest(Message):
+    """An HTTP request as the edge received it. Sent by an edge, read by the preprocessor.
+
+    On the wire: this document on one line, a newline, then the raw body.
+    """
+
+    address: ClassVar[Address] = Address("rpc", "request", "preprocess")
+
+    request_id: str
+    """Unique; the client's `x-request-id` or one that the edge made."""
+    edge: str
+    """Instance of the edge that waits for the decision."""
+    attempt: int = 1
+    """2 when the edge re-sends a journey that nobody answered."""
+    received_ms: int
+    """Unix milliseconds at which the edge had the whole request."""
+    deadline_ms: int
+    """Unix milliseconds after which the client gets 504."""
+    revision: int
+    """Configuration revision that this request keeps to its end."""
+    method: str
+    path: str
+    """Without the query string, e.g. `/v1/chat/completions`."""
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    """Lower-case names; hop-by-hop headers and untrusted `x-gateway-*` and `x-pointsman-*` are gone."""
+    client: str = ""
+    """Address of the peer."""
+
+
+class RequestFacts(Part):
+    """What the preprocessor found out about a request. Never contains prompt text."""
+
+    api: str
+    """`chat.completions`, `completions`, `embeddings`, `responses` or `messages`."""
+    path: str = ""
+    """Path of the HTTP request, without the query string."""
+    stream: bool = False
+    body_bytes: int = 0
+    prompt_tokens: int = 0
+    """Length of the prompt in tokens: exact when a tokenizer is configured, otherwise estimated."""
+    tokens_exact: bool = False
+    max_output_tokens: int | None = None
+    """The client's limit; None when it set none."""
+    block_tokens: int = 64
+    """Tokens in each block of `blocks`."""
+    blocks: bytes = b""
+    """Chained 64-bit hashes of the full prompt blocks, little-endian, 8 bytes each, first block first.
+    At most 4,096; a longer prompt is described by its first 4,096 blocks. Salted by tenant, and by model and
+    adapter once the target is settled (`pointsman_core.prefix.salted`)."""
+    features: tuple[str, ...] = ()
+    """What the request needs of a model, e.g. `tools`, `vision`, `json`."""
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    """Request headers that rules and plugins may read; credentials and cookies are gone."""
+    fields: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    """Numbers, booleans and short identifiers of the body's top level that rules may read."""
+    attributes: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    """What preprocessing plugins produced, by attribute key."""
+    session: str | None = None
+    priority: int = 0
+    """Higher goes first; negative may be shed."""
+    fairness_id: str = ""
+    """The flow that this request shares capacity in; empty is the default flow."""
+    slo_ttft_ms: float | None = None
+    slo_itl_ms: float | None = None
+    subset: tuple[str, ...] | None = None
+    """Endpoints (`host` or `host:port`) that a trusted proxy restricts the choice to."""
+
+
+class Stage(Part):
+    """One entry of an itinerary."""
+
+    service: str
+    """Name of the service that answers, e.g. `model-selector`."""
+    policy: str | None = None
+    """Named instance inside that service, e.g. `cheap`."""
+    timeout_ms: int | None = None
+    """How long the stage may take; None leaves it to the deadline."""
+    on_error: str = "deny"
+    """`allow` skips a stage that has nobody, fails or is too slow; `deny` ends the request."""
+
+
+class StageReport(Part):
+    """What one stage did to a request, for the decision event."""
+
+    stage: str
+    instance: str
+    outcome: str = "passed"
+    """`passed`, `skipped` (on_error allow), `rejected`."""
+    took_ms: float = 0.0
+    """Milliseconds inside the stage, without the bus."""
+    note: str | None = None
+    """Why, in words without prompt text, e.g. the rule that matched."""
+
+
+class Target(Part):
+    """Where the request goes: one model, and who serves it."""
+
+    model: str
+    """Name that the engine or provider knows the model by."""
+    pool: str | None = None
+    """Pool of own engines; None when a provider serves the model."""
+    provider: str | None = None
+    lora: str | None = None
+    """The adapter, when `model` is one."""
+
+
+class BodyEdit(Part):
+    """A change of one top-level field of the body; every other byte stays as it is."""
+
+    field: str
+    value: JsonValue = None
+    remove: bool = False
+
+
+class HeaderEdit(Part):
+    """A header to set, or to remove when `value` is None."""
+
+    name: str
+    value: str | None = None
+
+
+class Journey(Message):
+    """A request on its way through the stages (routing slip). Sent and read by stages.
+
+    Its subject is that of the stage at `itinerary[0]`; see `subjects.stage_subject`.
+    """
+
+    address: ClassVar[Address] = Address("rpc", "request", "journey", route=("stage",))
+
+    request_id: str
+    edge: str
+    attempt: int = 1
+    received_ms: int
+    deadline_ms: int
+    revision: int
+    request: RequestFacts
+    model: str
+    """The model that the client asked for."""
+    target: Target | None = None
+    """Set by the stage that settles the model."""
+    alternatives: tuple[Target, ...] = ()
+    """Other models to try, in order, when the target fails before the first byte."""
+    profile: str | None = None
+    """Set by the profile-picker, once."""
+    itinerary: tuple[Stage, ...] = ()
+    """Stages still to come; the first one is the receiver."""
+    response: tuple[Stage, ...] = ()
+    """Stages that the edge runs on the way back."""
+    headers: tuple[HeaderEdit, ...] = ()
+    body: tuple[BodyEdit, ...] = ()
+    level: str = "full"
+    """`full`, or `degraded` when something was missing and a stage decided all the same."""
+    reasons: tuple[str, ...] = ()
+    """Why the level isn't `full`."""
+    trail: tuple[StageReport, ...] = ()

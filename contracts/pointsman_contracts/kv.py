@@ -1,0 +1,77 @@
+"""What engines say of their KV caches: which prefix blocks they hold.
+
+Blocks are named as in `RequestFacts.blocks` of a request whose prompt is token ids: XXH3-64 of the block's ids
+(little-endian, 4 bytes each), seeded with the hash of the block before it, the first one with
+`pointsman_core.prefix.salt("", cache_salt, "ids")`; then salted by model and adapter (`pointsman_core.prefix.salted`).
+No token leaves the agent.
+"""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from pointsman_contracts.message import Address, Message, Part
+
+
+class KvChange(Part):
+    """Blocks that came into a cache, or left it."""
+
+    op: str
+    """`stored`, `removed`, or `cleared` (all of them left)."""
+    blocks: bytes = b""
+    """Hashes, little-endian, 8 bytes each; a run of one prompt in its order where it is one."""
+
+
+class WorkerKvEvents(Message):
+    """What changed in a worker's KV cache since the last message. Published by its agent, and without changes at
+    least every 400 ms, so that a lost last message is missed. Read by schedulers."""
+
+    address: ClassVar[Address] = Address("sig", "worker", "kv", route=("pool", "worker"))
+
+    worker: str
+    pool: str
+    boot_id: str
+    """The life of the engine that this is about."""
+    agent: str
+    """Instance that counts `sequence`; another one counts anew."""
+    sequence: int
+    """Of the last message with changes: this one, or, when there are none here, the one before. Counts from 1."""
+    at_ms: int
+    block_tokens: int
+    """Tokens in one of these blocks."""
+    changes: tuple[KvChange, ...] = ()
+
+
+class WorkerKvQuery(Message):
+    """Asks an agent for changes that were missed. Sent by schedulers; answered with `WorkerKvState`."""
+
+    address: ClassVar[Address] = Address("ctl", "worker", "kv-query", route=("pool", "worker"))
+
+    since: int = 0
+    """The last sequence known; 0 asks for everything held."""
+    agent: str = ""
+    """Who counted `since`."""
+    offset: int = 0
+    """Blocks of the snapshot `as_of` that the asker has already."""
+    as_of: int | None = None
+    """Sequence of the snapshot to go on with; None for a new one."""
+
+
+class WorkerKvState(Message):
+    """The answer to `WorkerKvQuery`: the missed changes where they are still at hand, else a part of everything."""
+
+    address: ClassVar[Address] = Address("ctl", "worker", "kv-state", route=("inbox",))
+
+    boot_id: str
+    agent: str
+    sequence: int
+    """What the asker knows once it has all of this answer (for a snapshot: all its parts)."""
+    changes: tuple[KvChange, ...] = ()
+    """After `since`, in order; empty when this is a snapshot."""
+    snapshot: bool = False
+    """Whether `held` replaces what is known."""
+    held: bytes = b""
+    """Blocks of the snapshot from `offset` on, as `KvChange.blocks`."""
+    offset: int = 0
+    total: int = Field(default=0, ge=0)
+    """Blocks of the whole snapshot."""

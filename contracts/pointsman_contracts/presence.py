@@ -1,0 +1,44 @@
+"""Who lives: the heartbeat of every service, and what an edge knows about its open requests."""
+
+from typing import ClassVar
+
+from pointsman_contracts.message import Address, Message
+
+
+class ServicePresence(Message):
+    """A heartbeat from the loop that does the work, five times a second. Read by every forwarder.
+
+    An instance not heard of for 600 ms is silent: forwarders go around it.
+    """
+
+    address: ClassVar[Address] = Address("sig", "service", "presence", route=("service", "instance"))
+
+    service: str
+    instance: str
+    sequence: int
+    at_ms: int
+    version: str
+    """Version of the software."""
+    ready: bool = True
+    """False while starting and draining: forwarders don't address it."""
+    revision: int = 0
+    """Configuration revision that it runs."""
+    routes: tuple[str, ...] = ()
+    """Route tokens (pools) that it serves; empty when it serves all."""
+
+
+class OpenRequestsQuery(Message):
+    """Asks an edge which of these requests are still open. Sent by schedulers before they release an old
+    reservation that nobody settled; answered with `OpenRequests`."""
+
+    address: ClassVar[Address] = Address("ctl", "edge", "open-requests", route=("edge",))
+
+    request_ids: tuple[str, ...]
+
+
+class OpenRequests(Message):
+    """The answer to `OpenRequestsQuery`: the subset that is open."""
+
+    address: ClassVar[Address] = Address("ctl", "edge", "open-requests-answer", route=("inbox",))
+
+    request_ids: tuple[str, ...]

@@ -1,0 +1,130 @@
+"""What happened to a request after its decision. Published by edges."""
+
+from typing import ClassVar
+
+from pointsman_contracts.journey import StageReport, Target
+from pointsman_contracts.message import Address, Message, Part
+
+
+class Usage(Part):
+    """Tokens that the engine or provider reported."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    """Part of `prompt_tokens` that came from the engine's KV cache."""
+    reasoning_tokens: int = 0
+    """Part of `completion_tokens`."""
+
+
+class Attempt(Part):
+    """One try to reach an endpoint."""
+
+    worker: str
+    outcome: str
+    """`answered`, `refused` (no connection), `failed` (5xx or closed before the first byte), `timeout`,
+    `cut_off` (died after the first byte)."""
+    status: int | None = None
+    took_ms: float = 0.0
+
+
+class ResponseStarted(Message):
+    """The first byte of the answer arrived.
+
+    Published by the edge; read by schedulers, who confirm the reservation, and anybody.
+    """
+
+    address: ClassVar[Address] = Address("evt", "response", "started", route=("pool",))
+
+    request_id: str
+    source: str
+    """Edge instance."""
+    sequence: int
+    """Counts this source's events of this type and pool from 1, without gaps."""
+    at_ms: int
+    pool: str
+    worker: str
+    attempt: int = 1
+    ttft_ms: float
+    """From sending to the endpoint until the first byte of the answer's body."""
+
+
+class AttemptFailed(Message):
+    """An endpoint didn't answer; the edge goes on to the next one, if there is one. Published by the edge; read
+    by schedulers (takes the reservation and its prefix entries back, demotes the endpoint) and anybody."""
+
+    address: ClassVar[Address] = Address("evt", "response", "attempt-failed", route=("pool",))
+
+    request_id: str
+    source: str
+    sequence: int
+    at_ms: int
+    pool: str
+    worker: str
+    boot_id: str = ""
+    outcome: str
+    """As `Attempt.outcome`."""
+    status: int | None = None
+    next_worker: str | None = None
+    """Where the edge sends it next; None when it gives up."""
+
+
+class RequestRejected(Message):
+    """A request ended before any endpoint was tried. Published by the edge; read by anybody."""
+
+    address: ClassVar[Address] = Address("evt", "request", "rejected", route=("stage",))
+
+    request_id: str
+    source: str
+    sequence: int
+    at_ms: int
+    stage: str
+    """Service that rejected it; `edge` for the edge itself."""
+    status: int
+    code: str | None = None
+    reason: str
+    """The message that the client got."""
+    dropped_reason: str | None = None
+    model: str | None = None
+    profile: str | None = None
+    trail: tuple[StageReport, ...] = ()
+
+
+class ResponseCompleted(Message):
+    """How a request ended: exactly one for every request that an edge accepted, whatever happened.
+
+    Published by the edge; read by schedulers (releases the reservation), the metrics-collector, usage and audit.
+    """
+
+    address: ClassVar[Address] = Address("evt", "response", "completed", route=("pool",))
+
+    request_id: str
+    source: str
+    sequence: int
+    """Counts this source's events of this type and pool from 1, without gaps."""
+    at_ms: int
+    pool: str
+    """`-` when the request never had a pool."""
+    worker: str | None = None
+    """The endpoint that answered, or was tried last."""
+    model: str | None = None
+    target: Target | None = None
+    profile: str | None = None
+    api: str = ""
+    stream: bool = False
+    status: int
+    """HTTP status that the client got; 499 when it was gone before one could be sent."""
+    outcome: str
+    """`ok`, `rejected`, `client_gone`, `engine_error`, `cut_off`, `timeout`, `shutdown`."""
+    reason: str = ""
+    level: str = "full"
+    attempts: tuple[Attempt, ...] = ()
+    decided_ms: float = 0.0
+    """From receiving the request to having the decision."""
+    ttft_ms: float | None = None
+    """From receiving the request to the first byte of the answer's body."""
+    duration_ms: float = 0.0
+    """From receiving the request to its end."""
+    usage: Usage | None = None
+    """None when nobody reported any."""
+    bytes_out: int = 0

@@ -1,0 +1,117 @@
+"""The only place where a NATS subject is spelt.
+
+Grammar: `pm.<kind>.<domain>.<message>.v<major>[.<route>…]`. A token is `[A-Za-z0-9_-]+`; any other text
+travels as `b32-` followed by its lower-case base32 form without padding, so that names from users can
+neither break a subject nor match a wildcard.
+"""
+
+import base64
+import binascii
+import re
+from typing import Final, NamedTuple
+
+from pointsman_contracts.message import Message
+
+ROOT: Final = "pm"
+ANY: Final = "*"
+"""As a route token: any one value. For subscriptions only."""
+REST: Final = ">"
+"""As the last route token: everything that follows. For subscriptions only."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+_ENCODED = "b32-"
+
+
+def token(text: str) -> str:
+    """Encode any text as one subject token. Injective; `plain(token(x)) == x`."""
+    if _PLAIN.fullmatch(text) and not text.startswith(_ENCODED):
+        return text
+    return _ENCODED + base64.b32encode(text.encode("utf-8", "surrogatepass")).decode("ascii").rstrip("=").lower()
+
+
+def plain(subject_token: str) -> str:
+    """The text that `token` encoded. Raises ValueError on a token that it can't have produced."""
+    if not subject_token.startswith(_ENCODED):
+        return subject_token
+    body = subject_token[len(_ENCODED) :].upper()
+    try:
+        return base64.b32decode(body + "=" * (-len(body) % 8)).decode("utf-8", "surrogatepass")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{subject_token!r} is not an encoded subject token") from error
+
+
+def subject(message: type[Message], *route: str) -> str:
+    """The subject of `message` for this route.
+
+    `route` has one text for each name in the message's address; `ANY` stands for any one value, `REST`
+    as the last one for all that follow. Raises ValueError when the number of tokens doesn't fit.
+    """
+    address = message.address
+    if address.bucket:
+        return f"$KV.{address.bucket}.{kv_key(message, *route)}"
+    return f"{ROOT}.{_join(f'{address.kind}.{address.domain}.{address.name}.v{address.version}', address.route, route)}"
+
+
+def kv_key(message: type[Message], *route: str) -> str:
+    """The key of `message` in its bucket. Raises ValueError when the number of tokens doesn't fit."""
+    return _join("", message.address.route, route)
+
+
+class StageAddress(NamedTuple):
+    """The subject of a stage: its verb, and the names of its route tokens."""
+
+    verb: str
+    route: tuple[str, ...] = ()
+
+
+STAGES: Final[dict[str, StageAddress]] = {
+    "preprocessor": StageAddress("preprocess"),
+    "profile-picker": StageAddress("pick-profile"),
+    "model-selector": StageAddress("select-model"),
+    "guard": StageAddress("guard"),
+    "semantic-cache": StageAddress("look-up"),
+    "scheduler": StageAddress("schedule", ("pool",)),
+}
+"""The stages of this project by service name. A stage of somebody else's uses its own name as the verb."""
+
+
+def stage_subject(stage: str, *route: str) -> str:
+    """The queue-group subject of a stage, e.g. `pm.rpc.request.schedule.v1.<pool>`."""
+    address = STAGES.get(stage) or StageAddress(token(stage))
+    return f"{ROOT}.{_join(f'rpc.request.{address.verb}.v1', address.route, route)}"
+
+
+def direct_subject(stage: str, instance: str, *route: str) -> str:
+    """The subject that only one replica of a stage listens to.
+
+    Forwarders use it while another replica of the stage is silent, because NATS goes on dealing messages
+    to a stopped member of a queue group.
+    """
+    return f"{stage_subject(stage, *route)}.{instance if instance == ANY else token(instance)}"
+
+
+class ParsedSubject(NamedTuple):
+    """A subject taken apart; route tokens are decoded."""
+
+    kind: str
+    domain: str
+    name: str
+    version: int
+    route: tuple[str, ...]
+
+
+def parse(text: str) -> ParsedSubject:
+    """Take a subject apart. Raises ValueError when it doesn't follow the grammar."""
+    parts = text.split(".")
+    if len(parts) < 5 or parts[0] != ROOT or not re.fullmatch(r"v[1-9][0-9]*", parts[4]):
+        raise ValueError(f"{text!r} is not a subject of the form {ROOT}.<kind>.<domain>.<message>.v<major>[.<route>…]")
+    return ParsedSubject(parts[1], parts[2], parts[3], int(parts[4][1:]), tuple(plain(part) for part in parts[5:]))
+
+
+def _join(stem: str, names: tuple[str, ...], route: tuple[str, ...]) -> str:
+    open_ended = bool(route) and route[-1] == REST
+    if len(route) > len(names) if open_ended else len(route) != len(names):
+        expected = ", ".join(names) or "no route"
+        raise ValueError(f"{stem or 'the key'} takes {expected}; got {len(route)} route token(s): {route!r}")
+    tokens = [part if part in (ANY, REST) else token(part) for part in route]
+    return ".".join((stem, *tokens) if stem else tokens)

@@ -1,0 +1,130 @@
+"""What is known about engines: registration in the `pm-workers` bucket, load on the bus."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from pointsman_contracts.message import Address, Message
+
+
+class WorkerRegistration(Message):
+    """One engine, as its agent (or the metrics-collector for engines without one) registered it.
+
+    Value of key `<pool>.<worker>` (subject tokens) in bucket `pm-workers`; renewed by heartbeat, expires
+    with the bucket's TTL. Read by schedulers, the metrics-collector and edges.
+    """
+
+    address: ClassVar[Address] = Address("kv", "worker", "registration", route=("pool", "worker"), bucket="pm-workers")
+
+    worker: str
+    """Unique within the pool."""
+    pool: str
+    url: str
+    """Base URL of the engine's HTTP API."""
+    engine: str = "vllm"
+    """`vllm`, `sglang`, `trtllm` or `triton`."""
+    engine_version: str = ""
+    models: tuple[str, ...] = ()
+    """Base models that the engine serves."""
+    loras: tuple[str, ...] = ()
+    """Adapters that it can serve."""
+    role: str = "both"
+    """`both`, `prefill`, `decode` or `encode`."""
+    labels: dict[str, str] = Field(default_factory=dict[str, str])
+    block_tokens: int | None = None
+    """Tokens in one KV block; None when the engine doesn't say."""
+    kv_blocks: int | None = None
+    """Size of the KV cache in blocks."""
+    max_context: int | None = None
+    """Longest sequence in tokens."""
+    data_parallel_size: int = 1
+    boot_id: str
+    """Changes whenever the engine (re)starts: reservations and prefix entries of another life don't count."""
+    agent: str
+    """Instance that speaks for the engine."""
+    version: str
+    """Version of the software that registered it."""
+    registered_ms: int
+
+
+class WorkerLoad(Message):
+    """What an engine is doing. Pushed by its agent on change (at most 20 Hz), and at least every 400 ms.
+
+    Read by schedulers and the metrics-collector; latest wins. A worker not heard of for 1.2 s is silent.
+    """
+
+    address: ClassVar[Address] = Address("sig", "worker", "load", route=("pool", "worker"))
+
+    worker: str
+    pool: str
+    boot_id: str
+    sequence: int
+    """Counts from 1 in each life of the agent."""
+    at_ms: int
+    """When the engine was read, by the agent's clock."""
+    state: str = "serving"
+    """`serving`, `draining` (finishes what it has, takes nothing new) or `unreachable`."""
+    running: int = 0
+    """Sequences in the running batch."""
+    waiting: int = 0
+    """Requests queued in the engine."""
+    kv_usage: float = 0.0
+    """Used part of the KV cache in [0,1]."""
+    running_loras: tuple[str, ...] = ()
+    waiting_loras: tuple[str, ...] = ()
+    max_loras: int = 0
+
+
+class WorkerJoined(Message):
+    """A worker registered, registered in a new life, or was heard again after a silence. Published by the
+    metrics-collector that answers for this worker; read by anybody."""
+
+    address: ClassVar[Address] = Address("evt", "worker", "joined", route=("pool",))
+
+    source: str
+    """Metrics-collector instance."""
+    sequence: int
+    """Counts this source's events of this type and pool from 1, without gaps."""
+    at_ms: int
+    pool: str
+    worker: str
+    url: str
+    engine: str
+    boot_id: str
+    models: tuple[str, ...] = ()
+    why: str = "registered"
+    """`registered`, `restarted` (a new life) or `heard` (after a silence)."""
+
+
+class WorkerSilent(Message):
+    """A registered worker told nothing for 1.2 s: its agent is gone or cut off. Published by the metrics-collector
+    that answers for this worker; read by anybody."""
+
+    address: ClassVar[Address] = Address("evt", "worker", "silent", route=("pool",))
+
+    source: str
+    sequence: int
+    """Counts this source's events of this type and pool from 1, without gaps."""
+    at_ms: int
+    pool: str
+    worker: str
+    boot_id: str
+    silent_ms: int
+    """Since the last load report, or since the registration when there was none."""
+
+
+class WorkerLeft(Message):
+    """A worker's registration is gone: removed after a drain, or expired. Published by the metrics-collector that
+    answers for this worker; read by anybody."""
+
+    address: ClassVar[Address] = Address("evt", "worker", "left", route=("pool",))
+
+    source: str
+    sequence: int
+    """Counts this source's events of this type and pool from 1, without gaps."""
+    at_ms: int
+    pool: str
+    worker: str
+    boot_id: str
+    state: str
+    """The state that it was last seen in, as `WorkerView.state`."""

@@ -1,0 +1,79 @@
+"""A released message only gains optional fields."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import create_model
+
+from pointsman_contracts import compatibility, export
+from pointsman_contracts.message import Part
+
+FOLDER = Path(__file__).resolve().parent.parent
+
+
+class Inner(Part):
+    a: int = 1
+
+
+class Old(Part):
+    name: str
+    count: int | None = None
+    inner: Inner
+    many: tuple[Inner, ...] = ()
+
+
+def _violations(**changes: object) -> list[str]:
+    fields: dict[str, object] = {
+        "name": (str, ...),
+        "count": (int | None, None),
+        "inner": (Inner, ...),
+        "many": (tuple[Inner, ...], ()),
+    }
+    fields.update(changes)
+    new = create_model("Old", __base__=Part, **{k: v for k, v in fields.items() if v is not None})  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]
+    return compatibility.violations(Old.model_json_schema(), new.model_json_schema())  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+def test_a_new_optional_field_is_allowed() -> None:
+    assert _violations(added=(str | None, None), added_with_default=(int, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"name": None}, "field 'name' was removed"),
+        ({"added": (str, ...)}, "field 'added' became required"),
+        ({"count": (int, ...)}, "field 'count' changed its type"),
+        ({"name": (int, ...)}, "field 'name' changed its type"),
+        ({"inner": (create_model("Inner", __base__=Part, a=(str, "1")), ...)}, "field 'inner.a' changed its type"),
+        ({"inner": (create_model("Inner", __base__=Part, b=(int, 1)), ...)}, "field 'inner.a' was removed"),
+        ({"many": (tuple[str, ...], ())}, "field 'many[]' changed its type"),
+        (
+            {"many": (tuple[create_model("Inner", __base__=Part, a=(int, ...)), ...], ())},
+            "field 'many[].a' became required",
+        ),
+    ],
+)
+def test_what_old_readers_or_senders_would_trip_over_is_refused(changes: dict[str, object], expected: str) -> None:
+    assert expected in _violations(**changes)
+
+
+def test_todays_messages_can_replace_the_released_ones() -> None:
+    assert compatibility.check(FOLDER) == []
+
+
+def test_a_released_message_cannot_vanish_and_a_bad_release_changes_nothing(tmp_path: Path) -> None:
+    export.write(tmp_path)
+    assert compatibility.release(tmp_path) == []
+    frozen = tmp_path / "released/worker.load.v1.json"
+    before = frozen.read_text(encoding="utf-8")
+    schema = json.loads(before)
+    del schema["properties"]["running"]
+    (tmp_path / "schemas/worker.load.v1.json").write_text(json.dumps(schema), encoding="utf-8")
+    (tmp_path / "schemas/pool.snapshot.v1.json").unlink()
+    assert compatibility.release(tmp_path) == [
+        "pool.snapshot.v1.json: the message was released and is gone",
+        "worker.load.v1.json: field 'running' was removed",
+    ]
+    assert frozen.read_text(encoding="utf-8") == before
