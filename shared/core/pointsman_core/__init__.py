@@ -1,0 +1,1 @@
+"""Plugin framework, configuration model, body edits and clock: pure, pydantic only."""

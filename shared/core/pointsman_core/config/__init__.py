@@ -1,0 +1,44 @@
+"""The configuration model. Strict: what isn't known is refused, with the known names."""
+
+from pointsman_core.config.flow_control import Band, FlowControl
+from pointsman_core.config.model import (
+    Config,
+    CustomStage,
+    Edge,
+    Model,
+    Pool,
+    Profile,
+    Provider,
+    Served,
+    StageUse,
+    StaticEngine,
+    load,
+)
+from pointsman_core.config.scheduling import SchedulingPolicy, SchedulingProfile
+from pointsman_core.config.section import ConfigError, PluginUse, ScorerUse, Section
+from pointsman_core.config.selection import PickerUse, Ranking, Selector
+
+__all__ = [
+    "Band",
+    "Config",
+    "ConfigError",
+    "CustomStage",
+    "Edge",
+    "FlowControl",
+    "Model",
+    "PickerUse",
+    "PluginUse",
+    "Pool",
+    "Profile",
+    "Provider",
+    "Ranking",
+    "SchedulingPolicy",
+    "SchedulingProfile",
+    "ScorerUse",
+    "Section",
+    "Selector",
+    "Served",
+    "StageUse",
+    "StaticEngine",
+    "load",
+]

@@ -1,0 +1,293 @@
+"""The configuration: pools, providers, models, the pipeline, profiles, selectors, scheduling policies."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, NamedTuple, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+
+from pointsman_core.config.scheduling import SchedulingPolicy
+from pointsman_core.config.section import ConfigError, PluginUse, Section
+from pointsman_core.config.selection import PickerUse, Selector
+from pointsman_core.plugins import unknown
+from pointsman_core.units import ByteSize, Duration
+from pointsman_core.worker_name import worker_name
+
+STAGES: Final = ("model-selector", "guard", "semantic-cache", "scheduler")
+"""Stages of this project that an itinerary may name; others are declared under `stages`."""
+OWN_SERVICES: Final = (*STAGES, "preprocessor", "profile-picker")
+STAGE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class StaticEngine(Section):
+    """An engine that has no agent: the metrics-collector scrapes it."""
+
+    url: str
+    """Base URL, for edges and for the metrics-collector."""
+    name: str | None = None
+    """Default: host and port of the URL."""
+    engine: Literal["auto", "vllm", "sglang", "trtllm", "triton"] = "auto"
+    """`auto` tells the kind by the names of its metrics."""
+    metrics_url: str | None = None
+    """Where its metrics are when not at `/metrics` below `url`; Triton has a port for them."""
+    role: Literal["both", "prefill", "decode", "encode"] = "both"
+    labels: dict[str, str] = Field(default_factory=dict[str, str])
+
+    @field_validator("url", "metrics_url")
+    @classmethod
+    def _is_http(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError(f"{value!r}: the URL of an engine begins with http:// or https://")
+        return value
+
+    @property
+    def worker(self) -> str:
+        """Its name in the pool."""
+        return self.name or worker_name(self.url)
+
+
+class Pool(Section):
+    """Engines of our own that serve the same models."""
+
+    models: tuple[str, ...] = ()
+    """Models and adapters; empty means those that the engines report."""
+    loras: tuple[str, ...] = ()
+    """Those of `models` that are adapters."""
+    discovery: Literal["agents", "static"] = "agents"
+    """`agents`: engines register themselves. `static`: those listed in `engines`."""
+    engines: tuple[
+        Annotated[StaticEngine, BeforeValidator(lambda v: {"url": v} if isinstance(v, str) else v)], ...
+    ] = ()
+    scheduling: str = "default"
+    """Name of a scheduling policy."""
+    block_tokens: int = Field(default=64, ge=1, le=4096)
+    """Tokens in one prefix block."""
+
+    @model_validator(mode="after")
+    def _engines_are_for_static_discovery(self) -> Self:
+        if (self.discovery == "static") != bool(self.engines):
+            raise ValueError("`engines` and `discovery: static` belong together")
+        names = [engine.worker for engine in self.engines]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two engines are called {name!r}; give each a `name` of its own")
+        return self
+
+
+class Provider(Section):
+    """An external service that serves models."""
+
+    kind: str
+    base_url: str
+    credential: str | None = None
+    """A reference, never a secret: `env:NAME` or `file:PATH`."""
+
+    @field_validator("credential")
+    @classmethod
+    def _is_a_reference(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("env:", "file:")):
+            raise ValueError(
+                "a credential is a reference, `env:NAME` or `file:PATH`; secrets don't belong in this file"
+            )
+        return value
+
+
+class Cost(Section):
+    """Price in dollars per million tokens."""
+
+    input: float = Field(default=0.0, ge=0)
+    output: float = Field(default=0.0, ge=0)
+
+
+class Model(Section):
+    """A model that requests may name or a selector may choose."""
+
+    pool: str | None = None
+    provider: str | None = None
+    served_as: str | None = None
+    """Name at the pool or provider; default: this model's own name."""
+    cost: Cost = Cost()
+    quality: float = Field(default=0.5, ge=0, le=1)
+    context: int | None = Field(default=None, ge=1)
+    """Longest sequence in tokens."""
+    features: tuple[str, ...] = ("tools", "json", "logprobs", "reasoning")
+    """What it can do beyond text: those, and `vision`, `audio`, `video`, `file`."""
+    apis: tuple[str, ...] = ("chat.completions", "completions", "responses", "messages")
+    """APIs that it answers; a model for vectors says `[embeddings]`."""
+    groups: tuple[str, ...] = ()
+    """Requests for `auto/<group>` choose among the models of that group."""
+
+    @model_validator(mode="after")
+    def _is_served_by_one(self) -> Self:
+        if (self.pool is None) == (self.provider is None):
+            raise ValueError("a model has either a `pool` or a `provider`")
+        return self
+
+
+def _stage_of(value: object) -> object:
+    return {"stage": value} if isinstance(value, str) else value
+
+
+class StageUse(Section):
+    """One entry of a profile's itinerary: `service` or `service/policy`."""
+
+    stage: str
+    timeout: Duration | None = None
+    on_error: Literal["allow", "deny"] | None = None
+
+    @property
+    def service(self) -> str:
+        return self.stage.partition("/")[0]
+
+    @property
+    def policy(self) -> str | None:
+        return self.stage.partition("/")[2] or None
+
+
+Itinerary = tuple[Annotated[StageUse, BeforeValidator(_stage_of)], ...]
+
+
+class CustomStage(Section):
+    """A stage that somebody else runs; its name is its subject's verb."""
+
+    timeout: Duration = 1.0
+    on_error: Literal["allow", "deny"] = "deny"
+
+
+class Profile(Section):
+    """What happens to a request: ordered stages on the way in, and on the way back."""
+
+    request: Itinerary = (StageUse(stage="scheduler"),)
+    response: Itinerary = ()
+    static: Literal["allow", "deny"] = "allow"
+    """Whether the edge may pick an endpoint by itself while the bus or the scheduler is missing."""
+
+
+class Edge(Section):
+    """Limits that the edges keep."""
+
+    max_body: ByteSize = 4 * 2**20
+    """Larger bodies get 413. Must leave room for headers within the bus's `max_payload`."""
+    request_timeout: Duration = 600.0
+    """From accepting a request to its last byte; then 504."""
+    decision_timeout: Duration = 30.0
+    """How long a decision may take, waiting in flow control included; then 503."""
+    hop_budget: Duration = 0.6
+    """How long the edge waits for an answer from the stages before it re-sends the request once."""
+    first_byte_timeout: Duration = 300.0
+    """How long one endpoint may take to its first byte; then the next one is tried."""
+    connect_timeout: Duration = 1.0
+    """How long connecting to an endpoint may take; then the next one is tried."""
+    stream_idle_timeout: Duration = 60.0
+    """How long an answer may pause between two bytes; then it is cut off with an error."""
+    static_skips: tuple[str, ...] = ()
+    """Preprocessing plugins, by instance name, that may be skipped while the edge picks an endpoint by itself. With
+    any other one configured it answers 503 then."""
+
+
+class Served(NamedTuple):
+    """Who serves a model that a request may name."""
+
+    pool: str | None
+    provider: str | None
+    name: str
+    """The model's name there."""
+    lora: str | None
+    """The adapter, when the model is one."""
+
+
+class Config(Section):
+    """The whole file."""
+
+    pools: dict[str, Pool] = Field(default_factory=dict[str, Pool])
+    providers: dict[str, Provider] = Field(default_factory=dict[str, Provider])
+    models: dict[str, Model] = Field(default_factory=dict[str, Model])
+    preprocessing: tuple[PluginUse, ...] = ()
+    profile_picker: PickerUse = Field(default=PickerUse(), alias="profile-picker")
+    profiles: dict[str, Profile] = Field(default_factory=lambda: {"standard": Profile()})
+    postprocessing: Itinerary = ()
+    selectors: dict[str, Selector] = Field(default_factory=dict[str, Selector])
+    scheduling: dict[str, SchedulingPolicy] = Field(default_factory=lambda: {"default": SchedulingPolicy()})
+    stages: dict[str, CustomStage] = Field(default_factory=dict[str, CustomStage])
+    edge: Edge = Edge()
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Self:
+        problems: list[str] = []
+
+        def need(where: str, what: str, name: str | None, known: Mapping[str, object]) -> None:
+            if name is not None and name not in known:
+                problems.append(f"{where}: {unknown(what, name, known)}")
+
+        for name, pool in self.pools.items():
+            need(f"pools.{name}.scheduling", "scheduling policy", pool.scheduling, self.scheduling)
+        for name, model in self.models.items():
+            need(f"models.{name}.pool", "pool", model.pool, self.pools)
+            need(f"models.{name}.provider", "provider", model.provider, self.providers)
+        names = dict.fromkeys(self.model_names())
+        for name, selector in self.selectors.items():
+            for model in selector.models:
+                need(f"selectors.{name}.models", "model", model, names)
+        stages = dict.fromkeys((*STAGES, *self.stages))
+        for name in self.stages:
+            if name in OWN_SERVICES:
+                problems.append(f"stages.{name}: {name!r} is a service of this project; give the stage another name")
+            elif not STAGE_NAME.fullmatch(name):
+                problems.append(f"stages.{name}: a stage's name has letters, digits, '-' and '_' only")
+        for name, profile in self.profiles.items():
+            for direction, itinerary in (("request", profile.request), ("response", profile.response)):
+                for position, use in enumerate(itinerary):
+                    where = f"profiles.{name}.{direction}[{position}]"
+                    need(where, "stage", use.service, stages)
+                    if use.service == "model-selector":
+                        need(where, "selector", use.policy or "", self.selectors)
+            if not profile.request or profile.request[-1].service != "scheduler":
+                problems.append(f"profiles.{name}.request: the last stage must be `scheduler`, which answers the edge")
+        if not self.profiles:
+            problems.append("profiles: at least one profile is needed")
+        picker = self.profile_picker
+        need("profile-picker.default", "profile", picker.default, self.profiles)
+        if picker.on_undecided == "default" and picker.default is None:
+            problems.append("profile-picker.on_undecided: `default` needs a `default` profile")
+        chosen = picker.default or picker.model_extra
+        if picker.use == "single" and not chosen and len(self.profiles) > 1:
+            problems.append(
+                f"profile-picker: there are {len(self.profiles)} profiles ({', '.join(self.profiles)}); "
+                "several profiles need a picker, e.g. `use: rules`, or a `default` profile"
+            )
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def served(self, name: str) -> "Served | None":
+        """Who serves `name`; None when nobody is configured to."""
+        model = self.models.get(name)
+        if model is not None:
+            there = model.served_as or name
+            loras = self.pools[model.pool].loras if model.pool is not None else ()
+            return Served(model.pool, model.provider, there, there if there in loras else None)
+        for pool, settings in self.pools.items():
+            if name in settings.models:
+                return Served(pool, None, name, name if name in settings.loras else None)
+        return None
+
+    def model_names(self) -> list[str]:
+        """Every model name that a request may use, in the file's order."""
+        return list(dict.fromkeys((*self.models, *(name for pool in self.pools.values() for name in pool.models))))
+
+    def policy_hash(self) -> str:
+        """12 hexadecimal digits; equal for configurations that mean the same."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def load(document: object) -> Config:
+    """Check a parsed configuration document. Raises ConfigError with every problem and its path."""
+    if document is None:
+        document = {}
+    try:
+        return Config.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError.of(error) from error

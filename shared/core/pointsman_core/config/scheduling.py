@@ -1,0 +1,51 @@
+"""The scheduling section: how the endpoint of a request is chosen within its pool."""
+
+from pydantic import Field, model_validator
+
+from pointsman_core.config.flow_control import FlowControl
+from pointsman_core.config.section import PluginUse, ScorerUse, Section
+
+
+class SchedulingProfile(Section):
+    """Filters, then weighted scorers, then one picker."""
+
+    filters: tuple[PluginUse, ...] = (
+        PluginUse(use="healthy"),
+        PluginUse(use="subset"),
+        PluginUse(use="lora-capable"),
+    )
+    scorers: tuple[ScorerUse, ...] = (ScorerUse(use="least-delay", weight=12), ScorerUse(use="queue", weight=1))
+    picker: PluginUse = PluginUse(use="max-score")
+
+
+class SchedulingPolicy(Section):
+    """A profile handler and its scheduling profiles. `filters`, `scorers` and `picker` at this level are a short form
+    for one profile named `default`."""
+
+    handler: PluginUse = PluginUse(use="single")
+    profiles: dict[str, SchedulingProfile] = Field(
+        default_factory=lambda: {"default": SchedulingProfile()}, min_length=1
+    )
+    producers: tuple[PluginUse, ...] = ()
+    """Producers of attributes; one that a plugin needs and nobody lists is added with its defaults."""
+    deciders: tuple[PluginUse, ...] = ()
+    """Conditions that profile handlers refer to."""
+    pre_request: tuple[PluginUse, ...] = Field(default=(PluginUse(use="destination-header"),), alias="pre-request")
+    """What writes headers after the choice and before the request is sent."""
+    observers: tuple[PluginUse, ...] = ()
+    """What learns from answers."""
+    flow_control: FlowControl = FlowControl()
+    """How requests wait while the pool is saturated."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_the_short_form(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        document: dict[str, object] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+        short = {key: document.pop(key) for key in ("filters", "scorers", "picker") if key in document}
+        if short:
+            if "profiles" in document:
+                raise ValueError(f"write either `profiles` or {', '.join(f'`{key}`' for key in short)}, not both")
+            document["profiles"] = {"default": short}
+        return document

@@ -1,0 +1,81 @@
+"""The base of every section of the configuration file and how its errors read."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from pointsman_core.plugins import PluginError, Spec, unknown
+
+
+class Section(BaseModel):
+    """Strict: an unknown key is an error that names the known ones. Frozen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_known_keys(cls, value: object) -> object:
+        if isinstance(value, Mapping) and cls.model_config.get("extra") == "forbid":
+            known = [field.alias or name for name, field in cls.model_fields.items()]
+            for key in cast("Mapping[object, object]", value):
+                if key not in known:
+                    raise ValueError(unknown("key", str(key), known))
+        return cast("object", value)
+
+
+class PluginUse(BaseModel):
+    """A plugin instance in a list: `use` names its type, `name` the instance (default: the type), the rest are its
+    parameters. A bare text means a type without parameters."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    use: str
+    name: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_a_bare_name(cls, value: object) -> object:
+        return {"use": value} if isinstance(value, str) else value
+
+    @property
+    def spec(self) -> Spec:
+        """As a registry takes it."""
+        return Spec(self.use, self.name or self.use, self.model_extra or {})
+
+
+class ScorerUse(PluginUse):
+    """A scorer in a list, with its weight."""
+
+    weight: float = 1.0
+
+
+class ConfigError(ValueError):
+    """The configuration is refused. `problems` are pairs of a dotted path and what is wrong there."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(f"{path}: {text}" if path else text for path, text in problems))
+
+    @classmethod
+    def of(cls, error: ValidationError) -> "ConfigError":
+        """The same problems in words for the person who wrote the file."""
+        problems: list[tuple[str, str]] = []
+        for item in error.errors(include_url=False):
+            path = ".".join(str(part) for part in item["loc"])
+            text = item["msg"].removeprefix("Value error, ")
+            # A check across sections says in each line where the problem is.
+            problems += [(path, text)] if path else [_placed(line) for line in text.splitlines()]
+        return cls(problems)
+
+    @classmethod
+    def at(cls, section: str, error: PluginError) -> "ConfigError":
+        """What is wrong with a plugin of this section."""
+        return cls([(".".join((section, *(str(step) for step in error.path))), str(error))])
+
+
+def _placed(line: str) -> tuple[str, str]:
+    path, colon, text = line.partition(": ")
+    if not colon or " " in path:
+        return "", line
+    return path.replace("[", ".").replace("]", ""), text

@@ -1,0 +1,150 @@
+"""The configuration file is checked as a whole, and its errors name the place and what would be right."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_core.config import ConfigError, load
+from pointsman_core.plugins import PluginError
+from pointsman_core.units import seconds, size
+
+SAMPLE = Path(__file__).resolve().parents[3] / "pointsman.yaml"
+
+
+def problems(document: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(document)
+    return str(caught.value)
+
+
+def test_the_sample_file_loads() -> None:
+    config = load(yaml.safe_load(SAMPLE.read_text(encoding="utf-8")))
+    assert config.served("sql-lora") == ("llama-8b", None, "sql-lora", "sql-lora")
+    assert config.profiles["auto"].request[0].service == "model-selector"
+    assert config.profiles["auto"].request[0].policy == "cheap"
+
+
+def test_an_empty_file_is_one_profile_that_schedules() -> None:
+    config = load(None)
+    assert [use.service for use in config.profiles["standard"].request] == ["scheduler"]
+    assert [scorer.use for scorer in config.scheduling["default"].profiles["default"].scorers]
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"pool": {}}, "unknown key 'pool'; did you mean 'pools'?"),
+        ({"pools": {"a": {"sheduling": "x"}}}, "pools.a: unknown key 'sheduling'; did you mean 'scheduling'?"),
+        ({"pools": {"a": {"scheduling": "fast"}}}, "pools.a.scheduling: unknown scheduling policy 'fast'"),
+        ({"pools": {"a": {"discovery": "static"}}}, "`engines` and `discovery: static` belong together"),
+        (
+            {"pools": {"a": {"discovery": "static", "engines": ["http://e:80", {"url": "http://e:80/x"}]}}},
+            "two engines are called 'e:80'; give each a `name` of its own",
+        ),
+        ({"pools": {"a": {"discovery": "static", "engines": ["e:80"]}}}, "begins with http:// or https://"),
+        ({"models": {"m": {"pool": "x"}}}, "models.m.pool: unknown pool 'x'; known: none"),
+        ({"models": {"m": {}}}, "models.m: a model has either a `pool` or a `provider`"),
+        ({"providers": {"p": {"kind": "openai", "base_url": "u", "credential": "sk-1"}}}, "secrets don't belong"),
+        ({"profiles": {"a": {"request": ["schedulr"]}}}, "unknown stage 'schedulr'; did you mean 'scheduler'?"),
+        ({"profiles": {"a": {"request": ["model-selector", "scheduler"]}}}, "unknown selector ''"),
+        ({"profiles": {"a": {"request": ["guard"]}}}, "the last stage must be `scheduler`"),
+        ({"profiles": {"a": {}, "b": {}}}, "several profiles need a picker"),
+        ({"profiles": {}}, "at least one profile is needed"),
+        ({"profiles": {"a": {"extends": "b"}}}, "profiles.a: unknown key 'extends'; known: request, response, static"),
+        ({"scheduling": {"default": {"filters": ["a"], "profiles": {}}}}, "write either `profiles` or `filters`"),
+        ({"edge": {"max_body": "4 XB"}}, "edge.max_body: '4 XB' is not a size"),
+        ({"edge": {"hop_budget": "soon"}}, "edge.hop_budget: 'soon' is not a duration"),
+        ({"profile-picker": {"use": "rules", "default": "x"}}, "profile-picker.default: unknown profile 'x'"),
+        ({"profile-picker": {"on_undecided": "default"}}, "`default` needs a `default` profile"),
+        ({"selectors": {"a": {"picker": "random", "rankings": {}}}}, "write either `rankings` or `picker`"),
+        ({"selectors": {"a": {"rankings": {"b": {}, "c": {}}}}}, "several rankings need a chooser"),
+        ([1], "Input should be a valid dictionary"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_what_would_be_right(document: object, text: str) -> None:
+    assert text in problems(document)
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    text = problems({"models": {"m": {"pool": "x"}}, "profiles": {"a": {"request": ["guard"]}}})
+    assert "models.m.pool" in text
+    assert "profiles.a.request" in text
+
+
+def test_a_stage_of_somebody_else_is_declared_and_then_usable() -> None:
+    config = load(
+        {"stages": {"translate": {"timeout": "250ms"}}, "profiles": {"a": {"request": ["translate", "scheduler"]}}}
+    )
+    assert config.stages["translate"].timeout == 0.25
+
+
+def test_the_policy_hash_depends_on_meaning_only() -> None:
+    one, other = (
+        {"edge": {"hop_budget": "600ms", "max_body": "4MiB"}},
+        {"edge": {"max_body": 4194304, "hop_budget": 0.6}},
+    )
+    assert load(one).policy_hash() == load(other).policy_hash() != load({"edge": {"hop_budget": "1s"}}).policy_hash()
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)
+    )
+)
+def test_any_document_loads_or_is_refused_with_words(document: object) -> None:
+    try:
+        outcome = [type(load(document)).__name__]
+    except ConfigError as error:
+        outcome = [text for _, text in error.problems]
+    assert outcome
+    assert all(outcome)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("250ms", 0.25), ("1.5s", 1.5), ("2m", 120.0), ("1h", 3600.0), ("1 d", 86400.0)]
+)
+def test_durations_read_as_seconds(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("8MiB", 8388608), ("64 KB", 64000), ("1gib", 1073741824), ("5", 5), ("5B", 5)]
+)
+def test_sizes_read_as_bytes(text: str, value: int) -> None:
+    assert size(text) == value
+
+
+def test_a_name_that_does_not_exist_is_told_with_its_own_place() -> None:
+    document = {
+        "pools": {"a": {"models": ["m"], "scheduling": "fast"}},
+        "profiles": {"standard": {"request": ["gard", "scheduler"]}},
+    }
+    with pytest.raises(ConfigError) as caught:
+        load(document)
+    assert [path for path, _ in caught.value.problems] == ["pools.a.scheduling", "profiles.standard.request.0"]
+    assert caught.value.problems[1][1].startswith("unknown stage 'gard'; did you mean 'guard'?")
+
+
+@pytest.mark.requirement("S0-38")
+def test_there_is_one_picker() -> None:
+    assert "profile-picker" in problems({"profile-picker": [{"use": "single"}, {"use": "rules"}]})
+
+
+@pytest.mark.requirement("S0-21")
+def test_profiles_do_not_extend_each_other() -> None:
+    assert "unknown key 'extends'" in problems({"profiles": {"a": {"extends": "b"}}})
+
+
+def test_a_plugins_mistake_is_placed_in_its_section() -> None:
+    error = ConfigError.at("preprocessing", PluginError("unknown", ("use",)).within(2))
+    assert error.problems == [("preprocessing.2.use", "unknown")]
+
+
+@pytest.mark.parametrize("name", ["scheduler", "preprocessor", "profile-picker", "my.stage", "a b"])
+def test_a_custom_stage_needs_a_name_that_is_free_and_fits_a_subject(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"stages\.{re.escape(name)}"):
+        load({"stages": {name: {}}})

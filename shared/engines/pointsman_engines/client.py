@@ -1,0 +1,131 @@
+"""HTTP to one engine: its metrics, models, health and version."""
+
+import errno
+from typing import Final
+from urllib.parse import urlencode
+
+import aiohttp
+from pydantic import BaseModel, ValidationError
+
+METRICS_PATHS: Final = ("/metrics", "/prometheus/metrics")
+"""The second is where trtllm-serve has them; its `/metrics` answers with JSON."""
+
+HEALTH_PATHS: Final = ("/health", "/v2/health/ready")
+"""The second is Triton's."""
+
+# An engine compresses its answer in the process that also handles requests; on the same host that's wasted.
+_HEADERS: Final = {"Accept-Encoding": "identity", "Accept": "text/plain;version=0.0.4, */*;q=0.1"}
+_NO_HEADERS: Final[dict[str, str]] = {}
+
+
+class _Version(BaseModel):
+    version: str
+
+
+class EngineUnreachable(Exception):
+    """The engine doesn't answer as it should; the text says how."""
+
+
+class EngineRefused(EngineUnreachable):
+    """Nobody listens at its address: the process is gone, or isn't there yet."""
+
+
+class EngineHung(EngineUnreachable):
+    """It holds the connection and doesn't answer in time."""
+
+
+class EngineFailed(EngineUnreachable):
+    """It answered with an error status."""
+
+    def __init__(self, path: str, status: int) -> None:
+        super().__init__(f"{path} answers {status}")
+        self.status = status
+
+
+class EngineClient:
+    """One engine. Every call raises an EngineUnreachable when it doesn't get its answer within its timeout."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        metrics_url: str | None = None,
+        api_key: str | None = None,
+        session: aiohttp.ClientSession,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._metrics_url = metrics_url
+        self._authorization = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._session = session
+
+    async def metrics(self, names: tuple[bytes, ...] = (), *, timeout: float) -> bytes:  # noqa: ASYNC109 - bounds the call
+        """The exposition. `names` asks for these families alone; servers that can't do that answer with all.
+
+        `prometheus_client`, which most engines use, takes `name[]` and doesn't collect the others.
+        """
+        query = "?" + urlencode([("name[]", name.decode()) for name in names]) if names else ""
+        if self._metrics_url is not None:
+            return await self._get(self._metrics_url, "/metrics", timeout, query=query)
+        for path in METRICS_PATHS:
+            try:
+                body = await self._get(self.url + path, path, timeout, query=query)
+            except EngineFailed as error:
+                if error.status != 404:
+                    raise
+                continue
+            if body[:1] not in (b"[", b"{"):
+                self._metrics_url = self.url + path
+                return body
+        raise EngineUnreachable(f"no Prometheus metrics at {' or '.join(METRICS_PATHS)}")
+
+    async def models(self, *, timeout: float) -> bytes:  # noqa: ASYNC109 - bounds the call
+        """The body of `/v1/models`."""
+        return await self._get(f"{self.url}/v1/models", "/v1/models", timeout, headers=self._authorization)
+
+    async def check_health(self, *, timeout: float) -> None:  # noqa: ASYNC109 - bounds the call
+        """Return when the engine answers that all is well; also when it has no path to ask."""
+        for path in HEALTH_PATHS:
+            try:
+                await self._get(f"{self.url}{path}", path, timeout)
+            except EngineFailed as error:
+                if error.status != 404:
+                    raise
+                continue
+            return
+
+    async def version(self, *, timeout: float) -> str:  # noqa: ASYNC109 - bounds the call
+        """What `/version` says; empty for an engine that has none."""
+        try:
+            body = await self._get(f"{self.url}/version", "/version", timeout)
+            return _Version.model_validate_json(body).version
+        except (EngineFailed, ValidationError):
+            return ""
+
+    async def _get(
+        self,
+        url: str,
+        path: str,
+        timeout: float,  # noqa: ASYNC109 - bounds the call
+        *,
+        query: str = "",
+        headers: dict[str, str] = _NO_HEADERS,
+    ) -> bytes:
+        try:
+            async with self._session.get(
+                url + query,
+                headers=_HEADERS | headers,
+                timeout=aiohttp.ClientTimeout(total=timeout),
+                allow_redirects=False,
+            ) as response:
+                body = await response.read()
+                if response.status != 200:
+                    raise EngineFailed(path, response.status)
+                return body
+        except TimeoutError:
+            raise EngineHung(f"no answer from {path} within {timeout:g} s") from None
+        except aiohttp.ClientConnectorError as error:
+            if error.os_error.errno == errno.ECONNREFUSED:
+                raise EngineRefused("connection refused") from None
+            raise EngineUnreachable(f"no connection: {error.os_error.strerror or error.os_error}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise EngineUnreachable(f"{path}: {type(error).__name__}") from None

@@ -1,0 +1,42 @@
+"""How reading and speaking for engines goes, for Prometheus: plain counters, read at the scrape."""
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pointsman_engines.speaker import EngineSpeaker
+
+_LABELS = ["pool", "worker"]
+
+
+class EngineMetrics(Collector):
+    """Series of the engines that `speakers()` names at the time; they go when an engine goes."""
+
+    def __init__(self, speakers: Callable[[], Iterable[EngineSpeaker]]) -> None:
+        self._speakers = speakers
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        reachable = GaugeMetricFamily("pointsman_engine_reachable", "1 while the engine answers", labels=_LABELS)
+        registered = GaugeMetricFamily("pointsman_engine_registered", "1 while it is registered", labels=_LABELS)
+        readings = CounterMetricFamily(
+            "pointsman_engine_readings", "Readings of the engine's metrics, by outcome", labels=[*_LABELS, "outcome"]
+        )
+        seconds = CounterMetricFamily(
+            "pointsman_engine_reading_seconds", "Time that answered readings took", labels=_LABELS
+        )
+        reports = CounterMetricFamily(
+            "pointsman_engine_load_reports", "Load reports, by whether the bus took them", labels=[*_LABELS, "outcome"]
+        )
+        for speaker in self._speakers():
+            name = [speaker.worker.pool, speaker.worker.worker]
+            tally, loads = speaker.watch.tally, speaker.loads
+            reachable.add_metric(name, float(speaker.status.reachable))
+            registered.add_metric(name, float(speaker.registrar.problem is None))
+            for outcome in ("answered", "refused", "hung", "failed", "unreadable"):
+                readings.add_metric([*name, outcome], getattr(tally, outcome))
+            seconds.add_metric(name, tally.spent_s)
+            reports.add_metric([*name, "sent"], loads.sent)
+            reports.add_metric([*name, "unsent"], loads.unsent)
+        yield from (reachable, registered, readings, seconds, reports)

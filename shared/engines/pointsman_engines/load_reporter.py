@@ -1,0 +1,92 @@
+"""Tells the load of one engine: on change, at most 20 times a second, and at least every 400 ms."""
+
+import asyncio
+from typing import Final
+
+from pointsman_contracts.worker import WorkerLoad
+from pointsman_engines.pace import ReportPace
+from pointsman_engines.report import Worker, load_of, says_the_same
+from pointsman_engines.status import EngineStatus
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import BusError
+
+MIN_GAP_S: Final = 0.05
+"""Load is told at most 20 times a second."""
+MAX_GAP_S: Final = 0.4
+"""And at least this often: a worker not heard of for 1.2 s is silent to everybody."""
+
+
+class LoadReporter:
+    """Owns one timer; everything happens in the event loop that made it."""
+
+    def __init__(self, bus: Bus, worker: Worker) -> None:
+        self.sent = 0
+        """Reports that left."""
+        self.unsent = 0
+        """Reports that were due while the bus was gone."""
+        self._bus = bus
+        self._worker = worker
+        self._pace = ReportPace(MIN_GAP_S, MAX_GAP_S)
+        self._status = EngineStatus()
+        self._draining = False
+        self._sequence = 0
+        self._told: WorkerLoad | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def saw(self, status: EngineStatus) -> None:
+        """Take in what the watch saw."""
+        self._status = status
+        self._consider()
+
+    def drain(self) -> None:
+        """Say from now on that the engine takes nothing new."""
+        self._draining = True
+        self._consider()
+
+    def tell(self) -> None:
+        """Report out of turn: somebody who didn't listen before does now."""
+        self._pace.changed(urgent=True)
+        self._plan()
+
+    def stop(self) -> None:
+        """Fall silent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _consider(self) -> None:
+        load = self._load()
+        if load is None:
+            return
+        told = self._told
+        if told is None or not says_the_same(told, load):
+            self._pace.changed(urgent=told is None or (told.state, told.boot_id) != (load.state, load.boot_id))
+        self._plan()
+
+    def _load(self) -> WorkerLoad | None:
+        return load_of(self._worker, self._status, self._sequence + 1, draining=self._draining)
+
+    def _plan(self) -> None:
+        loop = asyncio.get_running_loop()
+        wait = self._pace.due_in(loop.time())
+        if self._timer is not None:
+            self._timer.cancel()
+        if wait > 0:
+            self._timer = loop.call_later(wait, self._report)
+        else:
+            self._report()
+
+    def _report(self) -> None:
+        load = self._load()
+        if load is None:
+            return
+        loop = asyncio.get_running_loop()
+        self._told = load
+        self._sequence = load.sequence
+        self._pace.told(loop.time())
+        try:
+            self._bus.publish(load, self._worker.pool, self._worker.worker)
+            self.sent += 1
+        except BusError:
+            self.unsent += 1  # the runtime says that the bus is gone; a report is due again in 400 ms
+        self._timer = loop.call_later(self._pace.due_in(loop.time()), self._report)

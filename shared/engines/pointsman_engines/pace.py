@@ -1,0 +1,43 @@
+"""How often something is looked at, and how often it is told. Times in seconds of any monotonic clock."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingPace:
+    """How long to wait between two readings: short while they differ, longer and longer while they don't."""
+
+    busy_s: float = 0.05
+    idle_s: float = 0.2
+
+    def next_gap(self, gap: float, *, changed: bool) -> float:
+        """Seconds from the start of a reading to the start of the next; `gap` is the one before."""
+        return self.busy_s if changed else min(self.idle_s, max(self.busy_s, gap * 2))
+
+
+class ReportPace:
+    """When the next report is due: `min_gap_s` after the one before when something changed, else `max_gap_s`."""
+
+    def __init__(self, min_gap_s: float, max_gap_s: float) -> None:
+        self._min_gap_s = min_gap_s
+        self._max_gap_s = max_gap_s
+        self._told_at = float("-inf")
+        self._changed = False
+        self._urgent = False
+
+    def changed(self, *, urgent: bool = False) -> None:
+        """There is something new; `urgent` (the state changed) doesn't wait for the gap."""
+        self._changed = True
+        self._urgent = self._urgent or urgent
+
+    def told(self, now: float) -> None:
+        """A report was sent."""
+        self._told_at = now
+        self._changed = self._urgent = False
+
+    def due_in(self, now: float) -> float:
+        """Seconds until a report is due; 0 when it is."""
+        if self._urgent:
+            return 0.0
+        gap = self._min_gap_s if self._changed else self._max_gap_s
+        return max(0.0, self._told_at + gap - now)

@@ -1,0 +1,75 @@
+"""What the bus is told about an engine: its registration and its load. Pure."""
+
+from dataclasses import dataclass, field
+
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_engines.status import EngineStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """An engine under its name in a pool."""
+
+    pool: str
+    worker: str
+    """Unique within the pool."""
+    url: str
+    """Base URL by which edges reach it."""
+    role: str = "both"
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+    models: tuple[str, ...] = ()
+    """What it serves when it doesn't say so itself."""
+
+
+def registration_of(
+    worker: Worker, status: EngineStatus, *, agent: str, version: str, registered_ms: int
+) -> WorkerRegistration | None:
+    """The registration by the service instance `agent`; None before the engine said in this life what it is."""
+    facts = status.facts
+    if facts is None or not status.boot_id:
+        return None
+    return WorkerRegistration(
+        worker=worker.worker,
+        pool=worker.pool,
+        url=worker.url,
+        engine=facts.engine,
+        engine_version=facts.version,
+        models=facts.served.models or worker.models,
+        loras=facts.served.loras,
+        role=worker.role,
+        labels=worker.labels,
+        block_tokens=facts.cache.block_tokens,
+        kv_blocks=facts.cache.kv_blocks,
+        max_context=facts.served.max_context,
+        data_parallel_size=facts.cache.ranks,
+        boot_id=status.boot_id,
+        agent=agent,
+        version=version,
+        registered_ms=registered_ms,
+    )
+
+
+def load_of(worker: Worker, status: EngineStatus, sequence: int, *, draining: bool = False) -> WorkerLoad | None:
+    """The load report; None before the engine answered for the first time."""
+    reading = status.reading
+    if reading is None:
+        return None
+    return WorkerLoad(
+        worker=worker.worker,
+        pool=worker.pool,
+        boot_id=status.boot_id,
+        sequence=sequence,
+        at_ms=status.read_at_ms,
+        state="unreachable" if not status.reachable else "draining" if draining else "serving",
+        running=reading.running,
+        waiting=reading.waiting,
+        kv_usage=reading.kv_usage,
+        running_loras=reading.running_loras,
+        waiting_loras=reading.waiting_loras,
+        max_loras=reading.max_loras,
+    )
+
+
+def says_the_same(one: WorkerLoad, other: WorkerLoad) -> bool:
+    """Whether two reports differ in nothing but their number and time."""
+    return one.model_copy(update={"sequence": other.sequence, "at_ms": other.at_ms}) == other

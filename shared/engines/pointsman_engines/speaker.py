@@ -1,0 +1,95 @@
+"""Everything that speaks for one engine, put together: reading it, reporting its load, keeping it registered."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from pointsman_engines.client import EngineClient
+from pointsman_engines.load_reporter import LoadReporter
+from pointsman_engines.pace import ReadingPace
+from pointsman_engines.registrar import Entries, Registrar
+from pointsman_engines.report import Worker
+from pointsman_engines.status import EngineStatus
+from pointsman_engines.watch import ANSWER_TIMEOUT_S, EngineWatch
+from pointsman_runtime.bus import Bus
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAccess:
+    """How an engine is read."""
+
+    url: str
+    """Base URL by which this process reaches it."""
+    metrics_url: str | None = None
+    """Where its metrics are when not at one of the usual paths below `url`."""
+    api_key: str | None = field(default=None, repr=False)
+    engine: str | None = None
+    """Its kind; None to tell by its metrics."""
+    pace: ReadingPace = field(default_factory=ReadingPace)
+    answer_timeout_s: float = ANSWER_TIMEOUT_S
+
+
+class EngineSpeaker:
+    """Speaks for one engine from `start` to `stop`. The HTTP session is the caller's."""
+
+    def __init__(
+        self, bus: Bus, entries: Entries, session: aiohttp.ClientSession, worker: Worker, access: EngineAccess
+    ) -> None:
+        self.worker = worker
+        self.loads = LoadReporter(bus, worker)
+        self.registrar = Registrar(
+            entries,
+            worker,
+            agent=bus.identity.instance,
+            version=bus.identity.version,
+            on_registered=self.loads.tell,
+        )
+        client = EngineClient(access.url, metrics_url=access.metrics_url, api_key=access.api_key, session=session)
+        self.watch = EngineWatch(
+            client,
+            self._saw,
+            engine=access.engine,
+            pace=access.pace,
+            answer_timeout_s=access.answer_timeout_s,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def status(self) -> EngineStatus:
+        """What is known about the engine."""
+        return self.watch.status
+
+    @property
+    def problem(self) -> str | None:
+        """Why no request can reach the engine through the gateway; None when it can."""
+        if not self.status.reachable:
+            return f"engine {self.worker.url} unreachable: {self.status.reason}"
+        if self.registrar.problem is not None:
+            return self.watch.facts_problem or self.registrar.problem
+        return None
+
+    def start(self) -> None:
+        """Begin to read and to speak."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self.watch.run()), loop.create_task(self.registrar.run())]
+
+    def check(self) -> None:
+        """Raise what ended a part that must run; such an end is a fault of this program."""
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+
+    async def stop(self, *, leave: bool) -> None:
+        """Fall silent; with `leave` the registration is removed, else it is somebody else's from here on."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self.loads.stop()
+        if leave:
+            await self.registrar.leave()
+
+    def _saw(self, status: EngineStatus) -> None:
+        self.registrar.saw(status)
+        self.loads.saw(status)

@@ -1,0 +1,48 @@
+"""What is known about one engine. Pure."""
+
+from dataclasses import dataclass, field
+
+from pointsman_engines.models import ServedModels
+from pointsman_engines.reading import CacheFacts, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What stays for a while."""
+
+    engine: str
+    version: str = ""
+    served: ServedModels = field(default_factory=ServedModels)
+    cache: CacheFacts = field(default_factory=CacheFacts)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """What is known about an engine at one moment."""
+
+    reachable: bool = False
+    reason: str = "not asked yet"
+    """Why it isn't reachable; empty when it is."""
+    boot_id: str = ""
+    """Empty until it answered for the first time."""
+    reading: Reading | None = None
+    """The last one, also while it is unreachable."""
+    read_at_ms: int = 0
+    facts: EngineFacts | None = None
+    """None at the beginning of a life."""
+
+
+def differs(before: EngineStatus, after: EngineStatus) -> bool:
+    """Whether there is something new to tell."""
+    if before.reachable != after.reachable or before.boot_id != after.boot_id:
+        return True
+    one, two = before.reading, after.reading
+    if one is None or two is None:
+        return one is not two
+    return (one.running, one.waiting, one.kv_usage, one.running_loras, one.waiting_loras) != (
+        two.running,
+        two.waiting,
+        two.kv_usage,
+        two.running_loras,
+        two.waiting_loras,
+    )

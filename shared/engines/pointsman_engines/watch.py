@@ -1,0 +1,232 @@
+"""Keeps looking at one engine: what it does, which life it is in, whether it answers at all."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from pointsman_engines.client import EngineClient, EngineFailed, EngineHung, EngineRefused, EngineUnreachable
+from pointsman_engines.dialect import ENGINES, Dialect, detect
+from pointsman_engines.exposition import Exposition, UnreadableMetrics
+from pointsman_engines.life import Life
+from pointsman_engines.models import ServedModels, UnreadableModels, served_models
+from pointsman_engines.pace import ReadingPace
+from pointsman_engines.reading import MissingMetrics, Reading, read, read_cache
+from pointsman_engines.status import EngineFacts, EngineStatus, differs
+from pointsman_runtime.logs import Log
+
+ANSWER_TIMEOUT_S: Final = 0.7
+"""With the longest pace (200 ms) and the message on the bus, a stopped engine is known within a second."""
+FACTS_INTERVAL_S: Final = 5.0
+"""Adapters come and go while an engine runs."""
+FACTS_RETRY_S: Final = 0.5
+FACTS_TIMEOUT_S: Final = 2.0
+HEALTH_INTERVAL_S: Final = 1.0
+HEALTH_TIMEOUT_S: Final = 5.0
+"""Longer than for metrics: SGLang may generate a token before it answers."""
+
+_log = Log("engine")
+
+
+class ReadingTally:
+    """What became of the readings; plain numbers, read when metrics are scraped."""
+
+    __slots__ = ("answered", "failed", "hung", "refused", "spent_s", "unreadable")
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self.refused = 0
+        """Nobody listened."""
+        self.hung = 0
+        """No answer in time."""
+        self.failed = 0
+        """Another error, e.g. a status of 500 or a reset connection."""
+        self.unreadable = 0
+        """An answer without what it should say."""
+        self.spent_s = 0.0
+        """Seconds from asking to having the numbers, over all that answered."""
+
+
+class EngineWatch:
+    """Reads one engine until it is cancelled.
+
+    `on_status` is called in the event loop after every reading and whenever anything else changed. `engine`
+    names the kind when it shouldn't be guessed from the metrics.
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        on_status: Callable[[EngineStatus], None],
+        *,
+        engine: str | None = None,
+        pace: ReadingPace,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> None:
+        self.status = EngineStatus()
+        self.tally = ReadingTally()
+        self.facts_problem = ""
+        """Why the facts are unknown; empty when they aren't, or weren't asked for yet."""
+        self._client = client
+        self._on_status = on_status
+        self._engine = engine
+        self._pace = pace
+        self._answer_timeout_s = answer_timeout_s
+        self._life = Life()
+        self._dialect: Dialect | None = None
+        self._asks_for_some = True
+        self._unhealthy = ""
+        self._version = ""
+        self._facts_wanted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Look for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_reading())
+            group.create_task(self._keep_checking_health())
+            group.create_task(self._keep_learning_facts())
+
+    # Reading ----------------------------------------------------------------------------------------
+
+    async def _keep_reading(self) -> None:
+        loop = asyncio.get_running_loop()
+        gap = self._pace.idle_s
+        while True:
+            started = loop.time()
+            before = self.status
+            await self._look()
+            gap = self._pace.next_gap(gap, changed=differs(before, self.status))
+            await asyncio.sleep(max(0.0, started + gap - loop.time()))
+
+    async def _look(self) -> None:
+        started = time.perf_counter()
+        try:
+            reading = await self._read()
+        except EngineRefused as error:
+            self.tally.refused += 1
+            self._life.refused()
+            self._unreachable(str(error))
+        except EngineHung as error:
+            self.tally.hung += 1
+            self._unreachable(str(error))
+        except EngineUnreachable as error:
+            self.tally.failed += 1
+            self._unreachable(str(error))
+        except UnreadableMetrics as error:
+            self.tally.unreadable += 1
+            self._unreachable(str(error))
+        else:
+            self.tally.answered += 1
+            self.tally.spent_s += time.perf_counter() - started
+            self._answered(reading)
+
+    async def _read(self) -> Reading:
+        dialect = self._dialect
+        names = dialect.moving if dialect is not None and self._asks_for_some else ()
+        exposition = Exposition(await self._client.metrics(names, timeout=self._answer_timeout_s))
+        if dialect is None:
+            dialect = detect(exposition, self._engine)
+            if dialect is None:
+                raise UnreadableMetrics(f"the metrics are not those of {self._engine or ', '.join(ENGINES)}")
+            self._dialect = dialect
+        try:
+            return read(dialect, exposition, self.status.reading)
+        except MissingMetrics:
+            if names:
+                # Its server can't tell the families apart, e.g. prometheus_client over several processes.
+                self._asks_for_some = False
+                return await self._read()
+            self._dialect = None
+            raise
+
+    def _answered(self, reading: Reading) -> None:
+        began = self._life.answered(reading.started_at, reading.progress)
+        known = bool(self.status.boot_id)
+        status = replace(self.status, boot_id=self._life.boot_id, reading=reading, read_at_ms=_unix_ms())
+        if began:
+            status = replace(status, facts=None)
+            self._facts_wanted.set()
+            if known:
+                _log.warning("engine_restarted", url=self._client.url, boot_id=status.boot_id)
+        if self._unhealthy:
+            self._tell(replace(status, reachable=False, reason=self._unhealthy))
+        else:
+            self._tell(replace(status, reachable=True, reason=""))
+
+    def _unreachable(self, reason: str) -> None:
+        self._tell(replace(self.status, reachable=False, reason=reason))
+
+    def _tell(self, status: EngineStatus) -> None:
+        before, self.status = self.status, status
+        if before.reachable != status.reachable or before.reason != status.reason:
+            if status.reachable:
+                _log.info("engine_answers", url=self._client.url, boot_id=status.boot_id)
+            else:
+                _log.warning("engine_unreachable", url=self._client.url, reason=status.reason)
+        self._on_status(status)
+
+    # Health -----------------------------------------------------------------------------------------
+
+    async def _keep_checking_health(self) -> None:
+        while True:
+            await asyncio.sleep(HEALTH_INTERVAL_S)
+            try:
+                await self._client.check_health(timeout=HEALTH_TIMEOUT_S)
+            except EngineRefused:
+                continue  # the readings say the same, sooner
+            except EngineUnreachable as error:
+                self._unhealthy = str(error)
+                self._unreachable(self._unhealthy)
+            else:
+                self._unhealthy = ""  # the next reading says that it is back
+
+    # Facts ------------------------------------------------------------------------------------------
+
+    async def _keep_learning_facts(self) -> None:
+        while True:
+            patience = FACTS_INTERVAL_S if self.status.facts is not None else FACTS_RETRY_S
+            try:
+                async with asyncio.timeout(patience):
+                    await self._facts_wanted.wait()
+                self._version = ""
+            except TimeoutError:
+                pass
+            self._facts_wanted.clear()
+            if self._dialect is None or not self.status.reachable:
+                continue
+            try:
+                facts = await self._learn(self._dialect)
+            except (EngineUnreachable, UnreadableMetrics, UnreadableModels) as error:
+                if self.facts_problem != str(error):
+                    self.facts_problem = str(error)
+                    _log.warning("engine_facts_unknown", url=self._client.url, reason=self.facts_problem)
+                continue
+            self.facts_problem = ""
+            if not self._facts_wanted.is_set() and facts != self.status.facts:
+                self._tell(replace(self.status, facts=facts))
+
+    async def _learn(self, dialect: Dialect) -> EngineFacts:
+        whole = Exposition(await self._client.metrics(timeout=FACTS_TIMEOUT_S))
+        if self._asks_for_some:
+            some = Exposition(await self._client.metrics(dialect.moving, timeout=FACTS_TIMEOUT_S))
+            self._asks_for_some = all(some.samples(name) for name in dialect.moving if whole.samples(name))
+        self._version = self._version or await self._client.version(timeout=FACTS_TIMEOUT_S)
+        return EngineFacts(
+            engine=dialect.engine,
+            version=self._version,
+            served=await self._served(),
+            cache=read_cache(dialect, whole),
+        )
+
+    async def _served(self) -> ServedModels:
+        try:
+            return served_models(await self._client.models(timeout=FACTS_TIMEOUT_S))
+        except EngineFailed as error:
+            if error.status in (404, 405):
+                return ServedModels()  # it speaks another protocol; the pool's configuration names its models
+            raise
+
+
+def _unix_ms() -> int:
+    return time.time_ns() // 1_000_000

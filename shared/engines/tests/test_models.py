@@ -1,0 +1,27 @@
+"""Base models and adapters are told apart."""
+
+import pytest
+
+from pointsman_engines.models import ServedModels, UnreadableModels, served_models
+
+
+@pytest.mark.parametrize(
+    ("body", "served"),
+    [
+        (
+            b'{"object":"list","data":[{"id":"llama","parent":null,"root":"meta/llama","max_model_len":8192},'
+            b'{"id":"sql","parent":"llama","root":"/adapters/sql"},{"id":"llama"}]}',
+            ServedModels(("llama",), ("sql",), 8192),
+        ),
+        (b'{"data":[{"id":"a","max_model_len":10},{"id":"b","max_model_len":5}]}', ServedModels(("a", "b"), (), 5)),
+        (b'{"object":"list"}', ServedModels()),
+    ],
+)
+def test_models_and_adapters_are_told_apart(body: bytes, served: ServedModels) -> None:
+    assert served_models(body) == served
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b'{"data":[{"name":"x"}]}', b'{"data":"m"}'])
+def test_any_other_answer_is_refused(body: bytes) -> None:
+    with pytest.raises(UnreadableModels):
+        served_models(body)

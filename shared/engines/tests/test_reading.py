@@ -1,0 +1,123 @@
+"""Every engine's names are read into the same signals."""
+
+from pathlib import Path
+
+import pytest
+
+from pointsman_engines.dialect import Dialect, detect
+from pointsman_engines.exposition import Exposition, UnreadableMetrics
+from pointsman_engines.reading import CacheFacts, MissingMetrics, Reading, read, read_cache
+
+# What the engines answer at `/metrics`, cut down to the families around those that are read.
+FOLDER = Path(__file__).parent / "expositions"
+VLLM, VLLM_TWO_RANKS, VLLM_OLD = (
+    FOLDER.joinpath(f"{name}.txt").read_bytes() for name in ("vllm", "vllm-two-ranks", "vllm-old")
+)
+SGLANG, SGLANG_OLD, TRTLLM = (
+    FOLDER.joinpath(f"{name}.txt").read_bytes() for name in ("sglang", "sglang-old", "trtllm")
+)
+TRITON_TRT, TRITON = (FOLDER.joinpath(f"{name}.txt").read_bytes() for name in ("triton-trt", "triton"))
+
+
+def looked_at(text: bytes) -> tuple[Dialect, Exposition]:
+    exposition = Exposition(text)
+    dialect = detect(exposition)
+    assert dialect is not None
+    return dialect, exposition
+
+
+@pytest.mark.parametrize(
+    ("text", "engine", "reading"),
+    [
+        (
+            VLLM,
+            "vllm",
+            Reading(7, 3, 0.6235, ("ada", "sql"), ("legal",), 2, started_at=1.75e9, progress=15200.0),
+        ),
+        (VLLM_TWO_RANKS, "vllm", Reading(12, 3, 0.4, progress=150.0)),
+        (VLLM_OLD, "vllm", Reading(1, 0, 0.25)),
+        (SGLANG, "sglang", Reading(6, 11, 0.25, progress=5000.0)),
+        (SGLANG_OLD, "sglang", Reading(3, 1, 0.25)),
+        (TRTLLM, "trtllm", Reading(9, 2, 0.5, progress=15.0)),
+        (TRITON_TRT, "triton", Reading(4, 6, 0.75, progress=77.0)),
+        (TRITON, "triton", Reading(0, 6, 0.0, progress=42.0)),
+    ],
+    ids=["vllm", "vllm-two-ranks", "vllm-old", "sglang", "sglang-old", "trtllm", "triton-trtllm", "triton"],
+)
+def test_an_engine_is_told_by_its_names_and_read(text: bytes, engine: str, reading: Reading) -> None:
+    dialect, exposition = looked_at(text)
+    assert dialect.engine == engine
+    assert read(dialect, exposition) == reading
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        (VLLM, CacheFacts(16, 11560, 1)),
+        (VLLM_TWO_RANKS, CacheFacts(16, 1900, 2)),
+        (VLLM_OLD, CacheFacts(16, None, 1)),
+        (SGLANG, CacheFacts(64, 900, 2)),
+        (SGLANG_OLD, CacheFacts(32, 700, 1)),
+        (TRTLLM, CacheFacts(32, 4096, 1)),
+        (TRITON_TRT, CacheFacts(64, 6239, 1)),
+        (TRITON, CacheFacts(None, None, 1)),
+    ],
+)
+def test_the_cache_of_all_ranks_together_is_known(text: bytes, facts: CacheFacts) -> None:
+    assert read_cache(*looked_at(text)) == facts
+
+
+def test_one_info_sample_speaks_for_each_of_several_ranks() -> None:
+    text = VLLM_TWO_RANKS[: VLLM_TWO_RANKS.index(b'vllm:cache_config_info{block_size="16",engine="1"')]
+    assert read_cache(*looked_at(text)) == CacheFacts(16, 2000, 2)
+
+
+def test_the_names_that_are_asked_for_hold_the_whole_reading() -> None:
+    for text in (VLLM, VLLM_TWO_RANKS, VLLM_OLD, SGLANG, TRTLLM, TRITON_TRT, TRITON):
+        dialect, exposition = looked_at(text)
+        wanted = tuple(name + end for name in dialect.moving for end in (b"{", b" "))
+        filtered = b"\n".join(line for line in text.splitlines() if line.startswith(wanted))
+        assert read(dialect, Exposition(filtered)) == read(dialect, exposition)
+
+
+def test_a_triton_without_a_gauge_of_running_requests_is_busy_while_executions_are_counted() -> None:
+    dialect, exposition = looked_at(TRITON)
+    first = read(dialect, exposition)
+    assert read(dialect, exposition, first).running == 0
+    later = Exposition(TRITON.replace(b"} 40", b"} 90"))
+    assert read(dialect, later, first).running == 1
+
+
+def test_a_named_engine_kind_narrows_the_choice() -> None:
+    both = Exposition(TRITON + VLLM)
+    triton = detect(both, "triton")
+    assert triton is not None
+    assert triton.engine == "triton"
+    assert detect(Exposition(VLLM), "sglang") is None
+    assert detect(Exposition(b"up 1\n")) is None
+
+
+def test_without_running_or_waiting_requests_nothing_is_said_and_the_families_are_named() -> None:
+    for gone in (b"num_requests_running", b"num_requests_waiting"):
+        dialect, _ = looked_at(VLLM)
+        exposition = Exposition(VLLM.replace(b"vllm:" + gone + b"{", b"vllm:gone{"))
+        with pytest.raises(MissingMetrics) as caught:
+            read(dialect, exposition)
+        assert caught.value.names == (f"vllm:{gone.decode()}",)
+
+
+@pytest.mark.parametrize(("written", "usage"), [(b"NaN", 0.0), (b"1.2", 1.0), (b"-0.1", 0.0)])
+def test_an_impossible_kv_usage_stays_within_bounds(written: bytes, usage: float) -> None:
+    dialect, exposition = looked_at(VLLM.replace(b"0.62345678", written))
+    assert read(dialect, exposition).kv_usage == usage
+
+
+def test_a_malformed_number_is_an_error_rather_than_a_zero() -> None:
+    dialect, exposition = looked_at(VLLM.replace(b" 7.0", b" seven"))
+    with pytest.raises(UnreadableMetrics, match="vllm:num_requests_running"):
+        read(dialect, exposition)
+
+
+def test_the_counters_own_start_stands_in_for_the_process_start() -> None:
+    dialect, exposition = looked_at(VLLM.replace(b"process_start_time_seconds 1.75e+09\n", b""))
+    assert read(dialect, exposition).started_at == 1750000030.1234567

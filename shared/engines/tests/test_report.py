@@ -1,0 +1,94 @@
+"""What the bus is told about an engine."""
+
+from dataclasses import replace
+
+import pytest
+
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_engines.models import ServedModels
+from pointsman_engines.reading import CacheFacts, Reading
+from pointsman_engines.report import Worker, load_of, registration_of, says_the_same
+from pointsman_engines.status import EngineFacts, EngineStatus
+
+WORKER = Worker("llama", "gpu-1:8000", "http://gpu-1:8000", role="decode", labels={"rack": "7"})
+FACTS = EngineFacts("vllm", "0.11.2", ServedModels(("llama-3",), ("sql",), 8192), CacheFacts(16, 2000, 2))
+STATUS = EngineStatus(
+    reachable=True,
+    reason="",
+    boot_id="b1",
+    reading=Reading(3, 2, 0.25, ("sql",), ("legal",), 4),
+    read_at_ms=1750000000123,
+    facts=FACTS,
+)
+
+
+def test_a_registration_says_what_the_engine_is() -> None:
+    assert registration_of(WORKER, STATUS, agent="agent-1", version="0.1.0", registered_ms=5) == WorkerRegistration(
+        worker="gpu-1:8000",
+        pool="llama",
+        url="http://gpu-1:8000",
+        engine="vllm",
+        engine_version="0.11.2",
+        models=("llama-3",),
+        loras=("sql",),
+        role="decode",
+        labels={"rack": "7"},
+        block_tokens=16,
+        kv_blocks=2000,
+        max_context=8192,
+        data_parallel_size=2,
+        boot_id="b1",
+        agent="agent-1",
+        version="0.1.0",
+        registered_ms=5,
+    )
+
+
+def test_models_that_the_operator_names_stand_in_for_those_that_the_engine_does_not_name() -> None:
+    worker = replace(WORKER, models=("alias",))
+    mute = replace(STATUS, facts=replace(FACTS, served=ServedModels()))
+    for status, models in ((STATUS, ("llama-3",)), (mute, ("alias",))):
+        registration = registration_of(worker, status, agent="a", version="0", registered_ms=0)
+        assert registration is not None
+        assert registration.models == models
+
+
+def test_nothing_is_told_before_the_engine_said_it() -> None:
+    assert registration_of(WORKER, replace(STATUS, facts=None), agent="a", version="0", registered_ms=0) is None
+    assert load_of(WORKER, EngineStatus(), 1) is None
+
+
+@pytest.mark.parametrize(
+    ("reachable", "draining", "state"),
+    [
+        (True, False, "serving"),
+        (True, True, "draining"),
+        (False, False, "unreachable"),
+        (False, True, "unreachable"),
+    ],
+)
+def test_an_engine_serves_drains_or_is_unreachable(reachable: bool, draining: bool, state: str) -> None:
+    load = load_of(WORKER, replace(STATUS, reachable=reachable), 7, draining=draining)
+    assert load == WorkerLoad(
+        worker="gpu-1:8000",
+        pool="llama",
+        boot_id="b1",
+        sequence=7,
+        at_ms=1750000000123,
+        state=state,
+        running=3,
+        waiting=2,
+        kv_usage=0.25,
+        running_loras=("sql",),
+        waiting_loras=("legal",),
+        max_loras=4,
+    )
+
+
+def test_reports_that_differ_only_in_number_and_time_say_the_same() -> None:
+    one = load_of(WORKER, STATUS, 1)
+    two = load_of(WORKER, replace(STATUS, read_at_ms=1750000009999), 2)
+    assert one is not None
+    assert two is not None
+    assert says_the_same(one, two)
+    assert not says_the_same(one, two.model_copy(update={"running": 4}))

@@ -1,0 +1,184 @@
+"""Load and registration as the bus and the bucket see them."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import aiohttp
+from nats.errors import NoServersError
+
+from pointsman_contracts.subjects import ANY
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_engines.load_reporter import LoadReporter
+from pointsman_engines.pace import ReadingPace
+from pointsman_engines.reading import Reading
+from pointsman_engines.registrar import Registrar
+from pointsman_engines.report import Worker
+from pointsman_engines.speaker import EngineAccess, EngineSpeaker
+from pointsman_engines.status import EngineFacts, EngineStatus
+from pointsman_runtime.bus import Bus
+from pointsman_testing import eventually
+from pointsman_testing.buses import Buses
+from pointsman_testing.fake_engine import FakeEngine
+
+WORKER = Worker("llama", "w1", "http://127.0.0.1:1")
+STATUS = EngineStatus(True, "", "b1", Reading(1, 0), 5, EngineFacts("vllm"))
+
+
+class Bucket:
+    """A bucket in memory that can be out of order."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, WorkerRegistration] = {}
+        self.puts = 0
+        self.broken = False
+
+    async def put(self, key: str, value: bytes) -> int:
+        if self.broken:
+            raise NoServersError
+        self.puts += 1
+        self.entries[key] = WorkerRegistration.decode(value)
+        return self.puts
+
+    async def delete(self, key: str) -> None:
+        if self.broken:
+            raise NoServersError
+        del self.entries[key]
+
+
+@dataclass
+class Listener:
+    loads: list[WorkerLoad]
+
+    @property
+    def last(self) -> WorkerLoad:
+        return self.loads[-1]
+
+
+async def speaking_and_listening(buses: Buses) -> tuple[Bus, Listener]:
+    bus, other = buses.make("worker-agent"), buses.make("scheduler")
+    loads: list[WorkerLoad] = []
+    other.listen(WorkerLoad, loads.append, ANY, ANY)
+    await buses.meet()
+    return bus, Listener(loads)
+
+
+async def test_load_is_told_when_it_changes_and_again_while_it_does_not(buses: Buses) -> None:
+    bus, heard = await speaking_and_listening(buses)
+    reporter = LoadReporter(bus, WORKER)
+    reporter.saw(EngineStatus())
+    reporter.saw(STATUS)
+    await eventually(lambda: heard.loads)
+    reporter.saw(replace(STATUS, reading=Reading(2, 5)))
+    await eventually(lambda: heard.last.running == 2)
+    await eventually(lambda: len(heard.loads) >= 4)
+    reporter.stop()
+    assert [load.running for load in heard.loads[:4]] == [1, 2, 2, 2]
+    assert [load.sequence for load in heard.loads] == list(range(1, len(heard.loads) + 1))
+
+
+async def test_a_new_state_and_a_new_life_do_not_wait_for_the_gap(buses: Buses) -> None:
+    bus, heard = await speaking_and_listening(buses)
+    reporter = LoadReporter(bus, WORKER)
+    reporter.saw(STATUS)
+    reporter.saw(replace(STATUS, reachable=False))
+    reporter.saw(replace(STATUS, boot_id="b2"))
+    reporter.drain()
+    assert reporter.sent == 4, "each was sent in the turn in which it was seen"
+    reporter.saw(replace(STATUS, boot_id="b2", reading=Reading(9, 9)))
+    assert reporter.sent == 4, "a mere change of numbers waits"
+    await eventually(lambda: heard.loads and heard.last.running == 9)
+    reporter.stop()
+    assert [(load.state, load.boot_id) for load in heard.loads] == [
+        ("serving", "b1"),
+        ("unreachable", "b1"),
+        ("serving", "b2"),
+        ("draining", "b2"),
+        ("draining", "b2"),
+    ]
+
+
+async def test_reports_that_the_bus_did_not_take_are_counted_and_come_again(buses: Buses) -> None:
+    bus, heard = await speaking_and_listening(buses)
+    reporter = LoadReporter(bus, WORKER)
+    await bus.link.close()
+    reporter.saw(STATUS)
+    assert (reporter.sent, reporter.unsent) == (0, 1)
+    bus.link.open()
+    await eventually(lambda: heard.loads)
+    reporter.stop()
+
+
+@asynccontextmanager
+async def registering(bucket: Bucket, done: list[str]) -> AsyncGenerator[Registrar]:
+    registrar = Registrar(
+        bucket, WORKER, agent="agent-1", version="0.1.0", on_registered=lambda: done.append("registered")
+    )
+    task = asyncio.create_task(registrar.run())
+    yield registrar
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_worker_is_registered_once_its_engine_is_known_and_again_when_it_changes() -> None:
+    bucket, done = Bucket(), list[str]()
+    async with registering(bucket, done) as registrar:
+        registrar.saw(EngineStatus())
+        assert registrar.problem == "the engine did not say yet what it is"
+        registrar.saw(STATUS)
+        await eventually(lambda: registrar.problem is None)
+        assert bucket.entries["llama.w1"].boot_id == "b1"
+        registrar.saw(replace(STATUS, boot_id="b2", facts=None))
+        registrar.saw(replace(STATUS, boot_id="b2", facts=EngineFacts("vllm")))
+        await eventually(lambda: bucket.entries["llama.w1"].boot_id == "b2")
+        await eventually(lambda: len(done) == 2)
+        registrar.renew()
+        await eventually(lambda: bucket.puts == 3)
+        assert len(done) == 2, "a heartbeat is no news"
+        await registrar.leave()
+        assert bucket.entries == {}
+
+
+async def test_a_bucket_that_takes_nothing_is_a_problem_until_it_does() -> None:
+    bucket, done = Bucket(), list[str]()
+    bucket.broken = True
+    async with registering(bucket, done) as registrar:
+        registrar.saw(STATUS)
+        await eventually(lambda: "does not take the entry" in str(registrar.problem))
+        bucket.broken = False
+        await eventually(lambda: registrar.problem is None)
+        bucket.broken = True
+        await registrar.leave()
+        assert bucket.entries, "an entry that can't be removed expires with the bucket's TTL"
+
+
+async def test_a_worker_that_never_registered_leaves_nothing_to_remove() -> None:
+    bucket = Bucket()
+    async with registering(bucket, []) as registrar:
+        await registrar.leave()
+    assert bucket.puts == 0
+
+
+async def test_a_speaker_names_what_keeps_requests_from_its_engine(buses: Buses) -> None:
+    bus, heard = await speaking_and_listening(buses)
+    bucket, engine = Bucket(), FakeEngine(models_status=500)
+    await engine.start()
+    async with aiohttp.ClientSession() as session:
+        worker = replace(WORKER, url=engine.url)
+        access = EngineAccess(engine.url, pace=ReadingPace(0.005, 0.02), answer_timeout_s=0.2)
+        speaker = EngineSpeaker(bus, bucket, session, worker, access)
+        assert speaker.problem == f"engine {engine.url} unreachable: not asked yet"
+        speaker.start()
+        await eventually(lambda: speaker.problem == "/v1/models answers 500")
+        engine.models_status = 200
+        await eventually(lambda: speaker.problem is None)
+        await eventually(lambda: heard.loads and heard.last.state == "serving")
+        await engine.stop()
+        await eventually(lambda: heard.last.state == "unreachable")
+        assert speaker.problem == f"engine {engine.url} unreachable: connection refused"
+        speaker.check()
+        await speaker.stop(leave=False)
+        assert list(bucket.entries) == ["llama.w1"]
+        await speaker.stop(leave=True)
+        assert bucket.entries == {}

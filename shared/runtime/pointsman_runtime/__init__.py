@@ -1,0 +1,1 @@
+"""Bus, service life cycle, settings, telemetry and health."""

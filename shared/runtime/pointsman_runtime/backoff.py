@@ -1,0 +1,20 @@
+"""How long to wait before the next try to connect.
+
+Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/. A server that is back is
+found within a second, by every client at another moment.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+BASE_S: Final = 0.05
+CAP_S: Final = 1.0
+PING_INTERVAL_S: Final = 1
+"""How often a connection asks the server whether it lives. With two unanswered pings allowed, a server that
+stopped is noticed within three seconds."""
+
+
+def full_jitter(attempt: int, uniform: Callable[[float, float], float] = random.uniform) -> float:
+    """Seconds to wait before try number `attempt` (0 is the first): anything up to a doubling bound."""
+    return uniform(0.0, min(CAP_S, BASE_S * 2.0 ** min(attempt, 10)))

@@ -1,0 +1,187 @@
+"""Key-value buckets: the configuration and the registered workers. What is in them may lag; no request waits."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from nats.js.api import KeyValueConfig
+from nats.js.errors import KeyNotFoundError, NotFoundError
+from nats.js.kv import KeyValue
+
+from pointsman_runtime.events import Events, try_until_done
+from pointsman_runtime.logs import Log
+
+CONFIG_BUCKET: Final = "pm-config"
+CONFIG_KEY: Final = "config"
+WORKERS_BUCKET: Final = "pm-workers"
+WORKERS_TTL_S: Final = 6.0
+"""A worker's entry outlives three heartbeats of its agent."""
+HISTORY: Final = 64
+"""Revisions that a bucket keeps of each key; the server's maximum."""
+
+_log = Log("buckets")
+
+
+class Entry(NamedTuple):
+    """One value of a key."""
+
+    key: str
+    value: bytes
+    revision: int
+
+
+class Bucket:
+    """One bucket. It is made when it isn't there."""
+
+    def __init__(self, events: Events, name: str, *, ttl_s: float | None = None, history: int = 1) -> None:
+        self.name = name
+        self._events = events
+        self._ttl_s = ttl_s
+        self._history = history
+        self._store: KeyValue | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        # A server that comes back may have lost the bucket.
+        events.on_connected(self._forget)
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Write; returns the revision. Raises nats errors and TimeoutError when JetStream can't."""
+        return await (await self._open()).put(key, value)
+
+    async def delete(self, key: str) -> None:
+        """Remove; watchers are told. Raises as `put`."""
+        await (await self._open()).delete(key)
+
+    async def get(self, key: str) -> Entry | None:
+        """Read; None when there is no such key. Raises as `put`."""
+        try:
+            found = await (await self._open()).get(key)
+        except KeyNotFoundError:
+            return None
+        return Entry(found.key, found.value or b"", found.revision or 0)
+
+    def watch(
+        self,
+        on_put: Callable[[Entry], None],
+        on_gone: Callable[[str], None],
+        on_listed: Callable[[], None] | None = None,
+        *,
+        with_history: bool = False,
+    ) -> None:
+        """Tell of every entry there is, then of every change, in order, across reconnections.
+
+        `on_listed` is told after each complete listing, the first and one after every reconnection.
+        `on_gone` is told of deleted keys, of keys that disappeared while the connection was lost, and of keys
+        not renewed within the bucket's TTL.
+        """
+        watch = _Watch(on_put, on_gone, on_listed, self._ttl_s)
+        task = asyncio.get_running_loop().create_task(self._keep_watching(watch, with_history))
+        self._tasks.add(task)
+
+    async def close(self) -> None:
+        """End all watches."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _keep_watching(self, watch: "_Watch", with_history: bool) -> None:
+        again = asyncio.Event()
+        self._events.on_connected(again.set)
+        while True:
+
+            async def follow() -> None:
+                again.clear()
+                store = await self._open()
+                watcher = await store.watch(">", include_history=with_history)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+                try:
+                    await self._follow(watcher, watch, again)
+                finally:
+                    if self._events.reason is None:
+                        await watcher.stop()
+
+            await try_until_done(f"watch of {self.name}", follow)
+
+    async def _follow(self, watcher: KeyValue.KeyWatcher, watch: "_Watch", again: asyncio.Event) -> None:
+        """Hand on updates until the connection was lost and is back; the watch then begins anew."""
+        watch.begin()
+        while not again.is_set():
+            try:
+                update = await watcher.updates(timeout=0.5)
+            except TimeoutError:
+                if self._events.reason is None:
+                    watch.expire(time.monotonic())
+                continue
+            if update is None:
+                watch.complete()
+            elif isinstance(update, KeyValue.Entry):
+                watch.update(update, time.monotonic())
+
+    async def _open(self) -> KeyValue:
+        if self._store is None:
+            js = await self._events.jetstream()
+            try:
+                self._store = await js.key_value(self.name)
+            except NotFoundError:
+                config = KeyValueConfig(bucket=self.name, history=self._history, ttl=self._ttl_s)
+                self._store = await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+                _log.info("bucket_created", bucket=self.name)
+        return self._store
+
+    def _forget(self) -> None:
+        self._store = None
+
+
+class _Watch:
+    """What a watcher knows: which keys live, when each was renewed."""
+
+    def __init__(
+        self,
+        on_put: Callable[[Entry], None],
+        on_gone: Callable[[str], None],
+        on_listed: Callable[[], None] | None,
+        ttl_s: float | None,
+    ) -> None:
+        self._on_put = on_put
+        self._on_gone = on_gone
+        self._on_listed = on_listed
+        self._ttl_s = ttl_s
+        self._renewed: dict[str, float] = {}
+        self._revisions: dict[str, int] = {}
+        self._unseen: set[str] = set()
+
+    def begin(self) -> None:
+        """A new listing begins."""
+        self._unseen = set(self._renewed)
+
+    def complete(self) -> None:
+        """The listing is complete: what it didn't name is gone."""
+        for key in self._unseen:
+            self._gone(key)
+        self._unseen.clear()
+        if self._on_listed is not None:
+            self._on_listed()
+
+    def update(self, entry: KeyValue.Entry, now: float) -> None:
+        """One entry of the listing, or a change."""
+        key, revision = entry.key, entry.revision or 0
+        self._unseen.discard(key)
+        if revision <= self._revisions.get(key, 0):
+            return  # told before the connection was lost
+        if entry.operation is not None:
+            self._gone(key)
+            return
+        self._renewed[key] = now
+        self._revisions[key] = revision
+        self._on_put(Entry(key, entry.value or b"", revision))
+
+    def expire(self, now: float) -> None:
+        """Let go of keys that nobody renewed."""
+        if self._ttl_s is not None:
+            for key in [key for key, renewed in self._renewed.items() if now - renewed > self._ttl_s]:
+                self._gone(key)
+
+    def _gone(self, key: str) -> None:
+        self._revisions.pop(key, None)
+        if self._renewed.pop(key, None) is not None:
+            self._on_gone(key)

@@ -1,0 +1,311 @@
+"""The bus, as a service sees it: stages, signals, events, requests, replies."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessRequest
+from pointsman_contracts.message import Message
+from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_contracts.subjects import ANY, STAGES, direct_subject, stage_subject, subject, token
+from pointsman_runtime import message_headers
+from pointsman_runtime.addresses import Addresses
+from pointsman_runtime.custom_stages import CustomStages
+from pointsman_runtime.errors import BusDisconnected, MessageTooLarge, NobodyListens, NoReply
+from pointsman_runtime.heartbeat import Heartbeat
+from pointsman_runtime.link import Link
+from pointsman_runtime.listener import Listener
+from pointsman_runtime.logs import Log
+from pointsman_runtime.mailbox import Fifo, LatestWins, Mailbox, Tally
+from pointsman_runtime.presence import Direct, Nobody
+from pointsman_runtime.replies import FutureWaiter, ReplyTable
+from pointsman_runtime.routing_slip import astray, route_of, skipped, unanswered
+from pointsman_runtime.stage import Handler, Stage
+from pointsman_runtime.telemetry import Tracing
+
+HOP_BUDGET_MS: Final = 600
+"""How long an edge waits before it sends a journey again; a hop's message is dead afterwards."""
+
+M = TypeVar("M", bound=Message)
+S = TypeVar("S", PreprocessRequest, Journey)
+
+_log = Log("bus")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who this process is."""
+
+    service: str
+    """Name of the service and of its queue group, e.g. `scheduler`."""
+    instance: str
+    """Unique among all processes."""
+    version: str = "0"
+
+
+class Bus:
+    """Owns the connection of the journey (`rpc`, `sig`, and the events of the journey)."""
+
+    def __init__(self, link: Link, identity: Identity, tracing: Tracing | None = None) -> None:
+        self.link = link
+        self.identity = identity
+        self.tracing = tracing or Tracing()
+        self.tallies: list[Tally] = []
+        self.heartbeat = Heartbeat(self, self.new_tally("presence"))
+        self.replies = ReplyTable(f"_INBOX.{identity.service}.{token(identity.instance)}")
+        self._custom_stages = CustomStages(self)
+        self._mailboxes: list[Mailbox] = []
+        self._stages: list[tuple[str, str, Mailbox]] = []
+        self._stage_sids: list[int] = []
+        self._addresses = Addresses()
+        self._connected = asyncio.Event()
+        self._back_at = -math.inf
+        self._was_lost = False
+        self._refusals: set[str] = set()
+        link.on_connected = self._on_connected
+        link.on_disconnected = self._on_disconnected
+        link.on_refused = self._on_refused
+
+    # Life -------------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can be sent now."""
+        return self.link.connected
+
+    @property
+    def back_for(self) -> float:
+        """Seconds since a lost connection was made again; infinite when none was ever lost. Other processes come
+        back with their own delays: shortly after a restart of the bus, a stage that nobody answers for may be one
+        of those."""
+        return asyncio.get_running_loop().time() - self._back_at
+
+    def open(self) -> None:
+        """Begin to connect, and to beat once connected. Doesn't wait; a server that isn't there is tried for ever."""
+        self.link.subscribe(f"{self.replies.inbox}.*", self.replies.receive)
+        self.link.open()
+        self.heartbeat.start()
+
+    async def wait_connected(self) -> None:
+        """Wait for the connection, without a bound."""
+        await self._connected.wait()
+
+    def serve(self) -> None:
+        """Join the queue groups of all stages, and say that this instance is ready."""
+        for group, direct, mailbox in self._stages:
+            self._stage_sids.append(self.link.subscribe(group, mailbox.receive, queue=self.identity.service))
+            self._stage_sids.append(self.link.subscribe(direct, mailbox.receive))
+        self._stages.clear()
+        self.heartbeat.ready = True
+        self.heartbeat.beat()
+
+    async def drain(
+        self,
+        timeout: float = 10.0,  # noqa: ASYNC109 - a bound on the work in hand
+        before_close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Take no new work, finish what is in hand, run `before_close`, disconnect."""
+        self.heartbeat.ready = False
+        self.heartbeat.beat()
+        for sid in self._stage_sids:
+            self.link.stop_delivery(sid)
+        try:
+            async with asyncio.timeout(timeout):
+                await self.link.flush(timeout)
+                for mailbox in self._mailboxes:
+                    await mailbox.drain()
+                await self._custom_stages.drain()
+        except TimeoutError:
+            _log.warning("drain_incomplete", waited_s=timeout)
+        except BusDisconnected as error:
+            _log.warning("drain_without_connection", reason=error.reason)
+        try:
+            if before_close is not None:
+                await before_close()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Disconnect at once."""
+        self.heartbeat.stop()
+        self._connected.clear()
+        self.link.on_disconnected = _ignored
+        await self.link.close()
+
+    def new_tally(self, name: str) -> Tally:
+        """Counters for a subscription, shown in metrics under `name`."""
+        tally = Tally(name)
+        self.tallies.append(tally)
+        return tally
+
+    # Receiving --------------------------------------------------------------------------------------
+
+    def stage(self, message: type[S], handler: Handler[S], *, pending: int = 4096, concurrency: int = 256) -> None:
+        """Answer for the stage named after this service. Takes effect at `serve`.
+
+        `handler(message, hop)` is a function or a coroutine function; it returns the advanced journey, a reply
+        for the edge, or None when it will call `hop.finish` later. `pending` bounds the messages that wait,
+        `concurrency` the coroutines that run.
+        """
+        service = self.identity.service
+        route = tuple(ANY for _ in STAGES[service].route) if service in STAGES else ()
+        tally = self.new_tally(f"stage.{service}")
+        mailbox = Fifo(
+            tally,
+            Stage(self, tally, message, handler).handle,
+            self.link.soon,
+            messages=pending,
+            concurrency=concurrency,
+        )
+        self._mailboxes.append(mailbox)
+        self._stages.append(
+            (stage_subject(service, *route), direct_subject(service, self.identity.instance, *route), mailbox)
+        )
+
+    def listen(
+        self,
+        message: type[M],
+        handler: Callable[[M], None],
+        *route: str,
+        keep: Literal["all", "latest"] = "all",
+        pending: int = 16384,
+    ) -> None:
+        """Call `handler` for every message of this type on this route (`ANY` and `REST` are allowed).
+
+        `keep="latest"` hands over only the newest message of each subject when the handler falls behind;
+        `keep="all"` drops the newest over `pending`. Drops are counted by subscription.
+        """
+        tally = self.new_tally(message.address.type_id)
+
+        handle = Listener(self, tally, message, handler).handle
+        mailbox: Mailbox
+        if keep == "latest":
+            mailbox = LatestWins(tally, handle, self.link.soon)
+        else:
+            mailbox = Fifo(tally, handle, self.link.soon, messages=pending)
+        self._mailboxes.append(mailbox)
+        self.link.subscribe(subject(message, *route), mailbox.receive)
+
+    def malformed(self, tally: Tally, subject: str, payload: bytes, error: ValidationError) -> None:
+        """Count a message that couldn't be decoded, and say so in one line that quotes nothing of it."""
+        tally.malformed += 1
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        _log.warning(
+            "malformed_message",
+            subject=subject,
+            size=len(payload),
+            problem=str(first["type"]),
+            where=".".join(str(part) for part in first["loc"]),
+        )
+
+    # Sending ----------------------------------------------------------------------------------------
+
+    def publish(self, message: Message, *route: str, traceparent: str | None = None) -> None:
+        """Send a signal, an event or a control message.
+
+        An event gets a `Nats-Msg-Id` made of its subject, source and sequence, by which the stream drops
+        duplicates. Raises BusDisconnected, BusCongested, PayloadTooLarge, and MessageTooLarge for an event over
+        64 KiB.
+        """
+        address = message.address
+        payload = message.encode()
+        to = self._addresses.message(type(message), route)
+        message_id = None
+        if address.kind == "evt":
+            if len(payload) > JOURNEY_LIMIT:
+                raise MessageTooLarge(address.type_id, JOURNEY_LIMIT, len(payload))
+            facts = message.__dict__
+            message_id = f"{to}:{facts.get('source')}:{facts.get('sequence')}"
+        self.link.publish(
+            to,
+            payload,
+            headers=message_headers.build(address.type_id, traceparent=traceparent, message_id=message_id),
+            relaxed=message_id is not None,
+        )
+
+    def forward(self, journey: Journey, reply_to: str, traceparent: str | None = None) -> None:
+        """Send a journey to its next stage, or answer the edge when that has nobody.
+
+        Raises BusDisconnected, BusCongested, and MessageTooLarge for a journey over 64 KiB.
+        """
+        now = asyncio.get_running_loop().time()
+        table = self.heartbeat.table
+        while journey.itinerary:
+            stage = journey.itinerary[0]
+            if stage.service not in STAGES:
+                self._custom_stages.ask(journey, reply_to, traceparent)
+                return
+            route = route_of(journey, stage.service)
+            if route is None:
+                break
+            where = table.where(stage.service, route[0] if route else None, now, resent=journey.attempt > 1)
+            if not isinstance(where, Nobody):
+                payload = journey.encode()
+                if len(payload) > JOURNEY_LIMIT:
+                    raise MessageTooLarge(Journey.address.type_id, JOURNEY_LIMIT, len(payload))
+                instance = where.instance if isinstance(where, Direct) else None
+                deadline = min(journey.deadline_ms, time.time_ns() // 1_000_000 + HOP_BUDGET_MS)
+                headers = message_headers.build(Journey.address.type_id, deadline_ms=deadline, traceparent=traceparent)
+                self.link.publish(self._addresses.stage(stage.service, instance, route), payload, reply_to, headers)
+                return
+            if stage.on_error != "allow":
+                self.reply(reply_to, unanswered(journey, self.identity.service), traceparent)
+                return
+            journey = skipped(journey, self.identity.instance, f"nobody answers for {stage.service}")
+        self.reply(reply_to, astray(journey, self.identity.service), traceparent)
+
+    def reply(
+        self, reply_to: str, message: Decision | Rejection | Parked | Journey, traceparent: str | None = None
+    ) -> None:
+        """Send an answer to an edge's inbox, or a journey to whoever asked a custom stage."""
+        headers = message_headers.build(message.address.type_id, traceparent=traceparent)
+        self.link.publish(reply_to, message.encode(), headers=headers)
+
+    async def ask(self, message: Message, *route: str, timeout: float = 1.0) -> bytes:  # noqa: ASYNC109 - no task, no wait_for
+        """Send a request and wait for its one answer, which is returned undecoded.
+
+        Raises NoReply after `timeout` seconds, NobodyListens at once when no process subscribes, and what
+        `publish` raises.
+        """
+        to = self._addresses.message(type(message), route)
+        waiter = FutureWaiter(self.replies)
+        reply_to = self.replies.open(waiter, asyncio.get_running_loop().time() + timeout)
+        try:
+            self.link.publish(to, message.encode(), reply_to, message_headers.build(message.address.type_id))
+            headers, payload = await waiter.future
+        except TimeoutError:
+            raise NoReply(to, timeout) from None
+        finally:
+            self.replies.close(waiter)
+        if not payload and message_headers.status(headers) == "503":
+            raise NobodyListens(to)
+        return payload
+
+    # Inside -----------------------------------------------------------------------------------------
+
+    def _on_connected(self) -> None:
+        self._connected.set()
+        if self._was_lost:
+            self._back_at = asyncio.get_running_loop().time()
+        self.heartbeat.beat()
+        _log.info("bus_connected")
+
+    def _on_refused(self, words: str) -> None:
+        # A publisher without the right would otherwise write this line for every message.
+        if words not in self._refusals:
+            self._refusals.add(words)
+            _log.error("subject_refused", server_says=words)
+
+    def _on_disconnected(self, reason: str) -> None:
+        self._was_lost = True
+        self._connected.clear()
+        _log.warning("bus_disconnected", reason=reason)
+
+
+def _ignored(reason: str) -> None:
+    del reason

@@ -1,0 +1,203 @@
+"""Stages that somebody else runs: asked, where the project's own are forwarded to.
+
+An outsider then needs neither a heartbeat nor the subjects of other stages: it answers the message that it got. NATS
+tells the asker, who owns the inbox, at once when nobody listens; and the asker keeps the time, so that a stage that
+dies or hangs follows its `on_error` whatever state it is in.
+"""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, StageReport
+from pointsman_contracts.reply import REPLY, Parked, Rejection
+from pointsman_contracts.subjects import stage_subject
+from pointsman_runtime import message_headers
+from pointsman_runtime.errors import BusError, MessageTooLarge
+from pointsman_runtime.logs import Log
+from pointsman_runtime.mailbox import Tally
+from pointsman_runtime.replies import FutureWaiter
+from pointsman_runtime.routing_slip import failed, skipped, unanswered
+
+if TYPE_CHECKING:
+    from pointsman_runtime.bus import Bus
+
+TIMEOUT_S: Final = 1.0
+"""For a stage whose itinerary names none."""
+PARK_AFTER_S: Final = 0.2
+"""An edge re-sends what nobody answers within its hop budget; this tells it before that the request is waited for."""
+NOTE_LIMIT: Final = 512
+"""Characters of a note that are kept."""
+
+_log = Log("custom-stages")
+
+
+class CustomStages:
+    """Asks the stages of others for one bus, and sends what they answer on its way."""
+
+    def __init__(self, bus: "Bus") -> None:
+        self._bus = bus
+        self._tallies: dict[str, Tally] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failing: dict[str, str] = {}
+
+    def ask(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
+        """Send a journey to its next stage and go on with the answer. Raises as `Bus.forward`."""
+        stage = journey.itinerary[0]
+        payload = journey.encode()
+        if len(payload) > JOURNEY_LIMIT:
+            raise MessageTooLarge(Journey.address.type_id, JOURNEY_LIMIT, len(payload))
+        bus = self._bus
+        now_ms = time.time_ns() // 1_000_000
+        allowed_s = TIMEOUT_S if stage.timeout_ms is None else stage.timeout_ms / 1000
+        due_ms = min(journey.deadline_ms, now_ms + round(allowed_s * 1000))
+        waiter = FutureWaiter(bus.replies)
+        loop = asyncio.get_running_loop()
+        inbox = bus.replies.open(waiter, loop.time() + max(0, due_ms - now_ms) / 1000)
+        headers = message_headers.build(Journey.address.type_id, deadline_ms=due_ms, traceparent=traceparent)
+        try:
+            bus.link.publish(stage_subject(stage.service), payload, inbox, headers)
+        except BusError:
+            bus.replies.close(waiter)
+            raise
+        task = loop.create_task(self._go_on(journey, waiter, reply_to, traceparent))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def drain(self) -> None:
+        """Wait until every stage that was asked has answered, or its time is over."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _go_on(self, journey: Journey, waiter: FutureWaiter, reply_to: str, traceparent: str | None) -> None:
+        began = time.perf_counter()
+        loop = asyncio.get_running_loop()
+        parking = loop.call_later(PARK_AFTER_S, self._park, journey, reply_to, waiter.due)
+        try:
+            headers, payload = await waiter.future
+        except TimeoutError:
+            self._tally(journey.itinerary[0].service).failed += 1
+            outcome = self._failed(journey, "was too slow", 504, "stage_timeout")
+        else:
+            took_ms = round((time.perf_counter() - began) * 1000, 3)
+            outcome = self._answered(journey, headers, payload, took_ms)
+        finally:
+            parking.cancel()
+            self._bus.replies.close(waiter)
+        try:
+            if isinstance(outcome, Rejection):
+                self._bus.reply(reply_to, outcome, traceparent)
+            else:
+                self._bus.forward(outcome, reply_to, traceparent)
+        except BusError as error:
+            # Nothing can be sent, the edge's answer included; the edge re-sends or gives up by itself.
+            _log.error("unsent", error, request_id=journey.request_id)
+
+    def _answered(self, journey: Journey, headers: bytes, payload: bytes, took_ms: float) -> Journey | Rejection:
+        service = journey.itinerary[0].service
+        if not payload and message_headers.status(headers) == "503":
+            self._tally(service).failed += 1
+            return self._failed(journey, "has no live instance", 503, "stage_unavailable")
+        answer = understood(payload, journey)
+        if answer is None:
+            self._tally(service).malformed += 1
+            return self._failed(journey, "gave an answer that can't be used", 500, "stage_failed")
+        self._tally(service).handled += 1
+        if self._failing.pop(service, None) is not None:
+            _log.info("custom_stage_answers", stage=service)
+        return rejected(journey, answer, took_ms) if isinstance(answer, Rejection) else merged(journey, answer, took_ms)
+
+    def _failed(self, journey: Journey, what: str, status: int, code: str) -> Journey | Rejection:
+        stage = journey.itinerary[0]
+        if self._failing.get(stage.service) != what:
+            self._failing[stage.service] = what
+            _log.warning(
+                "custom_stage_failed",
+                stage=stage.service,
+                problem=what,
+                on_error=stage.on_error,
+                request_id=journey.request_id,
+                hint="told again when it has answered in between",
+            )
+        identity = self._bus.identity
+        if stage.on_error == "allow":
+            return skipped(journey, identity.instance, f"{stage.service} {what}")
+        if status == 503:
+            return unanswered(journey, identity.service)
+        return failed(journey, identity.service, status, code, f"The stage {stage.service} {what}.")
+
+    def _park(self, journey: Journey, reply_to: str, due: float) -> None:
+        left_s = max(0.0, due - asyncio.get_running_loop().time())
+        identity = self._bus.identity
+        parked = Parked(
+            request_id=journey.request_id,
+            attempt=journey.attempt,
+            stage=identity.service,
+            instance=identity.instance,
+            reason=f"waiting for {journey.itinerary[0].service}",
+            held_ms=round(left_s * 1000),
+        )
+        try:
+            self._bus.reply(reply_to, parked)
+        except BusError as error:
+            _log.error("unsent", error, request_id=journey.request_id)
+
+    def _tally(self, service: str) -> Tally:
+        tally = self._tallies.get(service)
+        if tally is None:
+            tally = self._tallies[service] = self._bus.new_tally(f"custom-stage.{service}")
+        return tally
+
+
+def understood(payload: bytes, journey: Journey) -> Journey | Rejection | None:
+    """The answer for this journey; None when it is something else."""
+    try:
+        answer = Journey.decode(payload)
+    except ValidationError:
+        try:
+            reply = REPLY.validate_json(payload)
+        except ValidationError:
+            return None
+        answer = reply if isinstance(reply, Rejection) and 400 <= reply.status <= 599 else None
+    return answer if answer is not None and answer.request_id == journey.request_id else None
+
+
+def merged(journey: Journey, answer: Journey, took_ms: float) -> Journey:
+    """The journey with what a stage may change taken from its answer. What a request is and which way it goes stays."""
+    return journey.model_copy(
+        update={
+            "request": answer.request,
+            "target": answer.target,
+            "alternatives": answer.alternatives,
+            "headers": answer.headers,
+            "body": answer.body,
+            "level": answer.level,
+            "reasons": answer.reasons,
+            "itinerary": journey.itinerary[1:],
+            "trail": (*journey.trail, _report(journey, answer, took_ms, "passed")),
+        }
+    )
+
+
+def rejected(journey: Journey, answer: Rejection, took_ms: float) -> Rejection:
+    """The end of the journey at this stage, in the stage's words."""
+    return answer.model_copy(
+        update={
+            "attempt": journey.attempt,
+            "stage": journey.itinerary[0].service,
+            "profile": journey.profile,
+            "target": journey.target,
+            "trail": (*journey.trail, _report(journey, answer, took_ms, "rejected")),
+        }
+    )
+
+
+def _report(journey: Journey, answer: Journey | Rejection, took_ms: float, outcome: str) -> StageReport:
+    """Its own entry of the trail, if it made one, with the time that was measured here."""
+    service = journey.itinerary[0].service
+    own = answer.trail[len(journey.trail) :]
+    last = own[-1] if own else StageReport(stage=service, instance="")
+    note = None if last.note is None else last.note[:NOTE_LIMIT]
+    return StageReport(stage=service, instance=last.instance, outcome=outcome, took_ms=took_ms, note=note)

@@ -1,0 +1,95 @@
+"""Beats for this instance, and keeps the table of everybody else's beats."""
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from pointsman_contracts.presence import ServicePresence
+from pointsman_contracts.subjects import ANY, subject
+from pointsman_runtime.errors import BusError
+from pointsman_runtime.mailbox import Tally
+from pointsman_runtime.presence import BEAT_S, PresenceTable
+
+if TYPE_CHECKING:
+    from pointsman_runtime.bus import Bus
+
+
+class Heartbeat:
+    """One per bus. Its timer shares the loop with the work, so a stuck loop doesn't beat."""
+
+    def __init__(self, bus: "Bus", tally: Tally) -> None:
+        self.table = PresenceTable()
+        self.ready = False
+        """Whether forwarders may address this instance."""
+        self.revision = 0
+        """Configuration revision that this instance runs."""
+        self.routes: tuple[str, ...] = ()
+        """Route tokens that it serves; empty when it serves all."""
+        self._bus = bus
+        self._tally = tally
+        self._sequence = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._sid: int | None = None
+
+    @property
+    def beating(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._timer is not None
+
+    def start(self) -> None:
+        """Begin to beat and to listen."""
+        self._sid = self._bus.link.subscribe(subject(ServicePresence, ANY, ANY), self._heard)
+        self._turn()
+
+    def stop(self) -> None:
+        """Fall silent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def beat(self) -> None:
+        """Say where this instance stands; also out of turn, when that changes."""
+        identity = self._bus.identity
+        self._sequence += 1
+        # Without a connection, or with a server that doesn't read, this instance is silent, which is the truth.
+        with contextlib.suppress(BusError):
+            self._bus.publish(
+                ServicePresence(
+                    service=identity.service,
+                    instance=identity.instance,
+                    sequence=self._sequence,
+                    at_ms=time.time_ns() // 1_000_000,
+                    version=identity.version,
+                    ready=self.ready,
+                    revision=self.revision,
+                    routes=self.routes,
+                ),
+                identity.service,
+                identity.instance,
+            )
+
+    def _turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.table.tick(loop.time(), listening=self._bus.connected)
+        self.beat()
+        self._timer = loop.call_later(BEAT_S, self._turn)
+
+    def _heard(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+        del reply, headers
+        try:
+            beat = ServicePresence.decode(payload)
+        except ValidationError as error:
+            self._bus.malformed(self._tally, subject, payload, error)
+            return
+        self._tally.handled += 1
+        self.table.heard(
+            beat.service,
+            beat.instance,
+            asyncio.get_running_loop().time(),
+            ready=beat.ready,
+            revision=beat.revision,
+            routes=beat.routes,
+        )

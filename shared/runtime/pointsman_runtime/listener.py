@@ -1,0 +1,42 @@
+"""A subscription to signals or events: decodes each message and hands it to a function."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from pointsman_contracts.message import Message
+from pointsman_runtime.logs import Log
+from pointsman_runtime.mailbox import Delivery, Tally
+
+if TYPE_CHECKING:
+    from pointsman_runtime.bus import Bus
+
+M = TypeVar("M", bound=Message)
+
+_log = Log("bus")
+
+
+class Listener(Generic[M]):
+    """What can't be decoded or handled is counted and told; the next message comes all the same."""
+
+    def __init__(self, bus: "Bus", tally: Tally, message: type[M], handler: Callable[[M], None]) -> None:
+        self._bus = bus
+        self._tally = tally
+        self._message = message
+        self._handler = handler
+
+    def handle(self, delivery: Delivery) -> None:
+        """Handle one message."""
+        try:
+            decoded = self._message.decode(delivery.payload)
+        except ValidationError as error:
+            self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
+            return
+        try:
+            self._handler(decoded)
+        except Exception as error:  # noqa: BLE001 - one bad message must not end the subscription
+            self._tally.failed += 1
+            _log.error("handler_failed", error, subscription=self._tally.name)
+            return
+        self._tally.handled += 1

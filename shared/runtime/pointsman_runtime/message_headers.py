@@ -1,0 +1,57 @@
+"""The headers that Pointsman reads and writes, as raw blocks.
+
+A receiver looks for the two or three names that it uses and leaves the rest unparsed; a whole parse into a
+dictionary costs more than decoding a small message.
+"""
+
+from typing import Final
+
+from pointsman_contracts.headers import DEADLINE, MESSAGE_ID, TRACEPARENT, TYPE
+
+_VERSION = b"NATS/1.0"
+_CRLF = b"\r\n"
+
+TYPE_NAME: Final = f"\r\n{TYPE}:".encode()
+DEADLINE_NAME: Final = f"\r\n{DEADLINE}:".encode()
+TRACEPARENT_NAME: Final = f"\r\n{TRACEPARENT}:".encode()
+MESSAGE_ID_NAME: Final = f"\r\n{MESSAGE_ID}:".encode()
+
+
+def find(block: bytes, name: bytes) -> str | None:
+    """The value of one header; `name` is one of the constants of this module. None when it isn't there."""
+    start = block.find(name)
+    if start < 0:
+        return None
+    start += len(name)
+    return block[start : block.find(_CRLF, start)].strip().decode("utf-8", "replace")
+
+
+def deadline_ms(block: bytes) -> int | None:
+    """The deadline in unix milliseconds; None when there is none or it isn't a number."""
+    text = find(block, DEADLINE_NAME)
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def status(block: bytes) -> str | None:
+    """The status that the server put into the first line, e.g. `503` for "no responders"."""
+    line = block[: block.find(_CRLF)]
+    return line[len(_VERSION) :].strip()[:3].decode("ascii", "replace") or None
+
+
+def build(
+    type_id: str,
+    *,
+    deadline_ms: int | None = None,
+    traceparent: str | None = None,
+    message_id: str | None = None,
+) -> bytes:
+    """A header block. No value has a line break: `traceparent` is checked where it enters, or was a header before;
+    the others are made of subjects, instance names and numbers."""
+    text = f"NATS/1.0\r\n{TYPE}: {type_id}\r\n"
+    if deadline_ms is not None:
+        text += f"{DEADLINE}: {deadline_ms}\r\n"
+    if traceparent:
+        text += f"{TRACEPARENT}: {traceparent}\r\n"
+    if message_id is not None:
+        text += f"{MESSAGE_ID}: {message_id}\r\n"
+    return (text + "\r\n").encode()

@@ -1,0 +1,158 @@
+"""Who lives: the table of every service instance that beats, and where to send the next message.
+
+Pure: time is an argument, in seconds of any monotonic clock.
+
+Why queue groups alone don't do: the server deals messages to a member of a group until its connection ends. A
+process that is stopped, swapped out or cut off keeps its connection for minutes, and every n-th message with
+it. The table sees the missing heartbeats after 600 ms and goes around.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+BEAT_S: Final = 0.2
+"""A service beats this often, from the loop that does its work."""
+SILENT_AFTER_S: Final = 0.6
+"""Three beats missed."""
+FORGOTTEN_AFTER_S: Final = 420.0
+"""A silent instance may still be dealt messages until the server drops its connection: by default after a ping
+every two minutes, two of them unanswered (nats-server, `ping_interval` and `ping_max`), so six minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Everybody known is alive: let the server deal among the queue group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Send to this one instance."""
+
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nobody:
+    """No live instance is known."""
+
+
+Where = Group | Direct | Nobody
+
+_GROUP = Group()
+_NOBODY = Nobody()
+
+
+class _Instance:
+    __slots__ = ("heard", "ready", "revision", "routes")
+
+    def __init__(self) -> None:
+        self.heard = 0.0
+        self.ready = False
+        self.revision = 0
+        self.routes: frozenset[str] = frozenset()
+
+
+class PresenceTable:
+    """Every instance that was heard of, by service."""
+
+    def __init__(self) -> None:
+        self._services: dict[str, dict[str, _Instance]] = {}
+        self._turn = 0
+        # Listening time: advances only while this process hears anything. After a lost connection, or when
+        # this very process was stopped, the others didn't fall silent.
+        self._listened = 0.0
+        self._ticked: float | None = None
+
+    def tick(self, now: float, *, listening: bool = True) -> None:
+        """Note the time; called at least every `BEAT_S` while the process runs."""
+        if listening and self._ticked is not None:
+            self._listened += min(now - self._ticked, 2 * BEAT_S)
+        self._ticked = now
+        for service, instances in list(self._services.items()):
+            for name in [n for n, i in instances.items() if self._listened - i.heard > FORGOTTEN_AFTER_S]:
+                del instances[name]
+            if not instances:
+                del self._services[service]
+
+    def heard(
+        self,
+        service: str,
+        instance: str,
+        now: float,
+        *,
+        ready: bool = True,
+        revision: int = 0,
+        routes: tuple[str, ...] = (),
+    ) -> None:
+        """A heartbeat arrived."""
+        instances = self._services.setdefault(service, {})
+        entry = instances.get(instance)
+        if entry is None:
+            entry = instances[instance] = _Instance()
+        entry.heard = self._time(now)
+        entry.ready = ready
+        entry.revision = revision
+        if len(routes) != len(entry.routes) or not entry.routes.issuperset(routes):
+            entry.routes = frozenset(routes)
+
+    def where(self, service: str, route: str | None, now: float, *, resent: bool = False) -> Where:
+        """Where the next message for a stage goes; `route` is its route token, e.g. the pool.
+
+        A message that is sent again goes to the instance that was heard of last, because the one that swallowed
+        the first may not count as silent yet.
+        """
+        instances = self._services.get(service)
+        if not instances:
+            return _NOBODY
+        silent_before = self._time(now) - SILENT_AFTER_S
+        fresh: list[str] = []
+        any_silent = False
+        last_heard = silent_before
+        last: str | None = None
+        for name, entry in instances.items():
+            if entry.routes and route is not None and route not in entry.routes:
+                continue
+            if entry.heard < silent_before:
+                # One whose last word was "not ready" had left the queue group, or hadn't joined it.
+                any_silent = any_silent or entry.ready
+            elif entry.ready:
+                fresh.append(name)
+                if entry.heard >= last_heard:
+                    last_heard = entry.heard
+                    last = name
+        if not fresh or last is None:
+            return _NOBODY
+        if resent:
+            return Direct(last)
+        if not any_silent:
+            return _GROUP
+        self._turn += 1
+        return Direct(fresh[self._turn % len(fresh)])
+
+    def alive(self, service: str, instance: str, now: float) -> bool:
+        """Whether this instance was heard of lately."""
+        entry = self._services.get(service, {}).get(instance)
+        return entry is not None and entry.heard >= self._time(now) - SILENT_AFTER_S
+
+    def addressable(self, service: str, instance: str, now: float) -> bool:
+        """Whether this instance is alive and takes work."""
+        return self.alive(service, instance, now) and self._services[service][instance].ready
+
+    def instances(self, service: str, now: float) -> dict[str, bool]:
+        """Every known instance of a service, and whether it is alive."""
+        return {name: self.alive(service, name, now) for name in self._services.get(service, {})}
+
+    def all_run(self, revision: int, now: float) -> bool:
+        """Whether everybody who takes work and runs a configuration runs this revision, or a later one."""
+        silent_before = self._time(now) - SILENT_AFTER_S
+        return not any(
+            0 < entry.revision < revision
+            for instances in self._services.values()
+            for entry in instances.values()
+            if entry.ready and entry.heard >= silent_before
+        )
+
+    def _time(self, now: float) -> float:
+        if self._ticked is None:
+            return self._listened
+        return self._listened + min(now - self._ticked, 2 * BEAT_S)

@@ -1,0 +1,71 @@
+"""What a forwarder does with a journey's itinerary when the next stage can't have it. Pure."""
+
+from pointsman_contracts.journey import Journey, StageReport
+from pointsman_contracts.reply import Rejection
+from pointsman_contracts.subjects import STAGES
+
+RETRY_AFTER_S = 1.0
+"""A stage whose replicas all died is back within seconds, or an operator has to look."""
+
+
+def route_of(journey: Journey, service: str) -> tuple[str, ...] | None:
+    """The route tokens of a stage's subject for this journey; None when the journey lacks what they name."""
+    address = STAGES.get(service)
+    if address is None or not address.route:
+        return ()
+    if journey.target is None or journey.target.pool is None:
+        return None
+    return (journey.target.pool,)
+
+
+def skipped(journey: Journey, instance: str, reason: str) -> Journey:
+    """The journey without its next stage, marked as degraded. `instance` is who decided to skip."""
+    report = StageReport(stage=journey.itinerary[0].service, instance=instance, outcome="skipped", note=reason)
+    return journey.model_copy(
+        update={
+            "itinerary": journey.itinerary[1:],
+            "level": "degraded",
+            "reasons": (*journey.reasons, reason),
+            "trail": (*journey.trail, report),
+        }
+    )
+
+
+def unanswered(journey: Journey, sender: str) -> Rejection:
+    """The answer to the edge when nobody lives who could take the next stage."""
+    stage = journey.itinerary[0].service
+    text = f"No live instance of {stage}; try again shortly."
+    return _rejection(journey, sender, 503, "stage_unavailable", text, RETRY_AFTER_S)
+
+
+def failed(journey: Journey, sender: str, status: int, code: str, message: str) -> Rejection:
+    """The answer to the edge when the next stage let the request down and may not be skipped."""
+    return _rejection(journey, sender, status, code, message, None)
+
+
+def astray(journey: Journey, sender: str) -> Rejection:
+    """The answer to the edge when the itinerary leads nowhere."""
+    if journey.itinerary:
+        service = journey.itinerary[0].service
+        text = f"The profile sends this request to {service}, but its model has no pool."
+    else:
+        text = "The profile's itinerary ended without a decision; it needs a stage that decides."
+    return _rejection(journey, sender, 500, "itinerary_invalid", text, None)
+
+
+def _rejection(
+    journey: Journey, sender: str, status: int, code: str, message: str, retry_after_s: float | None
+) -> Rejection:
+    return Rejection(
+        request_id=journey.request_id,
+        attempt=journey.attempt,
+        stage=sender,
+        status=status,
+        type="server_error",
+        code=code,
+        message=message,
+        retry_after_s=retry_after_s,
+        profile=journey.profile,
+        target=journey.target,
+        trail=journey.trail,
+    )

@@ -1,0 +1,181 @@
+"""Settings of a process: from the environment (`POINTSMAN_…`) and, with lower precedence, one YAML file.
+
+The file is named by `POINTSMAN_SETTINGS`. A key in it that no setting has is an error that names the settings.
+What the gateway does with requests is configuration (`pointsman.yaml`), not a setting.
+"""
+
+import ipaddress
+import os
+import secrets
+import socket
+import ssl
+from pathlib import Path
+from typing import Literal, Self, TypeVar
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+
+from pointsman_runtime.connection import Credentials
+
+FILE_VARIABLE = "POINTSMAN_SETTINGS"
+
+
+class SettingsError(Exception):
+    """The process can't start with these settings; the text is for the person who starts it."""
+
+
+class ServiceSettings(BaseSettings):
+    """What every service can be told. A service with more settings inherits."""
+
+    model_config = SettingsConfigDict(env_prefix="POINTSMAN_", extra="forbid", frozen=True)
+
+    nats_url: str = "nats://127.0.0.1:4222"
+    """Servers of one cluster, separated by commas; `nats://` or `tls://`."""
+    nats_user: str | None = None
+    nats_password: SecretStr | None = None
+    nats_token: SecretStr | None = None
+    nats_credentials_file: Path | None = None
+    """A `.creds` file (JWT and seed)."""
+    nats_tls_ca: Path | None = None
+    """Certificate authority of the server; the system's are used otherwise."""
+    nats_tls_cert: Path | None = None
+    nats_tls_key: Path | None = None
+    nats_insecure: bool = False
+    """Allow a server off this host without credentials."""
+
+    http_host: str = "127.0.0.1"
+    """Where `/live`, `/ready` and `/metrics` are served."""
+    http_port: int = Field(default=0, ge=0, le=65535)
+    """0 takes a free port, which the log names."""
+    http_open: bool = False
+    """Allow `http_host` to be reachable from other hosts, though these paths ask for no credential."""
+
+    log_format: Literal["json", "human"] = "human"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    config: str = "kv"
+    """`kv`, or the path of a `pointsman.yaml` for this process alone."""
+    instance: str = Field(
+        default_factory=lambda: f"{socket.gethostname()[:24]}-{os.getpid()}-{secrets.token_hex(2)}",
+        pattern=r"^[A-Za-z0-9._-]{1,80}$",
+    )
+    """Unique among all processes, and new in every life of a process."""
+
+    otlp_endpoint: str | None = None
+    """Base URL of an OTLP/HTTP collector, e.g. `http://127.0.0.1:4318`; no traces leave without it."""
+    trace_ratio: float = Field(default=0.01, ge=0, le=1)
+    """Share of requests that an edge samples when the client doesn't say; used only with `otlp_endpoint`."""
+
+    events_max_age_s: float = Field(default=7 * 86400.0, gt=1)
+    """How long the event stream keeps an event; used when this process makes the stream."""
+    events_max_bytes: int = Field(default=2**30, gt=0)
+    """How much the event stream keeps; the oldest go first."""
+    events_replicas: int = Field(default=1, ge=1, le=5)
+    """Copies of the event stream; 3 in a cluster of three servers."""
+
+    drain_timeout_s: float = Field(default=10.0, gt=0)
+    """How long the work in hand may take after SIGTERM."""
+
+    @model_validator(mode="after")
+    def _refuse_an_open_door(self) -> Self:
+        if not self.nats_insecure and not self._has_login():
+            for server in self.nats_servers:
+                parts = urlsplit(server)
+                if parts.username is None and not is_loopback(parts.hostname or ""):
+                    raise ValueError(
+                        f"nats_url: {parts.hostname} is not this host and no credentials are set; set "
+                        "POINTSMAN_NATS_USER and _PASSWORD, _TOKEN or _CREDENTIALS_FILE, "
+                        "or POINTSMAN_NATS_INSECURE=true to do without"
+                    )
+        if not self.http_open and not is_loopback(self.http_host):
+            raise ValueError(
+                f"http_host: {self.http_host} is reachable from other hosts and /metrics asks for no credential; "
+                "listen on 127.0.0.1, or set POINTSMAN_HTTP_OPEN=true where the network keeps strangers out"
+            )
+        return self
+
+    @property
+    def nats_servers(self) -> list[str]:
+        """The URLs of `nats_url`."""
+        return [server.strip() for server in self.nats_url.split(",") if server.strip()]
+
+    @property
+    def nats_login(self) -> Credentials:
+        """Credentials as the connection takes them."""
+        return Credentials(
+            user=self.nats_user,
+            password=self.nats_password.get_secret_value() if self.nats_password else None,
+            token=self.nats_token.get_secret_value() if self.nats_token else None,
+            credentials_file=str(self.nats_credentials_file) if self.nats_credentials_file else None,
+        )
+
+    def nats_tls(self) -> ssl.SSLContext | None:
+        """A TLS context when one is asked for by URL or by a file. Raises OSError when a file can't be read."""
+        asked = self.nats_tls_ca or self.nats_tls_cert
+        if not asked and not any(server.startswith("tls://") for server in self.nats_servers):
+            return None
+        context = ssl.create_default_context(cafile=self.nats_tls_ca)
+        if self.nats_tls_cert:
+            context.load_cert_chain(self.nats_tls_cert, self.nats_tls_key)
+        return context
+
+    def _has_login(self) -> bool:
+        return bool(self.nats_token or self.nats_credentials_file or (self.nats_user and self.nats_password))
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, then the environment, then the file."""
+        del dotenv_settings, file_secret_settings
+        path = os.environ.get(FILE_VARIABLE)
+        if path is None:
+            return init_settings, env_settings
+        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=path)
+
+
+T = TypeVar("T", bound=ServiceSettings)
+
+
+def load(settings: type[T], **given: object) -> T:
+    """Read the settings; those `given` have precedence. Raises SettingsError with every problem in words."""
+    path = os.environ.get(FILE_VARIABLE)
+    if path is not None and not Path(path).is_file():
+        raise SettingsError(f"{FILE_VARIABLE}={path}: there is no such file")
+    try:
+        return settings(**given)  # pyright: ignore[reportArgumentType] - validated, as everything from outside
+    except ValidationError as error:
+        known = ", ".join(settings.model_fields)
+        lines: list[str] = []
+        for problem in error.errors(include_url=False, include_input=False):
+            where = ".".join(str(part) for part in problem["loc"])
+            if problem["type"] == "extra_forbidden":
+                lines.append(f"{where}: unknown setting; the known ones are {known}")
+            else:
+                text = problem["msg"].removeprefix("Value error, ")
+                lines.append(f"{where} (POINTSMAN_{where.upper()}): {text}" if where else text)
+        raise SettingsError("\n".join(lines)) from error
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path}: not valid YAML: {error}") from error
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this host's own."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

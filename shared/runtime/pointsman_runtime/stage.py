@@ -1,0 +1,219 @@
+"""One stage of the journey: a message in, its successor or a reply out."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from pydantic import ValidationError
+
+from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
+from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_contracts.subjects import STAGES
+from pointsman_runtime import message_headers
+from pointsman_runtime.errors import BusError, MessageTooLarge
+from pointsman_runtime.logs import Log
+from pointsman_runtime.mailbox import Delivery, Tally
+from pointsman_runtime.routing_slip import skipped
+from pointsman_runtime.telemetry import Span, sampled
+
+if TYPE_CHECKING:
+    from pointsman_runtime.bus import Bus
+
+Outcome = Journey | Decision | Rejection | Parked | None
+"""A journey goes on to its next stage; a reply goes to the edge; None: the handler finishes later."""
+
+M = TypeVar("M", PreprocessRequest, Journey)
+
+_log = Log("stage")
+_EMPTY = memoryview(b"")
+
+
+class Hop(Generic[M]):
+    """One message at one stage: what the handler gets beside the message, and how it goes on."""
+
+    __slots__ = ("_bus", "_span", "_started", "body", "message", "reply_to", "traceparent")
+
+    def __init__(
+        self,
+        bus: "Bus",
+        message: M,
+        body: memoryview,
+        reply_to: str,
+        traceparent: str | None,
+        span: Span | None = None,
+    ) -> None:
+        self._bus = bus
+        self._started = time.perf_counter()
+        self.message = message
+        self.body = body
+        """The raw request body, at the preprocessor; empty elsewhere."""
+        self.reply_to = reply_to
+        """The edge's inbox."""
+        self.traceparent = traceparent
+        self._span = span
+
+    def report(self, *, note: str | None = None, outcome: str = "passed") -> StageReport:
+        """This stage's entry for the trail, with the time since the message was taken in hand."""
+        identity = self._bus.identity
+        return StageReport(
+            stage=identity.service,
+            instance=identity.instance,
+            outcome=outcome,
+            took_ms=round((time.perf_counter() - self._started) * 1000, 3),
+            note=note,
+        )
+
+    def advance(self, *, note: str | None = None, **changes: Any) -> Journey:
+        """The journey with this stage done: off the itinerary, on the trail, with `changes` of its fields."""
+        journey = cast("Journey", self.message)
+        changes.setdefault("itinerary", journey.itinerary[1:])
+        changes["trail"] = (*changes.get("trail", journey.trail), self.report(note=note))
+        return journey.model_copy(update=changes)
+
+    def reject(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "server_error",  # noqa: A002 - OpenAI's name
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        dropped_reason: str | None = None,
+    ) -> Rejection:
+        """The end of this request at this stage. `message` is for the client and never quotes the prompt."""
+        origin = self.message
+        journey = origin if isinstance(origin, Journey) else None
+        return Rejection(
+            request_id=origin.request_id,
+            attempt=origin.attempt,
+            stage=self._bus.identity.service,
+            status=status,
+            type=type,
+            code=code,
+            message=message,
+            param=param,
+            retry_after_s=retry_after_s,
+            dropped_reason=dropped_reason,
+            profile=journey.profile if journey else None,
+            target=journey.target if journey else None,
+            trail=(*(journey.trail if journey else ()), self.report(outcome="rejected")),
+        )
+
+    def park(self, reason: str) -> Parked:
+        """Tells the edge that this instance holds the request on purpose; finish it later."""
+        return Parked(
+            request_id=self.message.request_id,
+            attempt=self.message.attempt,
+            stage=self._bus.identity.service,
+            instance=self._bus.identity.instance,
+            reason=reason,
+        )
+
+    def finish(self, outcome: Outcome) -> None:
+        """Send the outcome on its way. The runtime does this with what a handler returns; a handler that
+        parked a request does it itself, later."""
+        if outcome is None:
+            return
+        if self._span is not None and not isinstance(outcome, Parked):
+            self._span.end(
+                outcome.message if isinstance(outcome, Rejection) else None,
+                outcome=type(outcome).__name__.lower(),
+            )
+        try:
+            # A custom stage was asked, and answers its asker.
+            if isinstance(outcome, Journey) and self._bus.identity.service in STAGES:
+                self._bus.forward(outcome, self.reply_to, self.traceparent)
+            else:
+                self._bus.reply(self.reply_to, outcome, self.traceparent)
+        except MessageTooLarge as error:
+            _log.error("journey_too_large", error, request_id=self.message.request_id)
+            self.finish(
+                self.reject(500, f"The request grew beyond {error.limit} bytes of facts.", code="journey_too_large")
+            )
+        except BusError as error:
+            # Nothing can be sent, the edge's answer included; the edge re-sends or gives up by itself.
+            _log.error("unsent", error, request_id=self.message.request_id)
+
+
+Handler = Callable[[M, Hop[M]], Outcome | Awaitable[Outcome]]
+
+
+class Stage(Generic[M]):
+    """Decodes, calls the handler, sends what it returns; answers the edge when the handler fails."""
+
+    def __init__(self, bus: "Bus", tally: Tally, message: type[M], handler: Handler[M]) -> None:
+        self._bus = bus
+        self._tally = tally
+        self._message = message
+        self._handler = handler
+        self._has_body: bool = message is PreprocessRequest
+
+    def handle(self, delivery: Delivery) -> Coroutine[object, object, None] | None:
+        """Handle one message; returns the rest as a coroutine when the handler is asynchronous."""
+        headers = delivery.headers
+        deadline = message_headers.deadline_ms(headers)
+        if deadline is not None and time.time_ns() // 1_000_000 > deadline:
+            self._tally.dead += 1
+            return None
+        document = delivery.payload
+        body = _EMPTY
+        if self._has_body:
+            end = document.find(b"\n")
+            if end >= 0:
+                body = memoryview(document)[end + 1 :]
+                document = document[:end]
+        try:
+            message = self._message.decode(document)
+        except ValidationError as error:
+            self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
+            return None
+        traceparent = message_headers.find(headers, message_headers.TRACEPARENT_NAME)
+        if sampled(traceparent):
+            span = self._bus.tracing.begin(self._bus.identity.service, traceparent, request_id=message.request_id)
+            hop = Hop(self._bus, message, body, delivery.reply, span.traceparent, span)
+        else:
+            hop = Hop(self._bus, message, body, delivery.reply, traceparent)
+        try:
+            outcome = self._handler(message, hop)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the edge must have an answer
+            self._failed(hop, error)
+            return None
+        if outcome is None or isinstance(outcome, Journey | Decision | Rejection | Parked):
+            self._tally.handled += 1
+            hop.finish(outcome)
+            return None
+        return self._finish_later(hop, outcome)
+
+    async def _finish_later(self, hop: Hop[M], outcome: Awaitable[Outcome]) -> None:
+        try:
+            async with asyncio.timeout(_timeout_s(hop.message)):
+                result = await outcome
+        except Exception as error:  # noqa: BLE001 - as in `handle`
+            self._failed(hop, error)
+            return
+        self._tally.handled += 1
+        hop.finish(result)
+
+    def _failed(self, hop: Hop[M], error: Exception) -> None:
+        self._tally.failed += 1
+        message = hop.message
+        service = self._bus.identity.service
+        late = isinstance(error, TimeoutError)
+        _log.error("handler_too_slow" if late else "handler_failed", error, request_id=message.request_id)
+        if isinstance(message, Journey) and message.itinerary and message.itinerary[0].on_error == "allow":
+            reason = f"{service} was too slow" if late else f"{service} failed"
+            hop.finish(skipped(message, self._bus.identity.instance, reason))
+        elif late:
+            text = f"{service} did not finish in time; request id {message.request_id}."
+            hop.finish(hop.reject(504, text, code="stage_timeout"))
+        else:
+            text = f"Internal error in {service}; request id {message.request_id}."
+            hop.finish(hop.reject(500, text, code="internal_error"))
+
+
+def _timeout_s(message: PreprocessRequest | Journey) -> float | None:
+    if isinstance(message, Journey) and message.itinerary and message.itinerary[0].timeout_ms is not None:
+        return message.itinerary[0].timeout_ms / 1000
+    return None

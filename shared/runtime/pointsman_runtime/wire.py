@@ -1,0 +1,115 @@
+"""The server-to-client half of the NATS protocol, parsed without a coroutine per message.
+
+nats-py matches up to seven regular expressions and awaits twice per message; this parser splits the control
+line. Protocol: https://docs.nats.io/reference/reference-protocols/nats-protocol
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+Receiver = Callable[[str, str, bytes, bytes], None]
+"""Called with subject, reply subject (may be empty), header block (may be empty) and payload."""
+
+CONTROL_LINE_LIMIT: Final = 1 << 20
+"""Longest control line in bytes. INFO of a large cluster is the longest there is."""
+
+_CRLF = b"\r\n"
+
+
+class ProtocolViolation(Exception):
+    """The server sent something that isn't the NATS protocol."""
+
+
+class Operations(Protocol):
+    """What a connection does about everything that isn't a message."""
+
+    def on_ping(self) -> None: ...
+    def on_pong(self) -> None: ...
+    def on_info(self, document: bytes) -> None: ...
+    def on_error(self, text: str) -> None: ...
+
+
+class Parser:
+    """Turns bytes into calls of receivers, by subscription id. Messages for unknown ids are dropped."""
+
+    def __init__(self, receivers: dict[int, Receiver], operations: Operations) -> None:
+        self._receivers = receivers
+        self._operations = operations
+        # Chunks of a message that isn't whole yet are joined once, when `_needed` bytes are here: a body of
+        # 8 MiB arrives in a hundred chunks.
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._needed = 0
+
+    def feed(self, data: bytes) -> None:
+        """Parse what arrived. Raises ProtocolViolation; the parser is unusable afterwards."""
+        if self._chunks:
+            self._chunks.append(data)
+            self._held += len(data)
+            if self._held < self._needed:
+                return
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        end = len(data)
+        position = 0
+        receivers = self._receivers
+        while position < end:
+            line_end = data.find(_CRLF, position)
+            if line_end < 0:
+                if end - position > CONTROL_LINE_LIMIT:
+                    raise ProtocolViolation("control line without an end")
+                self._keep(data, position, end - position + 1)
+                return
+            first = data[position]
+            body = line_end + 2
+            if first == 0x4D:  # MSG <subject> <sid> [reply] <size>
+                words = data[position:line_end].split()
+                with_reply = len(words) == 5
+                with_headers = False
+            elif first == 0x48:  # HMSG <subject> <sid> [reply] <header size> <size>
+                words = data[position:line_end].split()
+                with_reply = len(words) == 6
+                with_headers = True
+            else:
+                self._operation(data[position:line_end])
+                position = body
+                continue
+            try:
+                if len(words) - with_reply - with_headers != 4:
+                    raise ProtocolViolation("malformed control line")
+                sid = int(words[2])
+                headers_end = body + int(words[-2]) if with_headers else body
+                message_end = body + int(words[-1])
+            except (ValueError, IndexError) as error:
+                raise ProtocolViolation("malformed control line") from error
+            if message_end + 2 > end:
+                self._keep(data, position, message_end + 2 - position)
+                return
+            receiver = receivers.get(sid)
+            if receiver is not None:
+                receiver(
+                    words[1].decode(),
+                    words[3].decode() if with_reply else "",
+                    data[body:headers_end],
+                    data[headers_end:message_end],
+                )
+            position = message_end + 2
+
+    def _keep(self, data: bytes, position: int, needed: int) -> None:
+        rest = data[position:]
+        self._chunks.append(rest)
+        self._held = len(rest)
+        self._needed = needed
+
+    def _operation(self, line: bytes) -> None:
+        word = line[:4].upper()
+        if word == b"PING":
+            self._operations.on_ping()
+        elif word == b"PONG":
+            self._operations.on_pong()
+        elif word == b"INFO":
+            self._operations.on_info(line[5:])
+        elif word == b"-ERR":
+            self._operations.on_error(line[5:].decode("utf-8", "replace").strip(" '"))
+        elif word[:3] != b"+OK":
+            raise ProtocolViolation("unknown operation")

@@ -1,0 +1,230 @@
+"""The connection on a real server: lost, stopped, restarted, refused, flooded."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_runtime.backoff import CAP_S, full_jitter
+from pointsman_runtime.connection import Connection, Credentials
+from pointsman_runtime.errors import BusCongested, BusDisconnected
+from pointsman_runtime.outbox import UNSENT_LIMIT
+from pointsman_testing import NatsServer, eventually
+from pointsman_testing.nats_server import LocalNatsServer
+
+
+@asynccontextmanager
+async def connected(url: str, credentials: Credentials | None = None) -> AsyncGenerator[Connection]:
+    connection = Connection([url], name="test", credentials=credentials)
+    connection.open()
+    try:
+        await eventually(lambda: connection.connected)
+        yield connection
+    finally:
+        await connection.close()
+
+
+def keep(into: list[bytes]) -> Callable[[str, str, bytes, bytes], None]:
+    return lambda _subject, _reply, _headers, payload: into.append(payload)
+
+
+async def test_publishing_without_a_connection_fails_at_once_and_buffers_nothing(
+    own_nats_server: NatsServer,
+) -> None:
+    async with connected(own_nats_server.url) as connection:
+        got: list[bytes] = []
+        connection.subscribe("a", keep(got))
+        own_nats_server.kill()
+        await eventually(lambda: not connection.connected)
+        for _ in range(10):
+            with pytest.raises(BusDisconnected, match=r"not connected to NATS: \w"):
+                connection.publish("a", b"lost")
+        await asyncio.to_thread(own_nats_server.start)
+        await eventually(lambda: connection.connected)
+        connection.publish("a", b"found")
+        await eventually(lambda: got)
+        assert got == [b"found"]
+
+
+async def test_subscriptions_made_at_any_time_live_through_restarts(own_nats_server: NatsServer) -> None:
+    connection = Connection([own_nats_server.url], name="test")
+    early: list[bytes] = []
+    middle: list[bytes] = []
+    ended: list[bytes] = []
+    connection.subscribe("early", keep(early))
+    gone = connection.subscribe("ended", keep(ended))
+    connection.open()
+    await eventually(lambda: connection.connected)
+    for round_number in range(3):
+        own_nats_server.kill()
+        await eventually(lambda: not connection.connected)
+        if round_number == 0:
+            connection.subscribe("middle", keep(middle))
+            connection.unsubscribe(gone)
+        await asyncio.to_thread(own_nats_server.start)
+        await eventually(lambda: connection.connected)
+        for subject in ("early", "middle", "ended"):
+            connection.publish(subject, b"%d" % round_number)
+        await connection.flush()
+    await connection.close()
+    assert early == middle == [b"0", b"1", b"2"]
+    assert ended == []
+
+
+async def test_connection_events_are_told_once_each(own_nats_server: NatsServer) -> None:
+    connection = Connection([own_nats_server.url], name="test")
+    events: list[str] = []
+    connection.on_connected = lambda: events.append("connected")
+    connection.on_disconnected = lambda reason: events.append("disconnected")
+    connection.open()
+    await eventually(lambda: events == ["connected"])
+    own_nats_server.kill()
+    await eventually(lambda: events == ["connected", "disconnected"])
+    await asyncio.to_thread(own_nats_server.start)
+    await eventually(lambda: len(events) == 3)
+    assert events == ["connected", "disconnected", "connected"]
+    await connection.close()
+
+
+async def test_a_stopped_server_is_noticed_and_a_continued_one_found_again(own_nats_server: NatsServer) -> None:
+    async with connected(own_nats_server.url) as connection:
+        own_nats_server.pause()
+        connection.publish("a", b"x" * 1_000_000)  # an unsent rest must not hold up the end of the connection
+        await eventually(lambda: not connection.connected, timeout=10)
+        assert "stale" in connection.reason
+        own_nats_server.resume()
+        await eventually(lambda: connection.connected, timeout=10)
+        await connection.flush()
+
+
+async def test_a_server_that_does_not_read_is_an_error_before_memory_is_full(own_nats_server: NatsServer) -> None:
+    async with connected(own_nats_server.url) as connection:
+        own_nats_server.pause()
+        body = b"x" * 4_000_000
+
+        async def publish_twice_the_limit() -> None:
+            for _ in range(2 * UNSENT_LIMIT // len(body)):
+                connection.publish("a", body)
+                await asyncio.sleep(0)
+
+        with pytest.raises(BusCongested):
+            await publish_twice_the_limit()
+        own_nats_server.resume()
+
+
+@pytest.fixture
+def locked_server() -> Iterator[LocalNatsServer]:
+    server = LocalNatsServer("authorization: {user: pointsman, password: right}")
+    server.start()
+    yield server
+    server.close()
+
+
+def login(user: str, secret: str) -> Credentials:
+    return Credentials(user=user, password=secret)
+
+
+async def test_a_wrong_password_is_told_and_tried_again(locked_server: LocalNatsServer) -> None:
+    wrong = Connection([locked_server.url], name="test", credentials=login("pointsman", "wrong"))
+    wrong.open()
+    await eventually(lambda: "Authorization Violation" in wrong.reason)
+    assert "wrong" not in repr(wrong.credentials)
+    await wrong.close()
+    async with connected(locked_server.url, login("pointsman", "right")) as right:
+        await right.flush()
+
+
+@pytest.fixture
+def guarded_server() -> Iterator[LocalNatsServer]:
+    server = LocalNatsServer(
+        "authorization: {users: [{user: a, password: b, permissions: {publish: ['open.>'], subscribe: ['open.>']}}]}"
+    )
+    server.start()
+    yield server
+    server.close()
+
+
+async def test_a_subject_that_is_not_allowed_is_told_and_the_connection_lives(guarded_server: LocalNatsServer) -> None:
+    async with connected(guarded_server.url, login("a", "b")) as connection:
+        refused: list[str] = []
+        connection.on_refused = refused.append
+        connection.publish("closed.a", b"")
+        connection.subscribe("closed.b", keep([]))
+        got: list[bytes] = []
+        connection.subscribe("open.a", keep(got))
+        connection.publish("open.a", b"x")
+        await eventually(lambda: len(refused) == 2 and got)
+        assert connection.connected
+
+
+async def test_a_url_of_another_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="nats:// or tls://"):
+        Connection(["http://127.0.0.1:4222"], name="test")
+
+
+async def test_a_peer_that_is_no_nats_server_is_left_alone_and_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def answer() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        connection = Connection([f"nats://127.0.0.1:{port}"], name="test")
+        connection.open()
+        await eventually(lambda: "INFO" in connection.reason or "refused" in connection.reason)
+        assert not connection.connected
+        await connection.close()
+        thread.join()
+
+
+async def test_closing_while_nothing_answers_ends_at_once() -> None:
+    connection = Connection(["nats://127.0.0.1:9"], name="test")
+    connection.open()
+    await eventually(lambda: "refused" in connection.reason)
+    async with asyncio.timeout(2):
+        await connection.close()
+
+
+async def test_the_first_try_does_not_wait_and_the_server_may_come_later() -> None:
+    server = LocalNatsServer()
+    server.start()
+    server.kill()
+    connection = Connection([server.url], name="test")
+    connection.open()
+    await eventually(lambda: "refused" in connection.reason)
+    await asyncio.to_thread(server.start)
+    await eventually(lambda: connection.connected)
+    await connection.close()
+    server.close()
+
+
+async def test_no_message_is_lost_or_reordered_under_load(nats_server: NatsServer) -> None:
+    async with connected(nats_server.url) as writer, connected(nats_server.url) as reader:
+        got: list[bytes] = []
+        reader.subscribe("load", keep(got))
+        await reader.flush()
+        sent = [b"%d" % number * (number % 50 + 1) for number in range(20_000)]
+        for start in range(0, len(sent), 500):
+            for payload in sent[start : start + 500]:
+                writer.publish("load", payload)
+            await asyncio.sleep(0)
+        await writer.flush()
+        await eventually(lambda: len(got) == len(sent))
+        assert got == sent
+
+
+@given(st.integers(0, 10_000))
+def test_the_wait_between_tries_is_jittered_over_its_whole_range(attempt: int) -> None:
+    assert full_jitter(attempt, lambda low, high: low) == 0
+    longest = full_jitter(attempt, lambda low, high: high)
+    assert 0 < longest <= CAP_S
+    assert full_jitter(attempt + 1, lambda low, high: high) >= longest

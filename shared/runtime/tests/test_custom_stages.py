@@ -1,0 +1,176 @@
+"""What the bus does with stages that somebody else runs, on both transports."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_contracts.journey import BodyEdit, Journey, Stage, StageReport
+from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.subjects import stage_subject
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.custom_stages import merged, understood
+from pointsman_runtime.stage import Hop
+from pointsman_testing import builders, eventually
+from pointsman_testing.buses import Buses
+
+Document = dict[str, Any]
+ALLOWED, DENIED = Stage(service="gate", on_error="allow", timeout_ms=400), Stage(service="gate", timeout_ms=400)
+
+
+class World:
+    """An edge, a scheduler that decides everything, and a stage `gate` that speaks nothing but JSON."""
+
+    def __init__(self, buses: Buses) -> None:
+        self.arrived: list[Journey] = []
+        self.answers: list[Decision | Rejection | Parked] = []
+        self.asked: list[Document] = []
+        self._buses = buses
+        self.edge = buses.make("frontend")
+        self.edge.link.subscribe(
+            "_INBOX.test", lambda subject, reply, headers, payload: self.answers.append(REPLY.validate_json(payload))
+        )
+        self._scheduler = buses.make("scheduler")
+        self._scheduler.stage(Journey, self._schedule)
+
+    def gate(self, answer: Callable[[Document], Mapping[str, Any] | bytes | None]) -> None:
+        """Run it with this answer; None says nothing."""
+        bus = self._buses.make("outsider")
+
+        def receive(subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+            document = json.loads(payload)
+            self.asked.append(document)
+            said = answer(document)
+            if said is not None:
+                bus.link.publish(reply, said if isinstance(said, bytes) else json.dumps(said).encode(), "", b"")
+
+        bus.link.subscribe(stage_subject("gate"), receive, queue="gate")
+
+    async def outcome(self, stage: Stage = DENIED, **facts: Any) -> Decision | Rejection:
+        """What the edge gets in the end for a request through the gate."""
+        await self._buses.meet()
+        journey = builders.journey("scheduler", **facts)
+        journey = journey.model_copy(update={"itinerary": (stage, *journey.itinerary)})
+        self.edge.forward(journey, "_INBOX.test")
+        await eventually(lambda: self.answers and not isinstance(self.answers[-1], Parked))
+        last = self.answers[-1]
+        assert not isinstance(last, Parked)
+        return last
+
+    def _schedule(self, journey: Journey, hop: Hop[Journey]) -> Decision:
+        self.arrived.append(journey)
+        return builders.decision(journey.request_id, level=journey.level, reasons=journey.reasons)
+
+
+async def test_a_custom_stage_changes_the_request_and_it_goes_on(buses: Buses) -> None:
+    world = World(buses)
+
+    def answer(document: Document) -> Document:
+        document["body"].append({"field": "max_tokens", "value": 7})
+        document["trail"].append({"stage": "gate", "instance": "gate-1", "note": "capped"})
+        return document
+
+    world.gate(answer)
+    assert isinstance(await world.outcome(), Decision)
+    [journey] = world.arrived
+    assert journey.body[-1] == BodyEdit(field="max_tokens", value=7)
+    report = journey.trail[-1]
+    assert (report.stage, report.instance, report.outcome, report.note) == ("gate", "gate-1", "passed", "capped")
+    assert report.took_ms > 0
+
+
+async def test_it_ends_a_request_in_its_own_words(buses: Buses) -> None:
+    world = World(buses)
+    world.gate(
+        lambda document: {
+            "kind": "rejection", "request_id": document["request_id"], "stage": "someone", "status": 403,
+            "type": "invalid_request_error", "code": "closed", "message": "Come back tomorrow.",
+        }
+    )  # fmt: skip
+    answer = await world.outcome(ALLOWED)
+    assert isinstance(answer, Rejection)
+    assert (answer.stage, answer.status, answer.message) == ("gate", 403, "Come back tomorrow.")
+    assert answer.trail[-1].outcome == "rejected"
+    assert world.arrived == []
+
+
+FAILURES: dict[str, tuple[Callable[[Document], Mapping[str, Any] | bytes | None] | None, int]] = {
+    "nobody": (None, 503),
+    "silence": (lambda document: None, 504),
+    "nonsense": (lambda document: b"{]", 500),
+    "an empty answer": (lambda document: b"", 500),
+    "another request's journey": (lambda document: {**document, "request_id": "other"}, 500),
+    "a decision": (lambda document: json.loads(builders.decision(document["request_id"]).encode()), 500),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_stage_that_may_fail_is_skipped_and_the_decision_says_so(buses: Buses, failure: str) -> None:
+    world = World(buses)
+    answer, _ = FAILURES[failure]
+    if answer is not None:
+        world.gate(answer)
+    decision = await world.outcome(ALLOWED)
+    assert isinstance(decision, Decision)
+    assert decision.level == "degraded"
+    assert decision.reasons[0].startswith("gate ")
+    assert world.arrived[0].trail[-1].outcome == "skipped"
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_stage_that_may_not_fail_ends_the_request(buses: Buses, failure: str) -> None:
+    world = World(buses)
+    answer, status = FAILURES[failure]
+    if answer is not None:
+        world.gate(answer)
+    rejection = await world.outcome(DENIED)
+    assert isinstance(rejection, Rejection)
+    assert rejection.status == status
+    assert "gate" in rejection.message
+    assert world.arrived == []
+
+
+async def test_the_edge_hears_that_a_slow_stage_is_waited_for(buses: Buses) -> None:
+    world = World(buses)
+    world.gate(lambda document: None)
+    await world.outcome(ALLOWED)
+    [parked] = [answer for answer in world.answers if isinstance(answer, Parked)]
+    assert (parked.stage, parked.instance) == ("frontend", world.edge.identity.instance)
+    assert 0 < (parked.held_ms or 0) <= 400
+
+
+async def test_a_stage_made_with_the_runtime_is_asked_as_any_other(buses: Buses) -> None:
+    world = World(buses)
+    gate: Bus = buses.make("gate")
+    gate.stage(Journey, lambda journey, hop: hop.advance(note="fine", headers=()))
+    assert isinstance(await world.outcome(), Decision)
+    assert [(report.stage, report.note) for report in world.arrived[0].trail][-1] == ("gate", "fine")
+
+
+@given(st.sampled_from(["profile", "itinerary", "response", "model", "revision", "edge", "deadline_ms", "attempt"]))
+def test_a_stage_cannot_change_what_a_request_is_or_which_way_it_goes(field: str) -> None:
+    journey = builders.journey("gate", "scheduler", profile="standard")
+    other = builders.journey(
+        "elsewhere", profile="free", model="other", revision=99, edge="e", attempt=9, deadline_ms=1, received_ms=1
+    ).model_copy(update={"request_id": journey.request_id, "response": (Stage(service="x"),)})
+    result = merged(journey, journey.model_copy(update={field: getattr(other, field)}), 1.0)
+    expected = journey.itinerary[1:] if field == "itinerary" else getattr(journey, field)
+    assert getattr(result, field) == expected
+
+
+@given(st.binary(max_size=200) | st.text(max_size=50).map(str.encode))
+def test_no_answer_breaks_the_asker(payload: bytes) -> None:
+    assert understood(payload, builders.journey("gate")) is None
+
+
+def test_a_forged_trail_is_replaced_by_the_true_one() -> None:
+    before = StageReport(stage="profile-picker", instance="p")
+    journey = builders.journey("gate", "scheduler", trail=(before,))
+    forged = StageReport(stage="scheduler", instance="s", outcome="rejected", took_ms=0.0, note="n" * 10_000)
+    result = merged(journey, journey.model_copy(update={"trail": (forged, forged)}), 2.0)
+    assert result.trail[0] == before
+    assert (result.trail[1].stage, result.trail[1].outcome, result.trail[1].took_ms) == ("gate", "passed", 2.0)
+    assert len(result.trail[1].note or "") == 512

@@ -1,0 +1,242 @@
+"""FastStream handlers, the event stream and buckets on a real server."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+from nats.js.errors import NotFoundError
+
+from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
+from pointsman_contracts.response import ResponseStarted
+from pointsman_contracts.subjects import ANY, subject
+from pointsman_runtime.buckets import Bucket, Entry
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.connection import Connection
+from pointsman_runtime.errors import NobodyListens
+from pointsman_runtime.events import EVENT_STREAM, Events, try_until_done
+from pointsman_runtime.settings import ServiceSettings
+from pointsman_testing import NatsServer, eventually
+
+
+class Process:
+    """A bus and an events connection, as one service has them."""
+
+    def __init__(self, url: str, instance: str) -> None:
+        self.bus = Bus(Connection([url], name=instance), Identity("test", instance))
+        self.events = Events(ServiceSettings(nats_url=url), self.bus)
+        self.buckets: list[Bucket] = []
+
+    async def open(self) -> None:
+        self.bus.open()
+        self.events.open()
+        await self.bus.wait_connected()
+        await self.events.jetstream()
+
+    def bucket(self, name: str, ttl_s: float | None = None) -> Bucket:
+        bucket = Bucket(self.events, name, ttl_s=ttl_s)
+        self.buckets.append(bucket)
+        return bucket
+
+    async def close(self) -> None:
+        for bucket in self.buckets:
+            await bucket.close()
+        await self.events.close()
+        await self.bus.close()
+
+
+@pytest.fixture
+async def process(own_nats_server: NatsServer) -> AsyncIterator[Process]:
+    made = Process(own_nats_server.url, "one")
+    yield made
+    await made.close()
+
+
+def started(sequence: int) -> ResponseStarted:
+    return ResponseStarted(request_id="r", source="e", sequence=sequence, at_ms=1, pool="p", worker="w", ttft_ms=1)
+
+
+async def test_a_request_is_answered_by_a_handler(process: Process) -> None:
+    process.events.handle(OpenRequestsQuery, lambda query: OpenRequests(request_ids=query.request_ids[:1]), "edge-1")
+    await process.open()
+
+    async def answered() -> bytes:
+        try:
+            return await process.bus.ask(OpenRequestsQuery(request_ids=("a", "b")), "edge-1")
+        except NobodyListens as error:  # the two connections are made apart
+            raise AssertionError(str(error)) from error
+
+    assert OpenRequests.decode(await eventually(answered)) == OpenRequests(request_ids=("a",))
+
+
+async def test_what_cannot_be_decoded_or_handled_is_counted_and_the_next_message_works(
+    process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    got: list[int] = []
+
+    async def keep(event: ResponseStarted) -> None:
+        if event.sequence == 13:
+            raise ValueError("canary")
+        got.append(event.sequence)
+
+    process.events.handle(ResponseStarted, keep, ANY)
+    await process.open()
+    with caplog.at_level(logging.INFO, "pointsman"):
+        process.bus.link.publish(subject(ResponseStarted, "p"), b"{canary")
+        process.bus.publish(started(13), "p")
+        process.bus.publish(started(1), "p")
+        await eventually(lambda: got == [1])
+    tally = next(tally for tally in process.bus.tallies if tally.name == "response.started.v1")
+    assert (tally.malformed, tally.failed, tally.handled) == (1, 1, 1)
+    lines = [record for record in caplog.records if record.getMessage() in ("malformed_message", "handler_failed")]
+    assert len(lines) == 2
+    assert "canary" not in str([line.__dict__ for line in lines])
+
+
+async def test_handlers_work_again_after_a_restart_of_the_server(process: Process, own_nats_server: NatsServer) -> None:
+    process.events.handle(OpenRequestsQuery, lambda query: OpenRequests(request_ids=query.request_ids), "edge-1")
+    await process.open()
+    own_nats_server.kill()
+    await eventually(lambda: process.events.reason is not None)
+    await asyncio.to_thread(own_nats_server.start)
+    await eventually(lambda: process.events.reason is None and process.bus.connected, timeout=10)
+    assert await process.bus.ask(OpenRequestsQuery(request_ids=()), "edge-1")
+
+
+async def test_the_stream_keeps_each_event_once(process: Process) -> None:
+    await process.open()
+    await process.events.keep_events()
+    await process.events.keep_events()
+    for sequence in (1, 2, 2, 3):
+        process.bus.publish(started(sequence), "p")
+    await process.bus.link.flush(1)
+    js = await process.events.jetstream()
+
+    async def kept() -> bool:
+        return (await js.stream_info(EVENT_STREAM)).state.messages == 3
+
+    await eventually(kept)
+    config = (await js.stream_info(EVENT_STREAM)).config
+    assert (config.subjects, config.storage, config.max_age) == (["pm.evt.>"], "file", 7 * 86400)
+
+
+async def test_a_stream_that_is_there_keeps_its_owners_limits(process: Process) -> None:
+    await process.open()
+    js = await process.events.jetstream()
+    await js.add_stream(name=EVENT_STREAM, subjects=["pm.evt.>"], max_age=3600)  # pyright: ignore[reportUnknownMemberType]
+    await process.events.keep_events()
+    assert (await js.stream_info(EVENT_STREAM)).config.max_age == 3600
+
+
+class Watched:
+    """What a watch was told."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.gone: list[str] = []
+        self.listed = 0
+
+    def put(self, entry: Entry) -> None:
+        self.values[entry.key] = entry.value
+
+    def lost(self, key: str) -> None:
+        del self.values[key]
+        self.gone.append(key)
+
+    def complete(self) -> None:
+        self.listed += 1
+
+
+async def test_a_watch_tells_what_is_there_and_every_change(process: Process) -> None:
+    await process.open()
+    bucket = process.bucket("test-watch")
+    await bucket.put("a", b"1")
+    watched = Watched()
+    bucket.watch(watched.put, watched.lost, watched.complete)
+    await eventually(lambda: watched.listed == 1)
+    assert watched.values == {"a": b"1"}
+    second = await bucket.put("b", b"2")
+    assert await bucket.put("b", b"3") == second + 1
+    await bucket.delete("a")
+    await eventually(lambda: watched.values == {"b": b"3"})
+    assert watched.gone == ["a"]
+    assert await bucket.get("a") is None
+    assert await bucket.get("b") == Entry("b", b"3", second + 1)
+
+
+async def test_an_entry_that_nobody_renews_is_gone_after_its_ttl(process: Process) -> None:
+    await process.open()
+    bucket = process.bucket("test-ttl", ttl_s=1.0)
+    watched = Watched()
+    bucket.watch(watched.put, watched.lost)
+    await bucket.put("a", b"1")
+    await eventually(lambda: watched.values)
+    await eventually(lambda: watched.gone == ["a"])
+    await bucket.put("a", b"2")
+    await eventually(lambda: watched.values == {"a": b"2"})
+
+
+async def test_a_watch_goes_on_after_a_restart_and_tells_what_vanished_meanwhile(
+    process: Process, own_nats_server: NatsServer
+) -> None:
+    await process.open()
+    bucket = process.bucket("test-restart")
+    await bucket.put("stays", b"1")
+    await bucket.put("goes", b"1")
+    watched = Watched()
+    bucket.watch(watched.put, watched.lost, watched.complete)
+    await eventually(lambda: len(watched.values) == 2)
+    other = Process(own_nats_server.url, "other")
+    own_nats_server.kill()
+    await eventually(lambda: process.events.reason is not None)
+    await asyncio.to_thread(own_nats_server.start)
+    await other.open()
+    meanwhile = other.bucket("test-restart")
+
+    async def change() -> None:
+        await meanwhile.put("new", b"2")
+        await meanwhile.delete("goes")
+
+    await try_until_done("the change", change)
+    await eventually(lambda: watched.values == {"stays": b"1", "new": b"2"}, timeout=15)
+    await other.close()
+
+
+async def test_a_bucket_that_was_lost_with_its_server_is_made_again(
+    process: Process, own_nats_server: NatsServer
+) -> None:
+    await process.open()
+    bucket = process.bucket("test-lost")
+    watched = Watched()
+    bucket.watch(watched.put, watched.lost)
+    await bucket.put("a", b"1")
+    await eventually(lambda: watched.values)
+    js = await process.events.jetstream()
+    await js.delete_key_value("test-lost")
+    own_nats_server.kill()
+    await eventually(lambda: process.events.reason is not None)
+    await asyncio.to_thread(own_nats_server.start)
+
+    async def put() -> None:
+        await bucket.put("b", b"2")
+
+    await eventually(lambda: process.events.reason is None, timeout=10)
+    await try_until_done("the put", put)
+    await eventually(lambda: watched.values == {"b": b"2"}, timeout=15)
+
+
+async def test_a_server_without_jetstream_is_tried_again_and_told_once(
+    process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries = 0
+
+    async def fail_twice() -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise NotFoundError
+
+    with caplog.at_level(logging.INFO, "pointsman"):
+        await try_until_done("a thing", fail_twice, again_after_s=0.001)
+    assert tries == 3
+    assert len([record for record in caplog.records if record.getMessage() == "jetstream_unavailable"]) == 1

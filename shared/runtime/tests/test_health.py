@@ -1,0 +1,103 @@
+"""`/live`, `/ready`, `/metrics`, and an HTTP server that ends with its service."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.health import BusCollector, HealthApp, LoopWatch, Readiness
+from pointsman_runtime.http_server import HttpServer
+from pointsman_testing import eventually
+from pointsman_testing.memory_nats import MemoryNats
+
+
+class Served:
+    def __init__(self) -> None:
+        self.readiness = Readiness()
+        self.registry = CollectorRegistry()
+        self.server = HttpServer(HealthApp(self.readiness, self.registry), "127.0.0.1", 0)
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as http, http.get(self.server.url + path) as response:
+            return response.status, await response.text()
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    made = Served()
+    await made.server.start()
+    yield made
+    await made.server.stop()
+
+
+async def test_a_service_is_ready_when_no_check_objects(served: Served) -> None:
+    reason: list[str | None] = ["bus disconnected: connection refused"]
+    served.readiness.add("bus", lambda: reason[0])
+    served.readiness.add("other", lambda: None)
+    assert await served.get("/ready") == (
+        503,
+        '{"ready": false, "reasons": {"bus": "bus disconnected: connection refused"}}',
+    )
+    reason[0] = None
+    assert await served.get("/ready") == (200, '{"ready": true, "reasons": {}}')
+    assert (await served.get("/live"))[0] == 200
+
+
+async def test_another_path_is_404_and_names_the_known_ones(served: Served) -> None:
+    status, text = await served.get("/healthz")
+    assert status == 404
+    assert "/ready" in text
+
+
+async def test_what_became_of_messages_is_in_the_metrics(served: Served) -> None:
+    bus = Bus(MemoryNats().link(), Identity("scheduler", "s"))
+    served.registry.register(BusCollector(bus))
+    tally = bus.new_tally("worker.load.v1")
+    tally.handled, tally.dropped = 5, 2
+    _, text = await served.get("/metrics")
+    assert 'pointsman_bus_messages_total{outcome="handled",subscription="worker.load.v1"} 5.0' in text
+    assert 'pointsman_bus_messages_total{outcome="dropped",subscription="worker.load.v1"} 2.0' in text
+
+
+async def test_a_stalled_event_loop_shows_in_the_metrics() -> None:
+    registry = CollectorRegistry()
+    watch = LoopWatch(registry, every_s=0.01)
+    watch.start()
+
+    def lag() -> float:
+        return registry.get_sample_value("pointsman_event_loop_lag_seconds") or 0.0
+
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.005, lambda: stall(0.2))
+    await eventually(lambda: lag() > 0.1)
+    watch.stop()
+
+
+def stall(seconds: float) -> None:
+    """Keep the loop from turning, as a handler that computes for too long would."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while loop.time() < until:
+        pass
+
+
+async def test_an_address_in_use_is_an_error_at_start(served: Served) -> None:
+    port = int(served.server.url.rpartition(":")[2])
+    second = HttpServer(served.server.app, "127.0.0.1", port)
+    with pytest.raises(OSError, match="in use"):
+        await second.start()
+
+
+async def test_a_stopped_server_has_let_its_port_go_and_logged_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    made = Served()
+    with caplog.at_level(logging.WARNING):
+        await made.server.start()
+        await made.get("/live")
+        await made.server.stop()
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await made.get("/live")
+    assert caplog.records == []

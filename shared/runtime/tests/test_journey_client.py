@@ -1,0 +1,216 @@
+"""An edge and its requests: answered, parked, re-sent, or told why not. On both transports."""
+
+import asyncio
+
+import pytest
+
+from pointsman_contracts.journey import PreprocessRequest
+from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_contracts.subjects import stage_subject
+from pointsman_runtime.errors import BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
+from pointsman_runtime.journey_client import JourneyClient
+from pointsman_runtime.stage import Hop
+from pointsman_testing import builders, eventually
+from pointsman_testing.buses import Buses
+
+Request = PreprocessRequest
+
+
+def decide(request: Request, hop: Hop[Request]) -> Decision:
+    return builders.decision(request.request_id, attempt=request.attempt)
+
+
+async def test_an_edge_gets_the_decision(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    stage.stage(Request, decide)
+    client = JourneyClient(edge)
+    await buses.meet()
+    request = builders.preprocess_request()
+    answer = await client.send(request, b"{}")
+    assert isinstance(answer, Decision)
+    assert (answer.request_id, answer.attempt) == (request.request_id, 1)
+    assert len(edge.replies) == 0
+
+
+async def test_an_edge_gets_the_rejection(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    stage.stage(Request, lambda request, hop: hop.reject(404, "no such model", code="model_not_found"))
+    client = JourneyClient(edge)
+    await buses.meet()
+    answer = await client.send(builders.preprocess_request(), b"{}")
+    assert isinstance(answer, Rejection)
+    assert (answer.status, answer.stage) == (404, "preprocessor")
+
+
+async def test_without_a_preprocessor_the_edge_knows_at_once(buses: Buses) -> None:
+    edge = buses.make("frontend")
+    client = JourneyClient(edge)
+    await buses.meet()
+    with pytest.raises(NobodyListens):
+        await client.send(builders.preprocess_request(), b"{}")
+
+
+async def test_a_request_that_nobody_answers_is_sent_once_more(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    seen: list[int] = []
+
+    def swallow_the_first(request: Request, hop: Hop[Request]) -> Decision | None:
+        seen.append(request.attempt)
+        return None if request.attempt == 1 else decide(request, hop)
+
+    stage.stage(Request, swallow_the_first)
+    client = JourneyClient(edge)
+    await buses.meet()
+    answer = await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05)
+    assert isinstance(answer, Decision)
+    assert answer.attempt == 2
+    assert seen == [1, 2]
+    assert client.resent == 1
+
+
+async def test_a_request_that_nobody_answers_twice_ends_without_a_third_try(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    seen: list[int] = []
+    stage.stage(Request, lambda request, hop: seen.append(request.attempt))
+    client = JourneyClient(edge)
+    await buses.meet()
+    with pytest.raises(NoReply):
+        await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05)
+    assert seen == [1, 2]
+    assert len(edge.replies) == 0
+
+
+async def test_a_re_sent_request_goes_around_the_replica_that_swallowed_it(buses: Buses) -> None:
+    edge = buses.make("frontend")
+    stuck, alive = buses.make("preprocessor", "stuck"), buses.make("preprocessor", "alive")
+    stuck.stage(Request, lambda request, hop: None)
+    alive.stage(Request, decide)
+    client = JourneyClient(edge)
+    await buses.meet()
+    stuck.heartbeat.stop()  # as a stopped process: still in the queue group, beats no more
+    answers = await asyncio.gather(
+        *(client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.4) for _ in range(30))
+    )
+    assert all(isinstance(answer, Decision) for answer in answers)
+    await eventually(lambda: not edge.heartbeat.table.alive("preprocessor", "preprocessor-stuck", loop_time()))
+    before = client.resent
+    for _ in range(10):
+        await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.4)
+    assert client.resent == before
+
+
+async def test_a_parked_request_waits_beyond_the_hop_budget(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    held: list[Hop[Request]] = []
+
+    def park(request: Request, hop: Hop[Request]) -> Parked:
+        held.append(hop)
+        return hop.park("saturated")
+
+    stage.stage(Request, park)
+    client = JourneyClient(edge)
+    await buses.meet()
+    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.02))
+    await eventually(lambda: held)
+    started = loop_time()
+    await eventually(lambda: loop_time() - started > 0.1)
+    assert not waiting.done()
+    held[0].finish(decide(held[0].message, held[0]))
+    assert isinstance(await waiting, Decision)
+    assert len(held) == 1
+
+
+async def test_a_request_parked_by_an_instance_that_fell_silent_is_sent_again(buses: Buses) -> None:
+    edge = buses.make("frontend")
+    holder = buses.make("preprocessor", "holder")
+    holder.stage(Request, lambda request, hop: hop.park("saturated"))
+    client = JourneyClient(edge)
+    await buses.meet()
+    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    await eventually(lambda: client.tally.handled == 1)
+    holder.heartbeat.stop()
+    other = buses.make("preprocessor", "other")
+    other.stage(Request, decide)
+    other.open()
+    await other.wait_connected()
+    other.serve()
+    answer = await waiting
+    assert isinstance(answer, Decision)
+    assert client.abandoned == 1
+
+
+async def test_a_request_that_was_held_for_a_time_and_then_lost_is_sent_again(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+
+    def lose_the_first(request: Request, hop: Hop[Request]) -> Parked | Decision:
+        if request.attempt > 1:
+            return decide(request, hop)
+        return hop.park("waiting for somebody").model_copy(update={"held_ms": 20})
+
+    stage.stage(Request, lose_the_first)
+    client = JourneyClient(edge)
+    await buses.meet()
+    answer = await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05)
+    assert isinstance(answer, Decision)
+    assert answer.attempt == 2
+    assert stage.heartbeat.ready
+
+
+async def test_a_parked_request_ends_at_its_deadline(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    stage.stage(Request, lambda request, hop: hop.park("saturated"))
+    client = JourneyClient(edge)
+    await buses.meet()
+    with pytest.raises(NoReply):
+        await client.send(builders.preprocess_request(), b"{}", timeout_s=0.15)
+
+
+async def test_a_client_that_hangs_up_leaves_nothing_behind(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    held: list[Hop[Request]] = []
+    stage.stage(Request, lambda request, hop: held.append(hop))
+    client = JourneyClient(edge)
+    await buses.meet()
+    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    await eventually(lambda: held)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert len(edge.replies) == 0
+    held[0].finish(decide(held[0].message, held[0]))
+    await eventually(lambda: edge.replies.late == 1)
+
+
+async def test_a_malformed_reply_is_counted_and_the_real_one_still_counts(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    inboxes: list[str] = []
+    stage.link.subscribe(stage_subject("preprocessor"), lambda _s, reply, _h, _p: inboxes.append(reply))
+    client = JourneyClient(edge)
+    await buses.meet()
+    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    await eventually(lambda: inboxes)
+    stage.link.publish(inboxes[0], b"{nonsense")
+    stage.link.publish(inboxes[0], builders.decision().encode())
+    assert isinstance(await waiting, Decision)
+    assert client.tally.malformed == 1
+
+
+async def test_a_body_over_the_servers_limit_is_a_typed_error(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    stage.stage(Request, decide)
+    client = JourneyClient(edge)
+    await buses.meet()
+    with pytest.raises(PayloadTooLarge):
+        await client.send(builders.preprocess_request(), b"x" * edge.link.max_payload)
+    assert len(edge.replies) == 0
+
+
+async def test_without_a_connection_the_edge_knows_at_once(buses: Buses) -> None:
+    edge = buses.make("frontend")
+    client = JourneyClient(edge)
+    with pytest.raises(BusDisconnected):
+        await client.send(builders.preprocess_request(), b"{}")
+
+
+def loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,108 @@
+"""Replicas of a stage that die or stop while requests pass: no request fails while one lives."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from pointsman_contracts.reply import Decision, Rejection
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.connection import Connection
+from pointsman_runtime.errors import BusError
+from pointsman_runtime.journey_client import JourneyClient
+from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
+
+SCRIPT = str(Path(__file__).with_name("sample_service.py"))
+RATE = 100.0
+"""Requests a second while something happens."""
+HOP_BUDGET_S = 1.5
+"""Longer than in production: on a busy machine a slow reply must not look like a lost one."""
+
+
+class Stack:
+    """Two replicas of two stages, and an edge."""
+
+    def __init__(self, server: NatsServer, processes: Processes, config: str) -> None:
+        env = {"POINTSMAN_NATS_URL": server.url, "POINTSMAN_CONFIG": config}
+        self.replicas: dict[str, list[ServiceProcess]] = {
+            name: [processes.start_command([sys.executable, SCRIPT, name], env=env) for _ in range(2)]
+            for name in ("preprocessor", "scheduler")
+        }
+        self.bus = Bus(Connection([server.url], name="edge"), Identity("frontend", "edge"))
+        self.client = JourneyClient(self.bus)
+        self.outcomes: Counter[str] = Counter()
+
+    async def ready(self) -> None:
+        self.bus.open()
+        await asyncio.gather(*(replica.wait_ready() for replicas in self.replicas.values() for replica in replicas))
+        loop = asyncio.get_running_loop()
+        await eventually(
+            lambda: all(len(self.bus.heartbeat.table.instances(name, loop.time())) >= 2 for name in self.replicas)
+        )
+
+    async def send(self) -> str:
+        """One request; what became of it."""
+        try:
+            answer = await self.client.send(builders.preprocess_request(), b"{}", hop_budget_s=HOP_BUDGET_S)
+        except BusError as error:
+            return type(error).__name__
+        if isinstance(answer, Rejection):
+            return f"{answer.status} {answer.code}"
+        assert isinstance(answer, Decision)
+        return "decision"
+
+    async def while_requests_pass(self, seconds: float, event: Callable[[], None]) -> Counter[str]:
+        """Send at `RATE`, let something happen a quarter of the time in, count what became of the requests."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        tasks: list[asyncio.Task[str]] = []
+        for number in range(round(seconds * RATE)):
+            if number == round(seconds * RATE / 4):
+                event()
+            tasks.append(loop.create_task(self.send()))
+            await asyncio.sleep(max(0.0, started + (number + 1) / RATE - loop.time()))
+        return Counter(await asyncio.gather(*tasks))
+
+
+@pytest.fixture
+async def stack(own_nats_server: NatsServer, processes: Processes, tmp_path: Path) -> AsyncIterator[Stack]:
+    config = tmp_path / "pointsman.yaml"
+    await asyncio.to_thread(config.write_text, "pools: {llama-8b: {}}\n")
+    made = Stack(own_nats_server, processes, str(config))
+    await made.ready()
+    yield made
+    await made.bus.close()
+
+
+@pytest.mark.parametrize("stage", ["preprocessor", "scheduler"])
+@pytest.mark.parametrize("how", ["kill", "pause", "terminate"])
+async def test_no_request_fails_when_one_of_two_replicas_ends_or_stops(stack: Stack, stage: str, how: str) -> None:
+    replica = stack.replicas[stage][0]
+    event = {
+        "kill": replica.kill,
+        "pause": replica.pause,
+        "terminate": lambda: asyncio.create_task(replica.terminate()) and None,
+    }[how]
+    assert await stack.while_requests_pass(3.0, event) == {"decision": round(3.0 * RATE)}
+
+
+@pytest.mark.parametrize("stage", ["preprocessor", "scheduler"])
+async def test_without_a_living_replica_requests_are_told_so_and_served_again_when_it_continues(
+    stack: Stack, stage: str
+) -> None:
+    first, second = stack.replicas[stage]
+    second.kill()
+
+    async with asyncio.timeout(20):
+        outcomes = await stack.while_requests_pass(2.0, first.pause)
+    assert set(outcomes) <= {"decision", "NobodyListens", "NoReply", "503 stage_unavailable"}
+    assert outcomes["decision"] < round(2.0 * RATE)
+    first.resume()
+
+    async def served() -> bool:
+        return await stack.send() == "decision"
+
+    await eventually(served)

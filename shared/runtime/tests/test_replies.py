@@ -1,0 +1,118 @@
+"""The reply table: every waiter is answered or told, none stays."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_runtime.replies import TICK_S, FutureWaiter, ReplyTable, Waiter
+from pointsman_testing import eventually
+
+
+class Counting(Waiter):
+    def __init__(self, table: ReplyTable, extend_by: float = 0.0) -> None:
+        super().__init__()
+        self.table = table
+        self.extend_by = extend_by
+        self.overdue_at: list[float] = []
+        self.replies = 0
+
+    def replied(self, headers: bytes, payload: bytes) -> None:
+        self.replies += 1
+
+    def overdue(self, now: float) -> None:
+        self.overdue_at.append(now)
+        if self.extend_by and len(self.overdue_at) == 1:
+            self.table.extend(self, now + self.extend_by)
+        else:
+            self.table.close(self)
+
+
+def loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_a_waiter_is_told_once_and_not_before_its_time() -> None:
+    table = ReplyTable("_INBOX.t")
+    waiter = Counting(table)
+    due = loop_time() + 0.03
+    table.open(waiter, due)
+    await eventually(lambda: waiter.overdue_at)
+    assert waiter.overdue_at[0] >= due
+    assert len(table) == 0
+
+
+async def test_a_waiter_may_extend_its_wait() -> None:
+    table = ReplyTable("_INBOX.t")
+    waiter = Counting(table, extend_by=0.03)
+    table.open(waiter, loop_time() + 0.01)
+    await eventually(lambda: len(waiter.overdue_at) == 2)
+    assert waiter.overdue_at[1] - waiter.overdue_at[0] >= 0.03
+
+
+async def test_a_waiter_whose_deadline_moves_to_and_fro_is_told_once() -> None:
+    table = ReplyTable("_INBOX.t")
+    waiter = Counting(table)
+    started = loop_time()
+    table.open(waiter, started + 0.05)
+    for due in (0.02, 0.09, 0.03, 0.06, 0.04):
+        table.extend(waiter, started + due)
+    await eventually(lambda: waiter.overdue_at)
+    assert waiter.overdue_at[0] >= started + 0.04
+    await eventually(lambda: not table.turning)
+    assert len(waiter.overdue_at) == 1
+
+
+async def test_one_waiter_may_get_several_replies() -> None:
+    table = ReplyTable("_INBOX.t")
+    waiter = Counting(table)
+    inbox = table.open(waiter, loop_time() + 10)
+    table.receive(inbox, "", b"", b"parked")
+    table.receive(inbox, "", b"", b"decision")
+    assert waiter.replies == 2
+    table.close(waiter)
+    table.receive(inbox, "", b"", b"again")
+    assert (waiter.replies, table.late) == (2, 1)
+
+
+async def test_a_reply_to_nobody_is_counted() -> None:
+    table = ReplyTable("_INBOX.t")
+    for subject in ("_INBOX.t.1", "_INBOX.t.x", "_INBOX.t.", "_INBOX.t.²"):
+        table.receive(subject, "", b"", b"")
+    assert table.late == 4
+
+
+async def test_the_wheel_rests_when_nobody_waits_and_turns_again() -> None:
+    table = ReplyTable("_INBOX.t")
+    for _ in range(3):
+        waiter = FutureWaiter(table)
+        table.open(waiter, loop_time() + TICK_S)
+        await asyncio.wait([waiter.future])
+        assert isinstance(waiter.future.exception(), TimeoutError)
+        await eventually(lambda: not table.turning)
+
+
+async def test_settled_waiters_leave_the_wheel_long_before_their_deadline() -> None:
+    table = ReplyTable("_INBOX.t")
+    for _ in range(1000):
+        waiter = FutureWaiter(table)
+        table.receive(table.open(waiter, loop_time() + 600), "", b"", b"")
+        await waiter.future
+    assert len(table) == 0
+    await eventually(lambda: not table.turning)
+
+
+@given(st.lists(st.floats(0, 0.05), min_size=1, max_size=30))
+def test_all_are_told_in_time_whatever_their_deadlines(waits: list[float]) -> None:
+    async def run() -> None:
+        table = ReplyTable("_INBOX.t")
+        started = loop_time()
+        waiters = [Counting(table) for _ in waits]
+        for waiter, wait in zip(waiters, waits, strict=True):
+            table.open(waiter, started + wait)
+        await eventually(lambda: all(waiter.overdue_at for waiter in waiters))
+        for waiter, wait in zip(waiters, waits, strict=True):
+            assert waiter.overdue_at[0] >= started + wait
+            assert len(waiter.overdue_at) == 1
+
+    asyncio.run(run())

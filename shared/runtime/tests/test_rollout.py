@@ -1,0 +1,89 @@
+"""When an edge begins requests with a new revision, with time as an argument."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_core.config import Config
+from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.presence import BEAT_S, SILENT_AFTER_S, PresenceTable
+from pointsman_runtime.rollout import PATIENCE_S, Rollout
+
+
+class World:
+    """An edge that runs revision 1, and the stages that it hears."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.table = PresenceTable()
+        self.table.tick(self.now)
+        self.configuration = Configuration(_compile, CollectorRegistry())
+        self.rollout = Rollout(self.configuration, self.table)
+        self.configuration.offer(1, "")
+        self.stages: dict[str, int] = {"scheduler-1": 1, "scheduler-2": 1}
+        self.passes(BEAT_S)
+
+    def passes(self, seconds: float) -> None:
+        for _ in range(max(1, round(seconds / BEAT_S))):
+            self.now += BEAT_S
+            self.table.tick(self.now)
+            for instance, revision in self.stages.items():
+                self.table.heard("scheduler", instance, self.now, revision=revision)
+            self.rollout.tick(self.now)
+
+
+def _compile(config: Config, revision: int) -> int:
+    del config
+    return revision
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_the_first_revision_is_used_at_once(world: World) -> None:
+    assert world.rollout.current.number == 1
+
+
+@pytest.mark.requirement("S0-28")
+def test_requests_begin_with_a_revision_once_every_stage_runs_it(world: World) -> None:
+    world.configuration.offer(2, "{}")
+    world.passes(BEAT_S)
+    assert world.rollout.current.number == 1
+    world.stages["scheduler-1"] = 2
+    world.passes(BEAT_S)
+    assert world.rollout.current.number == 1
+    world.stages["scheduler-2"] = 2
+    world.passes(BEAT_S)
+    assert world.rollout.current.compiled == 2
+
+
+def test_a_stage_that_refuses_a_revision_holds_it_up_for_less_than_a_second(world: World) -> None:
+    world.configuration.offer(2, "{}")
+    world.passes(BEAT_S)
+    world.passes(PATIENCE_S + BEAT_S)
+    assert world.rollout.current.number == 2
+
+
+def test_a_later_revision_has_the_whole_patience_of_its_own(world: World) -> None:
+    world.configuration.offer(2, "{}")
+    world.passes(2 * BEAT_S)
+    world.configuration.offer(3, "{}")
+    world.passes(2 * BEAT_S)
+    assert world.rollout.current.number == 1
+
+
+@pytest.mark.parametrize("why", ["silent", "draining", "without configuration"])
+def test_who_takes_no_work_or_has_no_configuration_holds_nothing_up(world: World, why: str) -> None:
+    world.stages["scheduler-2"] = 0 if why == "without configuration" else 1
+    world.passes(BEAT_S)
+    if why != "without configuration":
+        del world.stages["scheduler-2"]
+    if why == "silent":
+        world.passes(SILENT_AFTER_S + BEAT_S)
+    elif why == "draining":
+        world.table.heard("scheduler", "scheduler-2", world.now, ready=False, revision=1)
+    world.stages["scheduler-1"] = 2
+    world.configuration.offer(2, "{}")
+    world.passes(BEAT_S)
+    assert world.rollout.current.number == 2

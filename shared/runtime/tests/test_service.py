@@ -1,0 +1,184 @@
+"""A whole service as a process on a real server."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from pointsman_contracts.reply import REPLY, Decision
+from pointsman_runtime.buckets import CONFIG_BUCKET, CONFIG_KEY, HISTORY, Bucket
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.connection import Connection
+from pointsman_runtime.events import Events
+from pointsman_runtime.settings import ServiceSettings
+from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
+
+SERVICE = [sys.executable, str(Path(__file__).with_name("sample_service.py")), "scheduler"]
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    path = tmp_path / "pointsman.yaml"
+    path.write_text("pools: {llama-8b: {}}\n")
+    return path
+
+
+def start(processes: Processes, server: NatsServer, config: str) -> ServiceProcess:
+    return processes.start_command(SERVICE, env={"POINTSMAN_NATS_URL": server.url, "POINTSMAN_CONFIG": config})
+
+
+async def ready_reasons(url: str) -> dict[str, str]:
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/ready") as response:
+        document = await response.json()
+        assert (response.status == 200) == document["ready"]
+        return document["reasons"]
+
+
+async def ask_for_a_decision(server: NatsServer) -> Decision:
+    bus = Bus(Connection([server.url], name="test"), Identity("frontend", "test"))
+    answers: list[object] = []
+    bus.link.subscribe("_INBOX.test", lambda _s, _r, _h, payload: answers.append(REPLY.validate_json(payload)))
+    bus.open()
+    await bus.wait_connected()
+
+    async def decided() -> Decision | None:
+        bus.forward(builders.journey("scheduler"), "_INBOX.test")
+        count = len(answers)
+        await eventually(lambda: len(answers) > count)
+        return answers[-1] if isinstance(answers[-1], Decision) else None
+
+    try:
+        return await eventually(decided)
+    finally:
+        await bus.close()
+
+
+async def test_a_service_answers_and_ends_with_0_on_sigterm(
+    nats_server: NatsServer, processes: Processes, config_file: Path
+) -> None:
+    service = start(processes, nats_server, str(config_file))
+    await service.wait_ready()
+    assert (await ask_for_a_decision(nats_server)).revision == 1
+    assert await service.terminate() == 0
+    assert "Traceback" not in service.log_text()
+
+
+async def test_a_service_without_a_server_says_why_and_gets_ready_when_it_comes(
+    own_nats_server: NatsServer, processes: Processes, config_file: Path
+) -> None:
+    own_nats_server.kill()
+    service = start(processes, own_nats_server, str(config_file))
+    url = await eventually(lambda: service.http_url, timeout=10)
+    await eventually(lambda: "bus_unreachable" in service.log_text(), timeout=10)
+    assert "Connection refused" in (await ready_reasons(url))["bus"]
+    await asyncio.to_thread(own_nats_server.start)
+    await service.wait_ready()
+    assert await service.terminate() == 0
+
+
+async def test_a_service_survives_a_restart_of_the_server_and_ends_cleanly_without_one(
+    own_nats_server: NatsServer, processes: Processes, config_file: Path
+) -> None:
+    service = start(processes, own_nats_server, str(config_file))
+    url = await service.wait_ready()
+    own_nats_server.kill()
+
+    async def not_ready() -> bool:
+        return "bus" in await ready_reasons(url)
+
+    await eventually(not_ready)
+    await asyncio.to_thread(own_nats_server.start)
+    await service.wait_ready()
+    await ask_for_a_decision(own_nats_server)
+    own_nats_server.kill()
+    await eventually(not_ready)
+    assert await service.terminate() == 0
+
+
+async def test_sigterm_while_waiting_for_the_server_ends_at_once(
+    own_nats_server: NatsServer, processes: Processes, config_file: Path
+) -> None:
+    own_nats_server.kill()
+    service = start(processes, own_nats_server, str(config_file))
+    await eventually(lambda: service.http_url, timeout=10)
+    assert await service.terminate() == 0
+
+
+async def test_a_service_follows_the_configuration_in_the_bucket(
+    own_nats_server: NatsServer, processes: Processes
+) -> None:
+    service = start(processes, own_nats_server, "kv")
+    url = await eventually(lambda: service.http_url, timeout=10)
+
+    async def waits_for_a_configuration() -> bool:
+        return "pointsman config apply" in (await ready_reasons(url)).get("configuration", "")
+
+    await eventually(waits_for_a_configuration, timeout=10)
+    bus = Bus(Connection([own_nats_server.url], name="test"), Identity("cli", "test"))
+    events = Events(ServiceSettings(nats_url=own_nats_server.url), bus)
+    events.open()
+    bucket = Bucket(events, CONFIG_BUCKET, history=HISTORY)
+    first = await bucket.put(CONFIG_KEY, b"pools: {llama-8b: {}}")
+    await service.wait_ready()
+    assert (await ask_for_a_decision(own_nats_server)).revision == first
+    await bucket.put(CONFIG_KEY, b"pools: {llama-8b: {scheduling: nowhere}}")
+    await eventually(lambda: any(line["event"] == "config_refused" for line in service.log_lines()))
+    assert (await ask_for_a_decision(own_nats_server)).revision == first
+    third = await bucket.put(CONFIG_KEY, b"pools: {llama-8b: {}, other: {}}")
+
+    async def third_in_use() -> bool:
+        return f"pointsman_config_revision {float(third)}" in await metrics(url)
+
+    await eventually(third_in_use)
+    await events.close()
+    assert await service.terminate() == 0
+
+
+async def metrics(url: str) -> str:
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics") as response:
+        return await response.text()
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"POINTSMAN_NATS_URL": "nats://10.0.0.1:4222"}, "no credentials are set"),
+        ({"POINTSMAN_HTTP_HOST": "0.0.0.0"}, "asks for no credential"),  # noqa: S104 - refused
+        ({"POINTSMAN_HTTP_PORT": "http"}, "POINTSMAN_HTTP_PORT"),
+        ({"POINTSMAN_SETTINGS": "/nowhere/settings.yaml"}, "no such file"),
+    ],
+)
+async def test_wrong_settings_end_the_process_with_78_and_words(
+    processes: Processes, env: dict[str, str], words: str
+) -> None:
+    service = processes.start_command(SERVICE, env=env)
+    await eventually(lambda: service.returncode is not None, timeout=10)
+    assert service.returncode == 78
+    assert words in service.log_text()
+    assert "Traceback" not in service.log_text()
+
+
+async def test_a_bad_configuration_file_ends_the_process_with_78_and_the_line(
+    nats_server: NatsServer, processes: Processes, config_file: Path
+) -> None:
+    bad = config_file.with_name("bad.yaml")
+    await asyncio.to_thread(bad.write_text, "pools:\n  llama-8b:\n    shceduling: default\n")
+    service = start(processes, nats_server, str(bad))
+    await eventually(lambda: service.returncode is not None, timeout=10)
+    assert service.returncode == 78
+    assert "shceduling" in service.log_text()
+    assert "(line 3)" in service.log_text()
+    assert "Traceback" not in service.log_text()
+
+
+async def test_a_stopped_and_continued_service_serves_again(
+    nats_server: NatsServer, processes: Processes, config_file: Path
+) -> None:
+    service = start(processes, nats_server, str(config_file))
+    await service.wait_ready()
+    service.signal(signal.SIGSTOP)
+    service.signal(signal.SIGCONT)
+    await ask_for_a_decision(nats_server)

@@ -1,0 +1,88 @@
+"""Settings: strict, from the environment and a file, and never an open door by accident."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+from pointsman_runtime.settings import FILE_VARIABLE, ServiceSettings, SettingsError, load
+
+
+class Settings(ServiceSettings):
+    block: int = Field(default=3, ge=1)
+
+
+def test_the_environment_goes_before_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("block: 7\nhttp_port: 8001\n")
+    monkeypatch.setenv(FILE_VARIABLE, str(path))
+    monkeypatch.setenv("POINTSMAN_HTTP_PORT", "8002")
+    settings = load(Settings)
+    assert (settings.block, settings.http_port) == (7, 8002)
+
+
+def test_an_unknown_key_in_the_file_names_the_known_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("blocks: 7\n")
+    monkeypatch.setenv(FILE_VARIABLE, str(path))
+    with pytest.raises(SettingsError, match=r"blocks: unknown setting; the known ones are .*nats_url.*block"):
+        load(Settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("POINTSMAN_BLOCK", "0", "block (POINTSMAN_BLOCK)"),
+        ("POINTSMAN_LOG_FORMAT", "xml", "'json' or 'human'"),
+        ("POINTSMAN_NATS_URL", "nats://nats.example:4222", "nats.example is not this host"),
+        ("POINTSMAN_NATS_URL", "nats://127.0.0.1:4222,nats://10.0.0.1:4222", "10.0.0.1 is not this host"),
+        ("POINTSMAN_HTTP_HOST", "::", "asks for no credential"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as caught:
+        load(Settings)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"POINTSMAN_NATS_URL": "nats://10.0.0.1:4222", "POINTSMAN_NATS_TOKEN": "t"},
+        {"POINTSMAN_NATS_URL": "nats://10.0.0.1:4222", "POINTSMAN_NATS_USER": "u", "POINTSMAN_NATS_PASSWORD": "p"},
+        {"POINTSMAN_NATS_URL": "nats://10.0.0.1:4222", "POINTSMAN_NATS_CREDENTIALS_FILE": "/run/a.creds"},
+        {"POINTSMAN_NATS_URL": "nats://u:p@10.0.0.1:4222"},
+        {"POINTSMAN_NATS_URL": "nats://10.0.0.1:4222", "POINTSMAN_NATS_INSECURE": "true"},
+        {"POINTSMAN_NATS_URL": "nats://localhost:4222,nats://[::1]:4222"},
+        {"POINTSMAN_HTTP_HOST": "0.0.0.0", "POINTSMAN_HTTP_OPEN": "true"},  # noqa: S104 - asked for
+    ],
+)
+def test_a_door_is_open_with_credentials_or_when_asked_for(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str]
+) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    load(Settings)
+
+
+def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POINTSMAN_NATS_TOKEN", "canary")
+    monkeypatch.setenv("POINTSMAN_NATS_USER", "user")
+    monkeypatch.setenv("POINTSMAN_NATS_PASSWORD", "canary")
+    settings = load(Settings)
+    assert "canary" not in repr(settings)
+    assert "canary" not in repr(settings.nats_login)
+    assert settings.nats_login.token == "canary"  # noqa: S105 - the canary
+
+
+def test_a_missing_certificate_authority_is_an_error_that_names_no_secret(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("POINTSMAN_NATS_TLS_CA", str(tmp_path / "nowhere.pem"))
+    with pytest.raises(OSError, match="No such file"):
+        load(Settings).nats_tls()
+
+
+def test_every_process_has_an_instance_name_of_its_own() -> None:
+    assert load(Settings).instance != load(Settings).instance

@@ -1,0 +1,59 @@
+"""Messages with everything filled in that a test doesn't care about."""
+
+import itertools
+import time
+
+from pointsman_contracts.journey import Journey, PreprocessRequest, RequestFacts, Stage, Target
+from pointsman_contracts.reply import ChosenEndpoint, Decision
+
+_numbers = itertools.count(1)
+
+
+def unix_ms(after_s: float = 0.0) -> int:
+    """Unix milliseconds, `after_s` seconds from the present."""
+    return time.time_ns() // 1_000_000 + round(after_s * 1000)
+
+
+def preprocess_request(**changes: object) -> PreprocessRequest:
+    """A chat completion as an edge sends it."""
+    fields: dict[str, object] = {
+        "request_id": f"request-{next(_numbers)}",
+        "edge": "edge-1",
+        "received_ms": unix_ms(),
+        "deadline_ms": unix_ms(60),
+        "revision": 1,
+        "method": "POST",
+        "path": "/v1/chat/completions",
+    }
+    return PreprocessRequest.model_validate(fields | changes)
+
+
+def journey(*stages: str | Stage, **changes: object) -> Journey:
+    """A journey whose itinerary is `stages`, for model and pool `llama-8b`; the first stage is the receiver."""
+    fields: dict[str, object] = {
+        "request_id": f"request-{next(_numbers)}",
+        "edge": "edge-1",
+        "received_ms": unix_ms(),
+        "deadline_ms": unix_ms(60),
+        "revision": 1,
+        "request": RequestFacts(api="chat.completions", prompt_tokens=100),
+        "model": "llama-8b",
+        "target": Target(model="llama-8b", pool="llama-8b"),
+        "profile": "standard",
+        "itinerary": tuple(Stage(service=stage) if isinstance(stage, str) else stage for stage in stages),
+    }
+    return Journey.model_validate(fields | changes)
+
+
+def decision(request_id: str = "request-1", **changes: object) -> Decision:
+    """A decision for one endpoint."""
+    fields: dict[str, object] = {
+        "request_id": request_id,
+        "revision": 1,
+        "profile": "standard",
+        "model": "llama-8b",
+        "target": Target(model="llama-8b", pool="llama-8b"),
+        "endpoints": (ChosenEndpoint(worker="worker-1", url="http://127.0.0.1:8000"),),
+        "scheduler": "scheduler-1",
+    }
+    return Decision.model_validate(fields | changes)

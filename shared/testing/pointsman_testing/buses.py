@@ -1,0 +1,68 @@
+"""Buses for tests: one behaviour suite runs in memory and on a real server."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from pointsman_contracts.journey import Journey, PreprocessRequest
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.link import Link
+from pointsman_runtime.stage import Hop, Outcome
+from pointsman_testing.eventually import eventually
+from pointsman_testing.memory_nats import MemoryNats
+
+M = TypeVar("M", PreprocessRequest, Journey)
+
+
+class RecordedHop(Hop[M]):
+    """A hop for testing a handler without a bus; keeps what was finished."""
+
+    __slots__ = ("sent",)
+
+    def __init__(self, message: M, body: bytes = b"", *, service: str = "scheduler", instance: str = "1") -> None:
+        bus = Bus(MemoryNats().link(), Identity(service, f"{service}-{instance}"))
+        super().__init__(bus, message, memoryview(body), "_INBOX.test", None)
+        self.sent: list[Outcome] = []
+
+    def finish(self, outcome: Outcome) -> None:
+        """Keep it."""
+        if outcome is not None:
+            self.sent.append(outcome)
+
+
+class Buses:
+    """Makes buses on one server and closes them after the test."""
+
+    def __init__(self, new_link: Callable[[], Link]) -> None:
+        self.new_link = new_link
+        self._made: list[Bus] = []
+
+    def make(self, service: str, instance: str = "1") -> Bus:
+        """A bus that isn't open yet: register stages and listeners, then `meet`."""
+        bus = Bus(self.new_link(), Identity(service, f"{service}-{instance}"))
+        self._made.append(bus)
+        return bus
+
+    async def meet(self) -> None:
+        """Open every bus, let it serve, and wait until each knows that all of them live."""
+        for bus in self._made:
+            if not bus.heartbeat.beating:
+                bus.open()
+        for bus in self._made:
+            await bus.wait_connected()
+            bus.serve()
+        loop = asyncio.get_running_loop()
+
+        def everybody_known() -> bool:
+            return all(
+                bus.heartbeat.table.addressable(other.identity.service, other.identity.instance, loop.time())
+                for bus in self._made
+                for other in self._made
+            )
+
+        await eventually(everybody_known)
+
+    async def close(self) -> None:
+        """Close every bus."""
+        for bus in self._made:
+            await bus.close()

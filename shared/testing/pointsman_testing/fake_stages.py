@@ -1,0 +1,95 @@
+"""Stands in for the stages and the event bus that an edge talks to."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pointsman_contracts.journey import PreprocessRequest
+from pointsman_contracts.message import Message
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
+from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
+from pointsman_runtime.errors import BusDisconnected
+from pointsman_testing import builders
+
+M = TypeVar("M", bound=Message)
+Reply = Decision | Rejection
+Answer = Callable[[PreprocessRequest], Reply]
+
+
+class FakeStages:
+    """Decides as a test says. Endpoints are tried in the order of `urls`, as workers `worker-1`, `worker-2`, …"""
+
+    def __init__(self, *urls: str) -> None:
+        self.urls = urls
+        self.asked: list[tuple[PreprocessRequest, bytes, str | None]] = []
+        """Request, body and trace context of everything that was asked."""
+        self.changes: dict[str, object] = {}
+        """Fields of the decision that differ from the builder's."""
+        self.reply: Answer | None = None
+        """Instead of a decision."""
+        self.failure: Exception | None = None
+        self.let_go = asyncio.Event()
+        """Answers wait for it; set unless a test clears it."""
+        self.let_go.set()
+        self.abandoned = 0
+        """Requests whose edge stopped waiting."""
+
+    async def decide(self, request: PreprocessRequest, body: bytes, policy: object, traceparent: str | None) -> Reply:
+        """What an edge calls."""
+        del policy
+        self.asked.append((request, body, traceparent))
+        try:
+            await self.let_go.wait()
+        except asyncio.CancelledError:
+            self.abandoned += 1
+            raise
+        if self.failure is not None:
+            raise self.failure
+        if self.reply is not None:
+            return self.reply(request)
+        endpoints = tuple(
+            ChosenEndpoint(worker=f"worker-{number}", url=url) for number, url in enumerate(self.urls, start=1)
+        )
+        return builders.decision(request.request_id, **({"endpoints": endpoints} | self.changes))
+
+
+class RecordedEvents:
+    """Keeps what an edge publishes."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Message, tuple[str, ...]]] = []
+        self.connected = True
+
+    def publish(self, message: Message, *route: str) -> None:
+        """As `Bus.publish`."""
+        if not self.connected:
+            raise BusDisconnected("the test says so")
+        message.decode(message.encode())
+        self.sent.append((message, route))
+
+    def of(self, kind: type[M]) -> list[M]:
+        """The messages of one type, in order."""
+        return [message for message, _ in self.sent if isinstance(message, kind)]
+
+
+@dataclass
+class EdgeUnderTest:
+    """A running edge and everything around it."""
+
+    url: str
+    stages: FakeStages
+    events: RecordedEvents
+    hear: Callable[[PoolSnapshot], None]
+    """Gives the edge a signal."""
+    ask_open: Callable[[OpenRequestsQuery], OpenRequests]
+    """Asks the edge which requests are open."""
+    metric: Callable[[str], float]
+    """Sum over the samples of a metric, by its exposed name."""
+    stop: Callable[[], Awaitable[None]] = field(repr=False)
+    """What SIGTERM does to its HTTP side."""
+
+
+StartEdge = Callable[..., Awaitable[EdgeUnderTest]]
+"""`await start_edge(*engine_urls, config={…}, **settings)`."""

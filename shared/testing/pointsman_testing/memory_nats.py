@@ -1,0 +1,161 @@
+"""An in-memory NATS: the same behaviour for one process, without sockets.
+
+It keeps subject matching, queue groups, "no responders", `max_payload` and the connection's coming and going.
+It has no JetStream.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from pointsman_runtime.errors import BusDisconnected, PayloadTooLarge
+from pointsman_runtime.wire import Receiver
+
+_NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
+
+
+class MemoryNats:
+    """The server: routes messages among its links, each in a later turn of the event loop, in order."""
+
+    def __init__(self, *, max_payload: int = 8 * 1024 * 1024) -> None:
+        self.max_payload = max_payload
+        self._links: list[MemoryLink] = []
+        self._deal = itertools.count()
+        self.running = True
+
+    def link(self) -> "MemoryLink":
+        """A new client connection."""
+        link = MemoryLink(self)
+        self._links.append(link)
+        return link
+
+    def stop(self) -> None:
+        """Go away; every link notices."""
+        self.running = False
+        for link in self._links:
+            link.lose("the server went away")
+
+    def start(self) -> None:
+        """Come back; every open link reconnects."""
+        self.running = True
+        for link in self._links:
+            link.find()
+
+    def route(self, subject: str, payload: bytes, reply: str, headers: bytes) -> None:
+        """Deliver one message to every subscription and to one member of every queue group."""
+        plain: list[Receiver] = []
+        groups: dict[str, list[Receiver]] = {}
+        for link in self._links:
+            if link.connected:
+                for pattern, queue, receiver in link.interests():
+                    if matches(pattern, subject):
+                        (groups.setdefault(queue, []) if queue else plain).append(receiver)
+        chosen = plain + [members[next(self._deal) % len(members)] for members in groups.values()]
+        if chosen:
+            for receiver in chosen:
+                receiver(subject, reply, headers, payload)
+        elif reply:
+            self.route(reply, b"", "", _NO_RESPONDERS)
+
+
+class MemoryLink:
+    """One client's connection; implements `pointsman_runtime.link.Link`."""
+
+    def __init__(self, server: MemoryNats) -> None:
+        self._server = server
+        self._interests: dict[int, tuple[str, str, Receiver]] = {}
+        self._sids = itertools.count(1)
+        self._open = False
+        self._connected = False
+        self.reason = "not connected yet"
+        self.on_connected: Callable[[], None] = lambda: None
+        self.on_disconnected: Callable[[str], None] = lambda _: None
+        self.on_refused: Callable[[str], None] = lambda _: None
+
+    @property
+    def connected(self) -> bool:
+        """As `Link.connected`."""
+        return self._connected
+
+    @property
+    def max_payload(self) -> int:
+        """As `Link.max_payload`."""
+        return self._server.max_payload
+
+    def open(self) -> None:
+        """As `Link.open`."""
+        self._open = True
+        self.find()
+
+    def find(self) -> None:
+        """Connect when the server runs."""
+        if self._open and not self._connected and self._server.running:
+            self._connected = True
+            self.reason = ""
+            self.on_connected()
+
+    def lose(self, reason: str) -> None:
+        """Notice that the server is gone."""
+        if self._connected:
+            self._connected = False
+            self.reason = reason
+            self.on_disconnected(reason)
+
+    def interests(self) -> list[tuple[str, str, Receiver]]:
+        """Pattern, queue group and receiver of each subscription."""
+        return list(self._interests.values())
+
+    def subscribe(self, subject: str, receiver: Receiver, queue: str = "") -> int:
+        """As `Link.subscribe`."""
+        sid = next(self._sids)
+        self._interests[sid] = (subject, queue, receiver)
+        return sid
+
+    def unsubscribe(self, sid: int) -> None:
+        """As `Link.unsubscribe`."""
+        self._interests.pop(sid, None)
+
+    def stop_delivery(self, sid: int) -> None:
+        """As `Link.stop_delivery`; nothing is ever on its way for longer than a turn of the loop."""
+        self._interests.pop(sid, None)
+
+    def publish(
+        self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
+    ) -> None:
+        """As `Link.publish`; nothing waits in memory."""
+        del relaxed
+        if not self._connected:
+            raise BusDisconnected(self.reason)
+        size = len(payload) + len(headers)
+        if size > self.max_payload:
+            raise PayloadTooLarge(self.max_payload, size)
+        asyncio.get_running_loop().call_soon(self._server.route, subject, payload, reply, headers)
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """As `Link.soon`."""
+        asyncio.get_running_loop().call_soon(work)
+
+    async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - as in Link
+        """As `Link.flush`."""
+        del timeout
+        if not self._connected:
+            raise BusDisconnected(self.reason)
+        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """As `Link.close`."""
+        await asyncio.sleep(0)
+        self._open = False
+        self._connected = False
+        self.reason = "closed"
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subscription to `pattern` (with `*` and `>`) sees `subject`."""
+    wanted, given = pattern.split("."), subject.split(".")
+    for position, word in enumerate(wanted):
+        if word == ">":
+            return len(given) > position
+        if position >= len(given) or word not in ("*", given[position]):
+            return False
+    return len(wanted) == len(given)

@@ -1,0 +1,54 @@
+"""Sees what a service leaves on the bus and in the buckets, from outside."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import nats
+from nats.js import JetStreamContext
+from nats.js.errors import BucketNotFoundError, KeyNotFoundError
+
+from pointsman_contracts.message import Message
+from pointsman_contracts.subjects import kv_key
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.connection import Connection
+
+M = TypeVar("M", bound=Message)
+
+
+class Observer:
+    """Listens on a connection of its own."""
+
+    def __init__(self, bus: Bus, js: JetStreamContext) -> None:
+        self.bus = bus
+        """To publish what a test wants a service to hear."""
+        self.js = js
+
+    def listen(self, message: type[M], *route: str) -> list[M]:
+        """Every message of this type from here on, in a list that grows."""
+        heard: list[M] = []
+        self.bus.listen(message, heard.append, *route)
+        return heard
+
+    async def entry(self, message: type[M], *route: str) -> M | None:
+        """The value of a key; None when there is no such key."""
+        try:
+            store = await self.js.key_value(message.address.bucket)
+            found = await store.get(kv_key(message, *route))
+        except (BucketNotFoundError, KeyNotFoundError):
+            return None
+        return message.decode(found.value or b"")
+
+
+@asynccontextmanager
+async def observing(url: str) -> AsyncGenerator[Observer]:
+    """An observer on this server."""
+    bus = Bus(Connection([url], name="observer"), Identity("observer", "observer-1"))
+    client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.1)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    bus.open()
+    await bus.wait_connected()
+    try:
+        yield Observer(bus, client.jetstream())  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    finally:
+        await bus.close()
+        await client.close()

@@ -1,0 +1,147 @@
+"""Real services as child processes: started, waited for, killed, and never left behind."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import aiohttp
+
+from pointsman_testing.eventually import eventually
+
+READY_TIMEOUT_S = 20.0
+_END_TIMEOUT_S = 15.0
+
+
+class ServiceProcess:
+    """One running console script. Its log goes to a file, one JSON object a line."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], log_path: Path) -> None:
+        self.log_path = log_path
+        self.command = list(command)
+        with log_path.open("ab") as log:
+            # A session of its own: a service that starts children is ended together with them.
+            self._process = subprocess.Popen(  # noqa: S603 - starts what the test names
+                self.command,
+                env={**os.environ, **env},
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code; None while it runs."""
+        return self._process.poll()
+
+    def log_lines(self) -> list[dict[str, object]]:
+        """Every complete JSON line that it logged so far."""
+        found: list[dict[str, object]] = []
+        for line in self.log_path.read_text(errors="replace").splitlines():
+            if line.startswith("{"):
+                try:
+                    found.append(json.loads(line))
+                except json.JSONDecodeError:
+                    continue  # the last line may be half written
+        return found
+
+    def log_text(self) -> str:
+        """Everything it wrote to stdout and stderr."""
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def http_url(self) -> str | None:
+        """Base URL of its health endpoints, once it said where they are."""
+        for line in self.log_lines():
+            if line.get("event") == "http_listening":
+                return str(line["url"])
+        return None
+
+    async def wait_ready(self, timeout: float = READY_TIMEOUT_S) -> str:  # noqa: ASYNC109 - as `eventually`
+        """Wait until `/ready` answers 200 and return the base URL. Fails at once when the process ends."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as http:
+
+            async def ready() -> str | None:
+                if self.returncode is not None:
+                    raise RuntimeError(f"{self.command} ended with {self.returncode}:\n{self.log_text()[-3000:]}")
+                url = self.http_url
+                if url is None:
+                    return None
+                try:
+                    async with http.get(f"{url}/ready") as response:
+                        return url if response.status == 200 else None
+                except (aiohttp.ClientError, TimeoutError):
+                    return None
+
+            try:
+                return await eventually(ready, timeout=timeout)
+            except AssertionError as error:
+                raise AssertionError(
+                    f"{self.command} was not ready in {timeout} s:\n{self.log_text()[-3000:]}"
+                ) from error
+
+    def signal(self, what: signal.Signals) -> None:
+        """Send a signal to the process alone."""
+        self._process.send_signal(what)
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its sockets and answers nothing."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undo `pause`."""
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL the process and whatever it started."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(timeout=_END_TIMEOUT_S)
+
+    async def terminate(self) -> int:
+        """SIGTERM, wait for the end, return the exit code."""
+        self.signal(signal.SIGTERM)
+        return await asyncio.to_thread(self._process.wait, _END_TIMEOUT_S)
+
+
+class Processes:
+    """Starts services for one test and ends them all after it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._started: list[ServiceProcess] = []
+
+    def start(self, script: str, *arguments: str, env: Mapping[str, str] | None = None) -> ServiceProcess:
+        """Start a console script of this environment, e.g. `start("pointsman-scheduler", env={...})`.
+
+        The script logs JSON and serves health on a free port unless `env` says otherwise.
+        """
+        executable = Path(sys.executable).with_name(script)
+        command = [str(executable), *arguments]
+        return self.start_command(command, env=env)
+
+    def start_command(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> ServiceProcess:
+        """Start any command with the same surroundings."""
+        name = Path(command[0]).name
+        process = ServiceProcess(
+            command,
+            {"POINTSMAN_LOG_FORMAT": "json", "POINTSMAN_HTTP_PORT": "0", **(env or {})},
+            self._folder / f"{len(self._started):02d}-{name}.log",
+        )
+        self._started.append(process)
+        return process
+
+    def end_all(self) -> None:
+        """SIGKILL everything that was started. A stopped process ends too."""
+        for process in self._started:
+            process.kill()

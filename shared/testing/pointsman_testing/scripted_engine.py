@@ -1,0 +1,148 @@
+"""An engine whose every byte a test decides, on a real socket."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Self, cast
+
+
+@dataclass
+class Received:
+    """One request as it reached the engine, and the way to answer it."""
+
+    path: str
+    headers: list[tuple[str, str]]
+    """Lower-case names, in order."""
+    body: bytes
+    connection: int
+    """Number of the connection that it came on."""
+    writer: asyncio.StreamWriter
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the client hangs up."""
+    gone_at: float = 0.0
+    """`time.monotonic()` of that."""
+
+    def header(self, name: str) -> str | None:
+        """The first value of a header."""
+        return next((value for key, value in self.headers if key == name), None)
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(
+        self, body: bytes, *, status: int = 200, content_type: str = "application/json", more: str = ""
+    ) -> None:
+        """Send a whole response; `more` are further header lines, each ending with CRLF."""
+        head = f"HTTP/1.1 {status} Status\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n{more}\r\n"
+        await self.write(head.encode() + body)
+
+    async def begin_stream(self) -> None:
+        """Send the head of a stream of events."""
+        await self.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+
+    async def chunk(self, data: bytes) -> None:
+        """Send one chunk; an empty one ends the answer."""
+        await self.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def cut(self) -> None:
+        """End the connection at once."""
+        self.writer.transport.abort()
+
+
+Script = Callable[[Received], Awaitable[None]]
+
+ANSWER = (
+    b'{"id":"chatcmpl-1","object":"chat.completion","model":"llama-8b","choices":[{"index":0,"message":'
+    b'{"role":"assistant","content":"Hello"},"finish_reason":"stop"}],'
+    b'"usage":{"prompt_tokens":5,"total_tokens":7,"completion_tokens":2}}'
+)
+
+
+async def answer_at_once(request: Received) -> None:
+    """A chat completion of two tokens."""
+    await request.answer(ANSWER)
+
+
+class ScriptedEngine:
+    """`async with ScriptedEngine(script) as engine:` listens; `script` answers each request and may be changed."""
+
+    def __init__(self, script: Script = answer_at_once) -> None:
+        self.script = script
+        self.received: list[Received] = []
+        self.connections = 0
+        self._port = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """Base URL."""
+        return f"http://127.0.0.1:{self._port}"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Be gone: connections are cut, new ones refused."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in self._writers:
+            writer.transport.abort()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._tasks.add(task)
+        self._writers.add(writer)
+        self.connections += 1
+        number = self.connections
+        try:
+            while await self._serve_one(reader, writer, number):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the test or the client ended it
+        finally:
+            writer.transport.abort()
+            self._tasks.discard(task)
+            self._writers.discard(writer)
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        pairs = [line.partition(":") for line in head[1:] if line]
+        headers = [(name.lower(), value.strip()) for name, _, value in pairs]
+        length = int(next((value for name, value in headers if name == "content-length"), "0"))
+        body = await reader.readexactly(length)
+        request = Received(head[0].split(" ")[1], headers, body, number, writer)
+        self.received.append(request)
+        watch = asyncio.create_task(_until_gone(reader, request))
+        try:
+            await self.script(request)
+        finally:
+            if not watch.done():
+                watch.cancel()
+            await asyncio.wait([watch])
+        return not request.gone.is_set() and not writer.is_closing()
+
+
+async def _until_gone(reader: asyncio.StreamReader, request: Received) -> None:
+    """A client sends nothing while it waits: whatever can be read is its end."""
+    with contextlib.suppress(ConnectionError):
+        await reader.read(1)
+    request.gone_at = time.monotonic()
+    request.gone.set()

@@ -1,0 +1,252 @@
+"""A whole gateway as real processes, whose parts a test may kill, stop and start again one by one."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import yaml
+from pydantic import JsonValue
+
+from pointsman_testing.eventually import eventually
+from pointsman_testing.nats_server import NatsServer, new_nats_server
+from pointsman_testing.processes import Processes, ServiceProcess
+
+POOL: Final = "llama-8b"
+SERVICES: Final = (
+    "preprocessor",
+    "profile-picker",
+    "model-selector",
+    "scheduler",
+    "metrics-collector",
+    "frontend",
+)
+
+
+class EngineProcess:
+    """One simulated engine and the agent beside it; the engine can come back on its address."""
+
+    def __init__(self, name: str, processes: Processes, folder: Path, speedup: float) -> None:
+        self.name = name
+        self.process: ServiceProcess
+        self.agent: ServiceProcess
+        self._processes = processes
+        self._folder = folder
+        self._speedup = speedup
+        self._port = 0
+        self._admin = ""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        """Start the engine (on the port of its first life) and wait until it listens."""
+        port_file, admin_file = self._folder / f"{self.name}.port", self._folder / f"{self.name}.admin"
+        for file in (port_file, admin_file):
+            file.unlink(missing_ok=True)
+        self.process = self._processes.start(
+            "pointsman-simulator", "serve", "--name", self.name, "--port", str(self._port),
+            "--port-file", str(port_file), "--admin-port", "0", "--admin-port-file", str(admin_file),
+            "--speedup", str(self._speedup), "--model", "llama-3.1-8b", "--lora", "sql-lora",
+        )  # fmt: skip
+        await eventually(lambda: port_file.exists() and admin_file.exists(), timeout=20)
+        self._port = int(port_file.read_text())
+        self._admin = f"http://127.0.0.1:{int(admin_file.read_text())}"
+
+    def start_agent(self, env: Mapping[str, str]) -> None:
+        """Start the agent; wait with `agent.wait_ready`."""
+        self.agent = self._processes.start(
+            "pointsman-worker-agent",
+            env={
+                **env,
+                "POINTSMAN_ENGINE_URL": self.url,
+                "POINTSMAN_POOL": POOL,
+                "POINTSMAN_WORKER": self.name,
+            },
+        )
+
+    async def restart(self) -> None:
+        """SIGKILL the engine if it still lives, and start it on the same port."""
+        self.process.kill()
+        await self.start()
+
+    async def set_faults(self, *faults: str) -> None:
+        """Make the engine misbehave as `pointsman-simulator serve --fault` says; none ends it."""
+        async with (
+            aiohttp.ClientSession() as http,
+            http.put(f"{self._admin}/faults", json={"faults": faults}) as answer,
+        ):
+            answer.raise_for_status()
+
+    async def state(self) -> dict[str, JsonValue]:
+        """The engine's own counters: running, aborted, …"""
+        async with aiohttp.ClientSession() as http, http.get(f"{self._admin}/state") as answer:
+            return json.loads(await answer.text())
+
+    async def metric(self, name: str) -> float:
+        """Sum over the samples of one metric family of the engine's `/metrics`."""
+        async with aiohttp.ClientSession() as http, http.get(f"{self.url}/metrics") as answer:
+            text = await answer.text()
+        return sum(
+            float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))
+        )
+
+
+class Stack:
+    """NATS, the services and the engines of one test or one module."""
+
+    def __init__(
+        self, nats: NatsServer, processes: Processes, folder: Path, config: Path, *, stored: bool = False
+    ) -> None:
+        self.nats = nats
+        self.services: dict[str, list[ServiceProcess]] = {}
+        self.engines: list[EngineProcess] = []
+        self.door = ""
+        self.config = config
+        """The file with the configuration that it began with."""
+        self._stored = stored
+        self._processes = processes
+        self._folder = folder
+        self._door_port = _free_port()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What every service of this stack is told."""
+        return {"POINTSMAN_NATS_URL": self.nats.url, "POINTSMAN_CONFIG": "kv" if self._stored else str(self.config)}
+
+    @property
+    def door_address(self) -> tuple[str, int]:
+        """Host and port of the frontend."""
+        return "127.0.0.1", self._door_port
+
+    def all_services(self) -> list[ServiceProcess]:
+        """Every living service and agent."""
+        processes = [process for replicas in self.services.values() for process in replicas]
+        return [*processes, *(engine.agent for engine in self.engines)]
+
+    async def begin(self, replicas: Mapping[str, int], engines: int, speedup: float) -> None:
+        """Start everything and wait until the frontend lists the models."""
+        if self._stored:
+            code, output = await self.command("config", "apply", str(self.config))
+            if code != 0:
+                raise AssertionError(output)
+        for service in SERVICES:
+            self.services[service] = [self._start(service) for _ in range(replicas.get(service, 1))]
+        for number in range(1, engines + 1):
+            self.engines.append(EngineProcess(f"engine-{number}", self._processes, self._folder, speedup))
+        await asyncio.gather(*(engine.start() for engine in self.engines))
+        for engine in self.engines:
+            engine.start_agent(self.env)
+        await asyncio.gather(*(process.wait_ready(timeout=60) for process in self.all_services()))
+        self.door = f"http://127.0.0.1:{self._door_port}"
+        async with aiohttp.ClientSession() as http:
+
+            async def serves_on_every_engine() -> bool:
+                async with http.get(f"{self.door}/v1/models") as answer:
+                    names = {model["id"] for model in (await answer.json())["data"]}
+                return {"llama-3.1-8b", "sql-lora"} <= names
+
+            await eventually(serves_on_every_engine, timeout=20)
+        for engine in self.engines:
+            await eventually(self.state_is(engine, "serving"), timeout=20)
+
+    async def command(self, *arguments: str) -> tuple[int, str]:
+        """Run `pointsman` with this stack's bus; returns its status and everything that it printed."""
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("pointsman")),
+            *arguments,
+            env={**os.environ, "POINTSMAN_NATS_URL": self.nats.url},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(60):
+                output, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return process.returncode or 0, output.decode()
+
+    async def restart(self, service: str, index: int) -> ServiceProcess:
+        """Put a new process in the place of one that was killed; returns when it is ready."""
+        self.services[service][index] = process = self._start(service)
+        await process.wait_ready(timeout=60)
+        return process
+
+    def state_is(self, engine: EngineProcess, *states: str) -> "Callable[[], asyncio.Future[bool]]":
+        """A condition: the metrics-collector shows the engine in one of these states."""
+
+        async def shows() -> bool:
+            url = self.services["metrics-collector"][0].http_url
+            async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics") as answer:
+                text = await answer.text()
+            return any(
+                line.startswith("pointsman_worker_state{")
+                and f'worker="{engine.name}"' in line
+                and any(f'state="{state}"' in line for state in states)
+                and float(line.rpartition(" ")[2]) == 1.0
+                for line in text.splitlines()
+            )
+
+        return lambda: asyncio.ensure_future(shows())
+
+    def _start(self, service: str) -> ServiceProcess:
+        extra = {"POINTSMAN_PORT": str(self._door_port)} if service == "frontend" else {}
+        return self._processes.start(f"pointsman-{service}", env={**self.env, **extra})
+
+
+class StackFactory:
+    """Starts stacks; each has its own NATS server and ends with its `async with`."""
+
+    def __init__(self, folder: Path, sample: Path) -> None:
+        self._folder = folder
+        self._sample = sample
+        self._count = 0
+
+    @asynccontextmanager
+    async def start(
+        self,
+        *,
+        replicas: Mapping[str, int] | None = None,
+        engines: int = 2,
+        speedup: float = 50.0,
+        static: str = "deny",
+        changes: Mapping[str, JsonValue] | None = None,
+        stored: bool = False,
+    ) -> AsyncGenerator[Stack]:
+        """A stack with the sample configuration, this `static` policy everywhere, and `changes` of top-level keys;
+        `stored` applies it instead of giving services the file."""
+        self._count += 1
+        folder = self._folder / f"stack-{self._count}"
+        folder.mkdir()
+        document = yaml.safe_load(self._sample.read_text(encoding="utf-8"))
+        for profile in document["profiles"].values():
+            profile["static"] = static
+        document.update(changes or {})
+        config = folder / "pointsman.yaml"
+        config.write_text(yaml.safe_dump(document), encoding="utf-8")
+        nats = new_nats_server()
+        processes = Processes(folder)
+        await asyncio.to_thread(nats.start)
+        try:
+            stack = Stack(nats, processes, folder, config, stored=stored)
+            await stack.begin(replicas or {}, engines, speedup)
+            yield stack
+        finally:
+            processes.end_all()
+            await asyncio.to_thread(nats.close)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
