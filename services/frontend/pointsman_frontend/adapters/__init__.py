@@ -1,0 +1,1 @@
+"""HTTP on both sides, and the bus as the edge uses it."""

@@ -1,0 +1,50 @@
+"""The client as the rest of the edge sees it."""
+
+from pointsman_core.refusal import Refusal
+from pointsman_frontend.domain.error_body import error_body, error_headers
+from pointsman_runtime.http_server import Send
+
+JSON = (b"content-type", b"application/json")
+Headers = list[tuple[bytes, bytes]]
+
+
+class Client:
+    """Who asked. Every answer carries the request's id."""
+
+    __slots__ = ("_id", "_send", "bytes_out", "ended", "started", "status")
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._id = (b"x-request-id", request_id.encode("ascii"))
+        self.status: int | None = None
+        self.started = False
+        """Status and headers are out."""
+        self.ended = False
+        self.bytes_out = 0
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Send status and headers."""
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, self._id]})
+        self.started = True
+        self.status = status
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of the body."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self.bytes_out += len(data)
+
+    async def end(self, data: bytes = b"") -> None:
+        """Send the last piece."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        self.bytes_out += len(data)
+        self.ended = True
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send a whole response."""
+        headers.append((b"content-length", b"%d" % len(body)))
+        await self.start(status, headers)
+        await self.end(body)
+
+    async def refuse(self, refusal: Refusal, headers: Headers | None = None) -> None:
+        """Send an error."""
+        await self.answer(refusal.status, [JSON, *error_headers(refusal), *(headers or ())], error_body(refusal))

@@ -1,0 +1,181 @@
+"""uvicorn's HTTP connection with bounds of its own.
+
+uvicorn waits for ever for the rest of a head, takes a head of any length, and answers what isn't HTTP in plain text.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, ClassVar, Final, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from pointsman_core.refusal import Refusal
+from pointsman_frontend.adapters.corked_transport import CorkedTransport
+from pointsman_frontend.domain.error_body import error_body
+
+LINGER_S: Final = 1.0
+"""How long a refused connection goes on swallowing what its peer still sends: closing at once would reset it, and
+the peer would never read why."""
+_UPGRADE: Final = re.compile(rb"\r\nupgrade[ \t]*:[^\r\n]*", re.IGNORECASE)
+_PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a connection may do before it brings a request."""
+
+    head_bytes: int
+    """Length of request line and headers."""
+    head_s: float
+    """From the first byte of a head (or the connection's beginning) to its end."""
+    new_id: Callable[[], str]
+    """A request id for what is refused here."""
+    count: Callable[[str], None]
+    """Told the reason of each refusal."""
+
+
+def bounded(bounds: Bounds) -> type[asyncio.Protocol]:
+    """The class of connections for uvicorn, with these bounds."""
+
+    class Bounded(_Connection):
+        limits = bounds
+
+    return Bounded
+
+
+class _Phase(Enum):
+    HEAD = auto()
+    """Waiting for a head, or the rest of one."""
+    SERVED = auto()
+    """The application has the request."""
+    SWALLOWING = auto()
+    """Answered before its body was there, e.g. with 413: the rest is read and thrown away, for a while."""
+    IDLE = auto()
+    """Between requests; uvicorn closes it when that takes too long."""
+    REFUSED = auto()
+
+
+class _Connection(HttpToolsProtocol):
+    limits: ClassVar[Bounds]
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._phase = _Phase.HEAD
+        self._since = 0.0
+        """Loop time at which HEAD or SWALLOWING began."""
+        self._head_bytes = 0
+        self._message_open = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # asyncio.Protocol -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(CorkedTransport(transport, self.loop))
+        self._since = self.loop.time()
+        self._timer = self.loop.call_later(self.limits.head_s, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._phase is _Phase.REFUSED:
+            return
+        if self._phase is not _Phase.SERVED and (b"pgrade" in data or b"PGRADE" in data):
+            data = _without_upgrade(data)
+        super().data_received(data)
+        if self._phase is _Phase.IDLE:
+            # Empty lines, or the end of an unwanted body: uvicorn has stopped its timer, and no request began.
+            self._phase = _Phase.HEAD
+            self._since = self.loop.time()
+            self._head_bytes = 0
+        elif self._phase is _Phase.HEAD:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.limits.head_bytes:
+                self._refuse(431, f"The headers have more than {self.limits.head_bytes} bytes.", "headers_too_large")
+
+    # httptools --------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._phase = _Phase.HEAD
+        self._since = self.loop.time()
+        self._head_bytes = 0
+        self._message_open = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._phase = _Phase.SERVED
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._message_open = False
+        if self._phase is _Phase.SWALLOWING:
+            self._phase = _Phase.IDLE
+        super().on_message_complete()
+
+    # uvicorn ----------------------------------------------------------------------------------------
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._phase is _Phase.SERVED:
+            self._phase = _Phase.SWALLOWING if self._message_open else _Phase.IDLE
+            self._since = self.loop.time()
+
+    def send_400_response(self, msg: str) -> None:
+        del msg
+        self._refuse(400, "This is not a valid HTTP/1.1 request.", "invalid_http")
+
+    # Inside -----------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        waiting = self._phase in (_Phase.HEAD, _Phase.SWALLOWING)
+        left = self._since + self.limits.head_s - self.loop.time() if waiting else self.limits.head_s
+        if left > 0:
+            self._timer = self.loop.call_later(left, self._look)
+        elif self._phase is _Phase.HEAD and self._message_open:
+            self._refuse(408, f"No complete head came within {self.limits.head_s:g} s.", "request_timeout")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, message: str, code: str) -> None:
+        self._phase = _Phase.REFUSED
+        self.limits.count(code)
+        # None before the first request, whatever its type says.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.close()  # a second answer must not mix with the one under way
+                return
+        body = error_body(Refusal(status, message, code=code))
+        self.transport.write(
+            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"x-request-id: %b\r\nconnection: close\r\n\r\n%b"
+            % (status, _PHRASES[status], len(body), self.limits.new_id().encode("ascii"), body)
+        )
+        self.transport.write_eof()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(LINGER_S, self.transport.close)
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """Drop an offer to upgrade, which nobody here takes: at one, the parser throws the request's body away.
+
+    Java's client makes it with every first request.
+    """
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"", head) + end + rest

@@ -1,0 +1,142 @@
+"""Where a request goes: as the stages say or, while they can't be asked, as the edge decides alone."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from pointsman_contracts.journey import PreprocessRequest
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.reply import Decision, Rejection
+from pointsman_core.refusal import Refusal
+from pointsman_frontend.domain.engine_load import EngineLoad
+from pointsman_frontend.domain.policy import EdgePolicy
+from pointsman_frontend.domain.requested_model import requested_model
+from pointsman_frontend.domain.static_choice import Closed, EngineState, choose
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import BusCongested, BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
+from pointsman_runtime.journey_client import JourneyClient
+from pointsman_runtime.presence import Nobody
+
+STAGE_UNAVAILABLE: Final = "stage_unavailable"
+"""Code of a rejection by a forwarder that found no live instance of the next stage."""
+SETTLING_S: Final = 5.0
+"""After the bus came back: how long a stage that nobody answers for counts as one that still reconnects. The longest
+wait between two tries to reconnect is part of it."""
+
+
+class StagesMissing(Exception):
+    """The bus or the scheduler is gone; an edge may decide alone."""
+
+
+class DecisionSource(Protocol):
+    """Asks the stages."""
+
+    async def decide(
+        self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
+    ) -> Decision | Rejection:
+        """What the stages say. Raises StagesMissing, and Refusal when there is no answer."""
+        ...
+
+
+class Stages:
+    """The stages on the bus."""
+
+    def __init__(self, bus: Bus, client: JourneyClient) -> None:
+        self._bus = bus
+        self._client = client
+
+    async def decide(
+        self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
+    ) -> Decision | Rejection:
+        """As `DecisionSource.decide`."""
+        limits = policy.limits
+        try:
+            reply = await self._client.send(
+                request,
+                body,
+                hop_budget_s=limits.hop_budget,
+                timeout_s=limits.decision_timeout,
+                traceparent=traceparent,
+            )
+        except BusDisconnected as error:
+            raise StagesMissing(f"bus disconnected: {error.reason}") from error
+        except BusCongested as error:
+            raise StagesMissing(str(error)) from error
+        except PayloadTooLarge as error:
+            raise Refusal(
+                413,
+                f"The request has {error.size} bytes with its headers; the gateway's bus takes {error.limit}.",
+                code="body_too_large",
+            ) from error
+        except NobodyListens as error:
+            if self._settling():
+                raise StagesMissing(f"the bus is back, {error.who} isn't yet") from error
+            raise Closed(f"No live instance of {error.who}; try again shortly.", STAGE_UNAVAILABLE) from error
+        except NoReply as error:
+            raise Closed("The gateway could not decide in time; try again shortly.", "decision_timeout") from error
+        if isinstance(reply, Rejection) and reply.code == STAGE_UNAVAILABLE:
+            if self._without_scheduler(reply):
+                raise StagesMissing("no live scheduler")
+            if self._settling():
+                raise StagesMissing("the bus is back, a stage isn't yet")
+        return reply
+
+    def _settling(self) -> bool:
+        return self._bus.back_for < SETTLING_S
+
+    def _without_scheduler(self, rejection: Rejection) -> bool:
+        pool = rejection.target.pool if rejection.target else None
+        where = self._bus.heartbeat.table.where("scheduler", pool, asyncio.get_running_loop().time())
+        return isinstance(where, Nobody)
+
+
+class Decider:
+    """Falls back from the stages to the edge's own choice."""
+
+    def __init__(self, source: DecisionSource, pools: Mapping[str, PoolSnapshot], load: EngineLoad) -> None:
+        self._source = source
+        self._pools = pools
+        self._load = load
+        self._turns = itertools.count()
+
+    async def decide(
+        self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
+    ) -> Decision | Rejection:
+        """Raises Refusal; Closed when the configuration insists on what is missing."""
+        try:
+            return await self._source.decide(request, body, policy, traceparent)
+        except StagesMissing as missing:
+            return self._alone(request, body, policy, str(missing))
+
+    def _alone(self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, missing: str) -> Decision:
+        if policy.static.closed is not None:
+            raise Closed(
+                "The gateway can't decide at the moment; try again shortly.",
+                detail=f"{missing}; not decided alone because {policy.static.closed}",
+            )
+        model = requested_model(body)
+        choice = choose(
+            policy.config,
+            policy.static,
+            self._pools,
+            model,
+            EngineState(self._load.open_on, self._avoided),
+            next(self._turns),
+        )
+        return Decision(
+            request_id=request.request_id,
+            revision=policy.revision,
+            profile=policy.static.profile,
+            model=model,
+            target=choice.target,
+            endpoints=choice.endpoints,
+            body=choice.body,
+            level="static",
+            reasons=(missing,),
+            scheduler="",
+        )
+
+    def _avoided(self, worker: str) -> bool:
+        return self._load.avoided(worker, time.monotonic())

@@ -1,0 +1,186 @@
+"""Sends requests to engines over pooled connections."""
+
+import asyncio
+import ssl
+import time
+from functools import lru_cache
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from pointsman_frontend.adapters.engine_connection import EndpointFailed, EngineConnection
+from pointsman_frontend.domain.policy import EngineLimits
+
+STALE_WITHIN_S: Final = 0.25
+"""A reused connection that ends this soon without a byte had been closed by the engine for being idle."""
+HUNG_S: Final = 5.0
+"""An engine whose health check fails and that has sent nothing for this long won't finish its answers."""
+
+
+class Origin(NamedTuple):
+    """Where an endpoint's URL leads."""
+
+    host: str
+    port: int
+    tls: bool
+    host_header: bytes
+    path: bytes
+    """Put before the request's own path."""
+
+
+@lru_cache(maxsize=2048)
+def origin_of(url: str) -> Origin:
+    """Take an endpoint's base URL apart. Raises EndpointFailed when nothing can be reached by it."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise EndpointFailed("refused", "its URL isn't one") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise EndpointFailed("refused", "its URL isn't http or https")
+    tls = parts.scheme == "https"
+    return Origin(
+        parts.hostname,
+        port or (443 if tls else 80),
+        tls,
+        parts.netloc.rpartition("@")[2].encode("ascii"),
+        parts.path.rstrip("/").encode("ascii"),
+    )
+
+
+class Call(NamedTuple):
+    """One request to one endpoint."""
+
+    worker: str
+    origin: Origin
+    head: bytes
+    body: bytes
+    replaceable: bool
+    """Another endpoint can take the request as long as no byte of an answer has come."""
+
+
+class EngineClient:
+    """Connections by origin. The one used last is used next, so that surplus ones grow idle and are closed."""
+
+    def __init__(self, *, idle_s: float, idle_connections: int) -> None:
+        self._idle_s = idle_s
+        self._idle_connections = idle_connections
+        self._idle: dict[Origin, list[EngineConnection]] = {}
+        self._busy: dict[str, dict[EngineConnection, Call]] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    async def send(self, call: Call, limits: EngineLimits) -> EngineConnection:
+        """Send one request and wait for the first byte of its answer. Raises EndpointFailed.
+
+        The caller reads the answer and then gives the connection back with `release`, whatever happened.
+        """
+        connection = self._reuse(call.origin)
+        if connection is not None:
+            sent_at = time.monotonic()
+            try:
+                return await self._begin(connection, call, limits)
+            except EndpointFailed as failure:
+                stale = failure.outcome == "failed" and connection.untouched
+                if not stale or time.monotonic() - sent_at > STALE_WITHIN_S:
+                    raise
+        return await self._begin(await self._connect(call.origin, limits.connect_s), call, limits)
+
+    def release(self, call: Call, connection: EngineConnection) -> None:
+        """Done with an answer: keep the connection if it can serve again; otherwise it is cut, which tells the
+        engine to stop."""
+        self._not_busy(call, connection)
+        if connection.finish():
+            idle = self._idle.setdefault(call.origin, [])
+            if len(idle) < self._idle_connections:
+                idle.append(connection)
+            else:
+                connection.close()
+
+    def hangs(self, worker: str, *, certain: bool) -> int:
+        """This engine is said not to answer: send what waits there elsewhere, where that is possible.
+
+        With `certain`, answers under way that have been silent for `HUNG_S` are cut off too. Returns how many
+        attempts were ended.
+        """
+        ended = 0
+        now = time.monotonic()
+        for connection, call in list(self._busy.get(worker, {}).items()):
+            stuck = certain and connection.silent_s(now) >= HUNG_S
+            if stuck if connection.answering else call.replaceable:
+                connection.give_up("the engine hangs")
+                ended += 1
+        return ended
+
+    def sweep(self) -> None:
+        """End attempts that have been silent, and close connections that were idle, for too long.
+
+        Called a few times a second; a timer for each request costs more.
+        """
+        now = time.monotonic()
+        for busy in list(self._busy.values()):
+            for connection in list(busy):
+                connection.check(now)
+        before = now - self._idle_s
+        for origin, idle in list(self._idle.items()):
+            kept: list[EngineConnection] = []
+            for connection in idle:
+                if connection.usable and connection.idle_since > before:
+                    kept.append(connection)
+                else:
+                    connection.close()
+            if kept:
+                self._idle[origin] = kept
+            else:
+                del self._idle[origin]
+
+    def close(self) -> None:
+        """Close every idle connection."""
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.close()
+        self._idle.clear()
+
+    def _reuse(self, origin: Origin) -> EngineConnection | None:
+        idle = self._idle.get(origin)
+        while idle:
+            connection = idle.pop()
+            if connection.usable and time.monotonic() - connection.idle_since < self._idle_s:
+                return connection
+            connection.close()
+        return None
+
+    async def _begin(self, connection: EngineConnection, call: Call, limits: EngineLimits) -> EngineConnection:
+        self._busy.setdefault(call.worker, {})[connection] = call
+        try:
+            connection.send(call.head, call.body, limits.first_byte_s, limits.idle_s)
+            await connection.first_byte()
+        except BaseException:
+            # Also when the caller is cancelled: the engine must not go on for nobody.
+            self._not_busy(call, connection)
+            connection.close()
+            raise
+        return connection
+
+    def _not_busy(self, call: Call, connection: EngineConnection) -> None:
+        busy = self._busy.get(call.worker)
+        if busy is not None:
+            busy.pop(connection, None)
+            if not busy:
+                del self._busy[call.worker]
+
+    async def _connect(self, origin: Origin, limit_s: float) -> EngineConnection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(limit_s):
+                _, connection = await loop.create_connection(
+                    EngineConnection, origin.host, origin.port, ssl=self._context() if origin.tls else None
+                )
+        except TimeoutError:
+            raise EndpointFailed("refused", f"no connection within {limit_s:g} s") from None
+        except OSError as error:
+            raise EndpointFailed("refused", error.strerror or type(error).__name__) from None
+        return connection
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls

@@ -1,0 +1,252 @@
+"""One HTTP/1.1 connection to an engine.
+
+A client library would be the largest single cost of the edge (docs/adr/0006-an-http-client-of-our-own.md). This one
+does what the edge needs and no more: POST, one request at a time, bodies passed on undecoded as they arrive.
+"""
+
+import asyncio
+import time
+from typing import Final, cast
+
+import httptools
+
+LONGEST_HEAD: Final = 65536
+"""Bytes of status line and headers that an engine may send."""
+READ_AHEAD: Final = 262144
+"""Bytes that wait for a slow client before the engine is told to wait."""
+
+_REFUSING: Final = frozenset({502, 503, 504})
+
+
+class EndpointFailed(Exception):
+    """An endpoint didn't answer. `outcome` is one of `refused`, `failed`, `timeout`."""
+
+    def __init__(self, outcome: str, detail: str, status: int | None = None) -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+        self.detail = detail
+        self.status = status
+
+
+class AnswerCutOff(Exception):
+    """The engine stopped after the first byte of its answer."""
+
+
+class EngineConnection(asyncio.Protocol):
+    """Sends one request at a time and keeps what comes back until it is read."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[None] | None = None
+        self._chunks: list[bytes] = []
+        self._buffered = 0
+        self._paused = False
+        self._busy = False
+        self._failure: Exception | None = None
+        self._head_bytes = 0
+        self._in_body = False
+        self._ends_with_the_connection = True
+        self._answering = False
+        self._first_byte_due = 0.0
+        self._idle_limit_s = 0.0
+        self._heard_at = 0.0
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.complete = False
+        """The whole answer has arrived."""
+        self.idle_since = 0.0
+        self.untouched = True
+        """Nothing of an answer has come back."""
+
+    # For the client ---------------------------------------------------------------------------------
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request can be sent on it."""
+        return self._transport is not None and not self._busy and not self._transport.is_closing()
+
+    def send(self, head: bytes, body: bytes, first_byte_limit_s: float, idle_limit_s: float) -> None:
+        """Send a request. The limits are for the time to the first byte of the answer, and between any two."""
+        transport = self._transport
+        if transport is None:
+            raise EndpointFailed("failed", "closed by the engine")
+        self._busy = True
+        self._reset_answer()
+        self.complete = False
+        self.untouched = True
+        self._answering = False
+        self._heard_at = time.monotonic()
+        self._first_byte_due = self._heard_at + first_byte_limit_s
+        self._idle_limit_s = idle_limit_s
+        transport.writelines((head, body))
+
+    async def first_byte(self) -> None:
+        """Wait until the first bytes of the answer's body are here, or the answer is complete without any, or
+        its status says that the engine can't answer. Raises EndpointFailed."""
+        while not (self._chunks or self.complete):
+            if self._failure is not None:
+                raise self._failure
+            if self.status in _REFUSING:
+                break
+            await self._wait()
+        if self.status in _REFUSING:
+            raise EndpointFailed("failed", f"answered {self.status}", self.status)
+
+    async def read(self) -> bytes:
+        """The next bytes of the body as they arrived, b"" at its end. Raises AnswerCutOff."""
+        while not self._chunks:
+            if self.complete:
+                return b""
+            if self._failure is not None:
+                raise AnswerCutOff(str(self._failure)) from self._failure
+            await self._wait()
+        chunks = self._chunks
+        self._chunks = []
+        self._buffered = 0
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def check(self, now: float) -> None:
+        """Fail when the engine has been silent for too long; `now` is monotonic."""
+        if self._paused or self.complete:
+            self._heard_at = now  # the client is slow, not the engine
+        elif now > (self._heard_at + self._idle_limit_s if self._answering else self._first_byte_due):
+            self.give_up("silent for too long")
+
+    @property
+    def answering(self) -> bool:
+        """Whether the first byte of the answer has come."""
+        return self._answering
+
+    def silent_s(self, now: float) -> float:
+        """How long the engine hasn't said anything; `now` is monotonic."""
+        return 0.0 if self._paused else now - self._heard_at
+
+    def give_up(self, detail: str) -> None:
+        """End the attempt as timed out."""
+        self._fail(EndpointFailed("timeout", detail))
+
+    def finish(self) -> bool:
+        """The caller is done with the answer. True when the connection can be used again; otherwise it is
+        closed at once, which an engine takes as the client's hanging up."""
+        transport = self._transport
+        if transport is None:
+            return False
+        if (
+            self.complete
+            and self._failure is None
+            and not self._chunks
+            and not transport.is_closing()
+            and transport.get_write_buffer_size() == 0
+        ):
+            self._busy = False
+            self.idle_since = time.monotonic()
+            return True
+        self.close()
+        return False
+
+    def close(self) -> None:
+        """Close without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.Protocol -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._busy:
+            # An engine that speaks unasked is out of step: what it says next would answer the wrong request.
+            self.close()
+            return
+        self.untouched = False
+        self._heard_at = time.monotonic()
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if not self.complete:
+                self._fail(EndpointFailed("failed", f"sent what isn't HTTP: {type(error).__name__}"))
+                return
+            # The answer is good; the connection isn't used again.
+            self._failure = EndpointFailed("failed", "sent more than one answer")
+        if not self._in_body and not self.complete:
+            self._head_bytes += len(data)
+            if self._head_bytes > LONGEST_HEAD:
+                self._fail(EndpointFailed("failed", f"sent more than {LONGEST_HEAD} bytes of headers"))
+                return
+        if self._chunks or self.complete or self.status in _REFUSING:
+            self._answering = True
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._busy and not self.complete and self._failure is None:
+            if self._in_body and self._ends_with_the_connection and exc is None:
+                self.complete = True
+                self._wake()
+            else:
+                self._fail(EndpointFailed("failed", "closed the connection"))
+
+    # httptools --------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            raise ValueError("a second answer to one request")
+        self._reset_answer()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name in (b"content-length", b"transfer-encoding"):
+            self._ends_with_the_connection = False
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status >= 200:
+            self.status = status
+            self._in_body = True
+
+    def on_body(self, body: bytes) -> None:
+        self._chunks.append(body)
+        self._buffered += len(body)
+        if self._buffered > READ_AHEAD and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self._in_body:
+            self.complete = True
+            if not self._parser.should_keep_alive() and self._transport is not None:
+                self._transport.close()
+
+    # Inside -----------------------------------------------------------------------------------------
+
+    def _reset_answer(self) -> None:
+        # A 1xx answer comes before the real one.
+        self.status = 0
+        self.headers = []
+        self._in_body = False
+        self._head_bytes = 0
+        self._ends_with_the_connection = True
+
+    async def _wait(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, failure: EndpointFailed) -> None:
+        if self._failure is None and not self.complete:
+            self._failure = failure
+        self.close()
+        self._wake()

@@ -1,0 +1,205 @@
+"""Sends a decided request to its endpoints, one after the other, until one answers."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.reply import ChosenEndpoint, Decision
+from pointsman_core.refusal import Refusal
+from pointsman_frontend.adapters.announcer import Announcer
+from pointsman_frontend.adapters.client import Client, Headers
+from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
+from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed, EngineConnection
+from pointsman_frontend.adapters.metrics import EdgeMetrics
+from pointsman_frontend.adapters.relay import is_stream, relay_document, relay_stream
+from pointsman_frontend.domain.engine_load import EngineLoad
+from pointsman_frontend.domain.engine_request import edited_body, edited_headers, request_head
+from pointsman_frontend.domain.error_body import SERVER_ERROR, error_event
+from pointsman_frontend.domain.exchange import Exchange
+from pointsman_frontend.domain.model_name import renaming
+from pointsman_frontend.domain.policy import EngineLimits
+from pointsman_frontend.domain.response_headers import ResponseHeaderRules
+from pointsman_frontend.domain.retry_budget import RetryBudget
+from pointsman_frontend.domain.usage import UsageTail
+from pointsman_runtime.logs import Log
+from pointsman_runtime.telemetry import Tracing
+
+_log = Log("engines")
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A decided request: what the client sent, where it goes, who waits for the answer."""
+
+    exchange: Exchange
+    decision: Decision
+    client: Client
+    limits: EngineLimits
+    path: bytes
+    headers: Headers
+    body: bytes
+    traceparent: str | None
+
+
+class Forwarder:
+    """Tries each endpoint of a decision at most once, and another one only before the first byte."""
+
+    def __init__(
+        self,
+        engines: EngineClient,
+        load: EngineLoad,
+        announcer: Announcer,
+        metrics: EdgeMetrics,
+        pools: Mapping[str, PoolSnapshot],
+        tracing: Tracing,
+        *,
+        tell_endpoint: bool,
+    ) -> None:
+        self._engines = engines
+        self._load = load
+        self._announcer = announcer
+        self._metrics = metrics
+        self._pools = pools
+        self._tracing = tracing
+        self._tell_endpoint = tell_endpoint
+        self._budget = RetryBudget()
+        self._rules = ResponseHeaderRules()
+
+    async def forward(self, request: Outgoing) -> None:
+        """Have the request answered. Raises Refusal when no endpoint does."""
+        self._budget.earn()
+        request.headers = edited_headers(request.headers, request.decision.headers)
+        left = _distinct(request.decision.endpoints)
+        if not left:
+            raise Refusal(502, "The decision names no endpoint.", type=SERVER_ERROR, code="no_endpoint")
+        following: ChosenEndpoint | None = left.pop(0)
+        failure: EndpointFailed | None = None
+        while following is not None:
+            endpoint = following
+            failure = await self._attempt(request, endpoint, replaceable=bool(left))
+            if failure is None:
+                return
+            following = left.pop(0) if left and self._budget.spend() else None
+            self._tell_failure(request.exchange, failure, following)
+        raise _unanswered(failure, len(request.exchange.attempts))
+
+    async def _attempt(
+        self, request: Outgoing, endpoint: ChosenEndpoint, *, replaceable: bool
+    ) -> EndpointFailed | None:
+        """Have one endpoint answer; the failure when it didn't."""
+        exchange, worker = request.exchange, endpoint.worker
+        exchange.worker = worker
+        sent_at = time.monotonic()
+        span = self._tracing.begin("engine", request.traceparent, worker=worker)
+        self._load.began(worker)
+        problem: str | None = "aborted"
+        try:
+            try:
+                call = _call(request, endpoint, span.traceparent, replaceable=replaceable)
+                engine = await self._engines.send(call, request.limits)
+            except EndpointFailed as failure:
+                problem = failure.outcome
+                exchange.attempted(worker, failure.outcome, failure.status, time.monotonic() - sent_at)
+                return failure
+            try:
+                await self._relay(request, endpoint, engine, sent_at)
+            finally:
+                self._engines.release(call, engine)
+            problem = None
+        finally:
+            self._load.ended(worker)
+            span.end(problem)
+        return None
+
+    async def _relay(
+        self, request: Outgoing, endpoint: ChosenEndpoint, engine: EngineConnection, sent_at: float
+    ) -> None:
+        exchange, decision, client = request.exchange, request.decision, request.client
+        now = exchange.first_byte_at = time.monotonic()
+        self._announcer.started(exchange, endpoint.worker, now - sent_at)
+        headers = self._rules.pass_on(engine.headers)
+        headers.append((b"x-pointsman-level", decision.level.encode("ascii", "replace")))
+        if self._tell_endpoint:
+            headers.append((b"x-pointsman-endpoint", endpoint.worker.encode("ascii", "replace")))
+        name = renaming((endpoint.target or decision.target).model, decision.model)
+        usage = UsageTail()
+        exchange.stream = is_stream(engine.headers)
+        relay = relay_stream if exchange.stream else relay_document
+        outcome = "answered"
+        try:
+            await relay(engine, client, headers, usage, name)
+            exchange.end("ok" if engine.status < 500 else "engine_error", engine.status)
+        except AnswerCutOff as cut:
+            outcome = "cut_off"
+            if self._load.failed(endpoint.worker, time.monotonic()):
+                _log.warning("answer_cut_off", request_id=exchange.request_id, worker=endpoint.worker, reason=str(cut))
+            await _end_cut_off(exchange, client, engine.status, str(cut))
+        finally:
+            exchange.usage = usage.usage()
+            exchange.attempted(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
+
+    def _tell_failure(self, exchange: Exchange, failure: EndpointFailed, following: ChosenEndpoint | None) -> None:
+        worker = exchange.attempts[-1].worker
+        next_worker = following.worker if following else None
+        self._metrics.failed_attempts[failure.outcome] += 1
+        snapshot = self._pools.get(exchange.pool)
+        views = snapshot.workers if snapshot else ()
+        boot_id = next((view.boot_id for view in views if view.worker == worker), "")
+        self._announcer.attempt_failed(exchange, boot_id, next_worker)
+        # One line when an engine begins to fail; the events have every request.
+        if self._load.failed(worker, time.monotonic()):
+            _log.warning(
+                "attempt_failed",
+                request_id=exchange.request_id,
+                worker=worker,
+                outcome=failure.outcome,
+                reason=failure.detail,
+                next_worker=next_worker,
+            )
+
+
+def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:
+    found: dict[str, ChosenEndpoint] = {}
+    for endpoint in endpoints:
+        found.setdefault(endpoint.url, endpoint)
+    return list(found.values())
+
+
+def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, *, replaceable: bool) -> Call:
+    other_model = endpoint.target.model if endpoint.target is not None else None
+    body = edited_body(request.body, request.decision.body, other_model)
+    origin = origin_of(endpoint.url)
+    head = request_head(
+        target=origin.path + request.path,
+        host=origin.host_header,
+        length=len(body),
+        headers=request.headers,
+        request_id=request.exchange.request_id,
+        traceparent=traceparent,
+    )
+    return Call(endpoint.worker, origin, head, body, replaceable)
+
+
+async def _end_cut_off(exchange: Exchange, client: Client, status: int, reason: str) -> None:
+    message = f"The engine stopped before its answer was complete; request id {exchange.request_id}."
+    if not client.started:
+        exchange.end("cut_off", 502, reason)
+        await client.refuse(Refusal(502, message, type=SERVER_ERROR, code="engine_cut_off"))
+        return
+    exchange.end("cut_off", status, reason)
+    if exchange.stream:
+        await client.end(error_event(message, "engine_cut_off"))
+    # A document that is partly out can only be left unfinished; the server then closes the connection.
+
+
+def _unanswered(last: EndpointFailed | None, tried: int) -> Refusal:
+    engine, engines = ("The engine", "") if tried == 1 else ("", f"None of the {tried} engines tried")
+    if last is not None and (last.outcome == "timeout" or last.status == 504):
+        message = f"{engine} did not answer in time." if engine else f"{engines} answered in time."
+        return Refusal(504, message, type=SERVER_ERROR, code="engine_timeout")
+    if last is not None and last.status == 503:
+        message = f"{engine} could not take the request." if engine else f"{engines} could take the request."
+        return Refusal(503, message, type=SERVER_ERROR, code="engine_unavailable", retry_after_s=1.0)
+    message = f"{engine} could not be reached, or broke off." if engine else f"{engines} could be reached and answered."
+    return Refusal(502, message, type=SERVER_ERROR, code="engine_failed")

@@ -1,0 +1,50 @@
+"""Ends a request from outside, for one reason."""
+
+import asyncio
+from typing import Literal
+
+from pointsman_runtime.http_server import Receive
+from pointsman_runtime.telemetry import Span
+
+Reason = Literal["client_gone", "timeout", "shutdown"]
+
+
+class Leash:
+    """Holds the task that serves one request. What it waits for is cancelled once, and `reason` says why."""
+
+    __slots__ = ("_task", "_watch", "due", "reason", "span")
+
+    def __init__(self, task: "asyncio.Task[object]", due: float) -> None:
+        self._task: asyncio.Task[object] | None = task
+        self._watch: asyncio.Task[None] | None = None
+        self.due = due
+        """Monotonic time at which the request has taken too long."""
+        self.reason: Reason | None = None
+        self.span: Span | None = None
+        """Of the whole request, once its head is understood."""
+
+    def pull(self, reason: Reason) -> None:
+        """End the request, unless it is ending already."""
+        if self._task is not None:
+            self.reason = reason
+            self._task.cancel()
+            self._task = None
+
+    def watch(self, receive: Receive) -> None:
+        """Pull when the client hangs up. ASGI tells only those who wait for it."""
+        self._watch = asyncio.get_running_loop().create_task(self._until_gone(receive))
+
+    def let_go(self) -> None:
+        """The request ends by itself; nothing pulls any more."""
+        self._task = None
+
+    def drop(self, *, ended: bool) -> None:
+        """The request is over. `ended`: its response is complete, whereupon ASGI ends the watch by itself."""
+        self.let_go()
+        if self._watch is not None and not ended:
+            self._watch.cancel()
+
+    async def _until_gone(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.pull("client_gone")

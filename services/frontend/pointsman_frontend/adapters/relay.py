@@ -1,0 +1,65 @@
+"""Passes an engine's answer on to the client."""
+
+from typing import Final
+
+from pointsman_frontend.adapters.client import Client, Headers
+from pointsman_frontend.adapters.engine_connection import EngineConnection
+from pointsman_frontend.domain.model_name import ModelName
+from pointsman_frontend.domain.usage import UsageTail
+from pointsman_frontend.domain.whole_events import WholeEvents
+
+WHOLE: Final = 2**20
+"""An answer up to this many bytes that isn't a stream goes out in one piece, so that one that is cut off becomes an
+error with a status; a larger one passes as it arrives."""
+
+_EVENT_STREAM: Final = b"text/event-stream"
+
+
+def is_stream(headers: Headers) -> bool:
+    """Whether an answer with these headers is a stream of server-sent events."""
+    return any(name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in headers)
+
+
+async def relay_stream(
+    engine: EngineConnection, client: Client, headers: Headers, usage: UsageTail, name: ModelName | None
+) -> None:
+    """Pass events on as they arrive. Raises AnswerCutOff; what the client has then ends with a whole event."""
+    await client.start(engine.status, [*headers, (b"x-accel-buffering", b"no")])
+    events = WholeEvents()
+    while data := await engine.read():
+        usage.feed(data)
+        whole = events.feed(data)
+        if whole:
+            await client.write(whole if name is None else name.put(whole))
+    rest = events.rest()
+    await client.end(rest if name is None else name.put(rest))
+
+
+async def relay_document(
+    engine: EngineConnection, client: Client, headers: Headers, usage: UsageTail, name: ModelName | None
+) -> None:
+    """Pass a body on. Raises AnswerCutOff; `client.started` tells whether some of it is out."""
+    pieces: list[bytes] = []
+    size = 0
+    while size <= WHOLE and (data := await engine.read()):
+        pieces.append(data)
+        size += len(data)
+    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    usage.feed(body)
+    if size <= WHOLE:
+        await client.answer(engine.status, headers, body if name is None else name.put(body))
+        return
+    await _relay_large(engine, client, headers, usage, body)
+
+
+async def _relay_large(
+    engine: EngineConnection, client: Client, headers: Headers, usage: UsageTail, begun: bytes
+) -> None:
+    # The model's name stays as the engine wrote it: putting another in would need the whole body first.
+    length = [header for header in engine.headers if header[0] == b"content-length"]
+    await client.start(engine.status, [*headers, *length[:1]])
+    await client.write(begun)
+    while data := await engine.read():
+        usage.feed(data)
+        await client.write(data)
+    await client.end()

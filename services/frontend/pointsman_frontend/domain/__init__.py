@@ -1,0 +1,1 @@
+"""What the edge knows about requests and answers. Values in, values out; time is an argument."""

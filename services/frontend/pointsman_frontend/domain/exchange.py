@@ -1,0 +1,107 @@
+"""What the edge has to tell about one request, collected while it lives. Times are monotonic seconds."""
+
+from pointsman_contracts.reply import Decision, Rejection
+from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
+
+NO_POOL = "-"
+CLIENT_GONE = 499
+"""Status of a request whose client left before one could be sent (nginx's number)."""
+
+
+class Exchange:
+    """One request from its head to its end. `end` is final at the first call."""
+
+    __slots__ = (
+        "api",
+        "attempts",
+        "bytes_out",
+        "decided_s",
+        "decision",
+        "first_byte_at",
+        "level",
+        "outcome",
+        "pool",
+        "reason",
+        "received_at",
+        "rejection",
+        "request_id",
+        "status",
+        "stream",
+        "usage",
+        "worker",
+    )
+
+    def __init__(self, request_id: str, api: str, now: float) -> None:
+        self.request_id = request_id
+        self.api = api
+        self.received_at = now
+        """When the head arrived; moved to the moment at which the whole request was there."""
+        self.decision: Decision | None = None
+        self.rejection: Rejection | None = None
+        self.level = "full"
+        self.pool = NO_POOL
+        self.worker: str | None = None
+        self.attempts: list[Attempt] = []
+        self.decided_s = 0.0
+        self.first_byte_at: float | None = None
+        self.stream = False
+        self.bytes_out = 0
+        self.usage: Usage | None = None
+        self.status = 0
+        self.outcome: str | None = None
+        self.reason = ""
+
+    def decided(self, decision: Decision, now: float) -> None:
+        """The request has somewhere to go."""
+        self.decision = decision
+        self.level = decision.level
+        self.pool = decision.target.pool or NO_POOL
+        self.decided_s = now - self.received_at
+
+    def rejected_by(self, rejection: Rejection, now: float) -> None:
+        """A stage ended the request."""
+        self.rejection = rejection
+        self.decided_s = now - self.received_at
+        if rejection.target is not None and rejection.target.pool is not None:
+            self.pool = rejection.target.pool
+
+    def attempted(self, worker: str, outcome: str, status: int | None, took_s: float) -> None:
+        """One attempt is over."""
+        self.attempts.append(Attempt(worker=worker, outcome=outcome, status=status, took_ms=round(took_s * 1000, 3)))
+
+    def end(self, outcome: str, status: int, reason: str = "") -> None:
+        """How it ended; the first word counts."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self.status = status
+            self.reason = reason
+
+    def completed(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
+        """The event."""
+        decision, rejection = self.decision, self.rejection
+        target = decision.target if decision else rejection.target if rejection else None
+        profile = decision.profile if decision else rejection.profile if rejection else None
+        first = self.first_byte_at
+        return ResponseCompleted(
+            request_id=self.request_id,
+            source=source,
+            sequence=sequence,
+            at_ms=at_ms,
+            pool=self.pool,
+            worker=self.worker,
+            model=decision.model if decision else None,
+            target=target,
+            profile=profile or None,
+            api=self.api,
+            stream=self.stream,
+            status=self.status,
+            outcome=self.outcome or "engine_error",
+            reason=self.reason,
+            level=self.level,
+            attempts=tuple(self.attempts),
+            decided_ms=round(self.decided_s * 1000, 3),
+            ttft_ms=None if first is None else round((first - self.received_at) * 1000, 3),
+            duration_ms=round((now - self.received_at) * 1000, 3),
+            usage=self.usage,
+            bytes_out=self.bytes_out,
+        )

@@ -1,0 +1,47 @@
+"""`/v1/models`: what requests may name, as OpenAI's API lists it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_core.config import Config
+from pointsman_core.refusal import Refusal
+
+OWNER: Final = "pointsman"
+_NAMED: Final = 20
+_SHOWN: Final = 100
+"""Characters of a name that are repeated to the client."""
+
+
+def model_names(config: Config, pools: Mapping[str, PoolSnapshot]) -> list[str]:
+    """Configured models first, then what engines report beyond them."""
+    reported = (name for pool, snapshot in pools.items() if pool in config.pools for name in snapshot.models)
+    return list(dict.fromkeys((*config.model_names(), *reported)))
+
+
+def model_list(names: Iterable[str], created: int) -> dict[str, object]:
+    """The document; `created` is in unix seconds."""
+    return {"object": "list", "data": [_entry(name, created) for name in names]}
+
+
+def model_entry(name: str, names: list[str], created: int) -> dict[str, object]:
+    """One model's document. Raises Refusal 404 that names the known ones."""
+    if name in names:
+        return _entry(name, created)
+    raise unknown_model(name, names)
+
+
+def unknown_model(name: str, names: list[str]) -> Refusal:
+    """404 that names the known models."""
+    listed = ", ".join(names[:_NAMED]) or "none"
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return Refusal(
+        404,
+        f"The model {name[:_SHOWN]!r} does not exist. Known models: {listed}{more}.",
+        code="model_not_found",
+        param="model",
+    )
+
+
+def _entry(name: str, created: int) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": created, "owned_by": OWNER}

@@ -1,0 +1,194 @@
+"""Which headers of a client are believed, told to the stages, and sent on to the engine."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pointsman_core.refusal import Refusal
+
+LONGEST_LIST: Final = 128
+"""Headers in one request."""
+
+HOP_BY_HOP: Final = frozenset(
+    {
+        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection",
+        b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+"""RFC 9110 §7.6.1: they concern one connection."""
+SYSTEM_PREFIXES: Final = (b"x-gateway-", b"x-pointsman-")
+"""Written by gateways for gateways; from a client they are forgeries."""
+CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
+IDENTITY: Final = (
+    "forwarded", "x-forwarded-*", "x-real-ip", "x-client-cert*", "x-ssl-client-*", "x-auth-request-*",
+    "x-authenticated-*", "x-authz-*", "x-user", "x-user-*", "x-tenant", "x-tenant-*", "x-org-id", "remote-user",
+    "x-remote-*", "x-consumer-*", "x-credential-*", "x-amzn-oidc-*", "x-goog-authenticated-*", "x-goog-iap-*",
+    "x-ms-client-principal*",
+)  # fmt: skip
+"""Names by which proxies in front tell who the client is; a `*` at the end stands for anything."""
+
+_UNREPEATABLE: Final = frozenset(
+    {b"authorization", b"x-api-key", b"api-key", b"content-type", b"content-encoding", b"content-length", b"host"}
+)
+"""Two of one of these are read differently by different readers: the request is refused."""
+_REMEMBERED: Final = 4096
+
+
+# How a header is used; plain integers, because this is looked up for every header of every request.
+_NONE: Final = 0
+_STAGES: Final = 1
+"""Told to the stages."""
+_ENGINE: Final = 2
+"""Sent on to the engine."""
+_TRUSTED: Final = 4
+"""Only when the peer is a trusted proxy."""
+_ONCE: Final = 8
+"""Refused when it is repeated."""
+_NAMED: Final = 16
+"""Read by the edge itself."""
+
+_KNOWN: Final = {
+    # The edge writes its own of these for the engine. Answers are wanted uncompressed, for the usage at their end.
+    b"host": _STAGES,
+    b"content-length": _NAMED,
+    b"accept-encoding": _NONE,
+    b"expect": _NONE,
+    b"x-request-id": _NONE,
+    b"traceparent": _NAMED,
+    b"cookie": _NONE,
+    b"content-type": _NAMED | _STAGES | _ENGINE,
+    b"content-encoding": _NAMED,
+    b"x-forwarded-for": _NAMED | _STAGES | _ENGINE,
+}
+
+
+class ClientHeaders(NamedTuple):
+    """What is left of a request's headers."""
+
+    stages: dict[str, str]
+    """For the journey: lower-case names; repeated headers joined with `, `."""
+    engine: list[tuple[bytes, bytes]]
+    content_type: str | None
+    content_encoding: str | None
+    content_length: int | None
+    traceparent: str | None
+    forwarded_for: str | None
+    """Only from a trusted proxy."""
+
+
+class HeaderRules:
+    """The rules, compiled once; names are classified once each."""
+
+    def __init__(
+        self, identity: Iterable[str] = IDENTITY, *, forward_credentials: bool = False, limit: int = 65536
+    ) -> None:
+        names = [name.lower().encode() for name in identity]
+        self._identity = frozenset(name for name in names if not name.endswith(b"*"))
+        self._identity_prefixes = (*SYSTEM_PREFIXES, *(name[:-1] for name in names if name.endswith(b"*")))
+        self._forward_credentials = forward_credentials
+        self._limit = limit
+        self._uses: dict[bytes, int] = {}
+
+    def read(self, headers: list[tuple[bytes, bytes]], *, trusted: bool) -> ClientHeaders:
+        """Sort the (lower-case) headers of one request. Raises Refusal when they can't be taken.
+
+        `trusted`: the peer is a proxy whose word about its client is believed.
+        """
+        if len(headers) > LONGEST_LIST:
+            raise Refusal(431, f"{len(headers)} headers; at most {LONGEST_LIST} are taken.", code="headers_too_large")
+        stages: dict[str, str] = {}
+        engine: list[tuple[bytes, bytes]] = []
+        named: dict[bytes, str] = {}
+        singles: set[bytes] = set()
+        dropped = _named_by_connection(headers)
+        size = 0
+        for name, raw in headers:
+            size += len(name) + len(raw)
+            use = self._uses.get(name)
+            if use is None:
+                use = self._classify(name)
+            if use & _ONCE:
+                if name in singles:
+                    raise _bad(f"The header {_shown(name)} occurs more than once; send it once.")
+                singles.add(name)
+            if not use or (use & _TRUSTED and not trusted) or name in dropped:
+                continue
+            value = _text(name, raw)
+            if use & _NAMED:
+                named[name] = f"{named[name]}, {value}" if name in named else value
+            if use & _STAGES:
+                key = name.decode("ascii")
+                stages[key] = f"{stages[key]}, {value}" if key in stages else value
+            if use & _ENGINE:
+                engine.append((name, raw))
+        if size > self._limit:
+            raise Refusal(
+                431, f"The headers have {size} bytes; at most {self._limit} are taken.", code="headers_too_large"
+            )
+        length = named.get(b"content-length")
+        return ClientHeaders(
+            stages,
+            engine,
+            named.get(b"content-type"),
+            named.get(b"content-encoding"),
+            int(length) if length is not None and length.isdecimal() else None,
+            named.get(b"traceparent"),
+            named.get(b"x-forwarded-for"),
+        )
+
+    def _classify(self, name: bytes) -> int:
+        use = self._use_of(name)
+        if len(self._uses) >= _REMEMBERED:
+            # Names come from clients; a flood of new ones must not stay.
+            self._uses.clear()
+        self._uses[name] = use
+        return use
+
+    def _use_of(self, name: bytes) -> int:
+        use = _KNOWN.get(name, _STAGES | _ENGINE)
+        # Some servers read `x_user_id` as `x-user-id`.
+        spelt = name.replace(b"_", b"-")
+        if spelt in HOP_BY_HOP:
+            return _NONE
+        if spelt in self._identity or spelt.startswith(self._identity_prefixes):
+            use |= _TRUSTED
+        if spelt in CREDENTIALS and not self._forward_credentials:
+            use &= ~_ENGINE
+        return use | _ONCE if name in _UNREPEATABLE else use
+
+
+def check_content(headers: ClientHeaders) -> None:
+    """Raise Refusal unless the body claims to be plain JSON in UTF-8."""
+    kind = headers.content_type
+    if kind != "application/json":
+        media, _, parameters = (kind or "").lower().partition(";")
+        charset = parameters.strip().removeprefix("charset=").strip('"')
+        if media.strip() != "application/json":
+            sent = "no Content-Type" if kind is None else "another Content-Type"
+            raise Refusal(415, f"The request has {sent}; send application/json.", code="unsupported_content_type")
+        if parameters.strip().startswith("charset=") and charset not in ("utf-8", "utf8"):
+            raise Refusal(415, "JSON is sent in UTF-8; leave the charset away.", code="unsupported_content_type")
+    if headers.content_encoding not in (None, "identity"):
+        raise Refusal(415, "Compressed bodies aren't taken; send the JSON as it is.", code="unsupported_encoding")
+
+
+def _named_by_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    for name, value in headers:
+        if name == b"connection" and value not in (b"keep-alive", b"close", b"Keep-Alive", b"Close"):
+            tokens = b",".join(v for n, v in headers if n == b"connection").lower().split(b",")
+            return frozenset(token.strip() for token in tokens) - _UNREPEATABLE
+    return frozenset()
+
+
+def _text(name: bytes, value: bytes) -> str:
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _bad(f"The header {_shown(name)} isn't text; header values are ASCII, or UTF-8.") from None
+
+
+def _shown(name: bytes) -> str:
+    return name.decode("ascii", "replace")[:64]
+
+
+def _bad(message: str) -> Refusal:
+    return Refusal(400, message, code="invalid_header")

@@ -1,0 +1,22 @@
+"""The model that a body asks for. Read by the edge only when it decides alone; otherwise the preprocessor does it."""
+
+from typing import cast
+
+import orjson
+
+from pointsman_core.refusal import Refusal
+
+
+def requested_model(body: bytes) -> str:
+    """The field `model`. Raises Refusal 400 for a body that no engine could take."""
+    try:
+        document = cast("object", orjson.loads(body))
+    except orjson.JSONDecodeError as error:
+        # The text of the error has a position and no content.
+        raise Refusal(400, f"The body isn't valid JSON: {error.msg}.", code="invalid_json") from None
+    if not isinstance(document, dict):
+        raise Refusal(400, "The body is not a JSON object.", code="invalid_body")
+    model = cast("dict[str, object]", document).get("model")
+    if not isinstance(model, str) or not model:
+        raise Refusal(400, "`model` must be the name of a model.", code="invalid_model", param="model")
+    return model

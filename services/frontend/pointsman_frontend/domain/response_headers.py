@@ -1,0 +1,35 @@
+"""Which headers of an engine's answer reach the client."""
+
+from typing import Final
+
+from pointsman_frontend.domain.request_headers import HOP_BY_HOP, SYSTEM_PREFIXES
+
+_OURS: Final = frozenset({b"content-length", b"date", b"server", b"x-request-id"})
+"""Written by the edge."""
+_REMEMBERED: Final = 1024
+
+
+class ResponseHeaderRules:
+    """The rules; names are classified once each."""
+
+    def __init__(self) -> None:
+        self._passes: dict[bytes, bool] = {}
+
+    def pass_on(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Those (lower-case) headers that concern the client, in order."""
+        passes = self._passes
+        kept: list[tuple[bytes, bytes]] = []
+        for header in headers:
+            passed = passes.get(header[0])
+            if passed is None:
+                passed = self._classify(header[0])
+            if passed:
+                kept.append(header)
+        return kept
+
+    def _classify(self, name: bytes) -> bool:
+        if len(self._passes) >= _REMEMBERED:
+            self._passes.clear()
+        passed = name not in HOP_BY_HOP and name not in _OURS and not name.startswith(SYSTEM_PREFIXES)
+        self._passes[name] = passed
+        return passed

@@ -1,0 +1,175 @@
+"""The edge decides alone: from the last pool snapshot and its own counts, while the bus or the scheduler is missing.
+
+That is allowed only where nothing is skipped that the configuration insists on: preprocessing plugins (who may ask,
+and how much) and stages that fail closed can't be run here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from pointsman_contracts.journey import BodyEdit, Target
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_core.config import Config, Profile, StageUse
+from pointsman_core.refusal import Refusal
+from pointsman_frontend.domain.model_list import model_names, unknown_model
+
+AUTO: Final = "auto"
+"""A request for `auto`, or `auto/<group>`, leaves the model to a model-selector."""
+RETRY_AFTER_S: Final = 1.0
+ENDPOINTS: Final = 3
+"""The first choice and two to fall back on."""
+
+
+class Closed(Refusal):
+    """503 with Retry-After: what is missing can't be done without. `detail` is for operators."""
+
+    def __init__(self, message: str, code: str = "gateway_unavailable", *, detail: str = "") -> None:
+        super().__init__(503, message, type="server_error", code=code, retry_after_s=RETRY_AFTER_S)
+        self.detail = detail or message
+
+
+class StaticPolicy(NamedTuple):
+    """What a configuration lets the edge decide alone."""
+
+    closed: str | None
+    """Why it may not; None when it may."""
+    profile: str
+    """The profile that requests get; empty when that takes the profile-picker to say."""
+    selectable: tuple[str, ...]
+    """Models that a model-selector of a possible profile chooses among, in the configuration's order."""
+
+
+class StaticChoice(NamedTuple):
+    """Where the request goes, in order, and what changes in its body."""
+
+    target: Target
+    endpoints: tuple[ChosenEndpoint, ...]
+    body: tuple[BodyEdit, ...]
+
+
+class EngineState(NamedTuple):
+    """What the edge knows of engines by itself, asked by worker."""
+
+    open_on: Callable[[str], int]
+    avoided: Callable[[str], bool]
+
+
+def static_policy(config: Config) -> StaticPolicy:
+    """Read the configuration once."""
+    profiles = _possible(config)
+    reasons = [
+        f"preprocessing plugin {use.name or use.use} can't be skipped"
+        for use in config.preprocessing
+        if (use.name or use.use) not in config.edge.static_skips
+    ]
+    for name, profile in profiles.items():
+        if profile.static == "deny":
+            reasons.append(f"profile {name} doesn't allow it")
+        reasons += [
+            f"profile {name} insists on {use.service}"
+            for use in (*profile.request, *profile.response)
+            if not _may_be_missing(use, config)
+        ]
+    return StaticPolicy(
+        "; ".join(dict.fromkeys(reasons)) or None,
+        next(iter(profiles)) if len(profiles) == 1 else "",
+        tuple(dict.fromkeys(_selectable(config, profiles))),
+    )
+
+
+def choose(
+    config: Config,
+    policy: StaticPolicy,
+    pools: Mapping[str, PoolSnapshot],
+    model: str,
+    engines: EngineState,
+    turn: int,
+) -> StaticChoice:
+    """Pick endpoints for `model`. Raises Refusal: 404 for an unknown model, 503 for what can't be decided here.
+
+    `turn` counts choices; it spreads requests over engines that are otherwise equal.
+    """
+    target = _target(config, policy, pools, model)
+    workers = _workers(config, target, pools)
+    if not workers:
+        raise Closed(f"No engine of the pool that serves {model[:100]!r} is known; try again shortly.")
+    offset = turn % len(workers)
+    workers = sorted(
+        workers[offset:] + workers[:offset],
+        key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
+    )
+    edits = (BodyEdit(field="model", value=target.model),) if target.model != model else ()
+    return StaticChoice(
+        target, tuple(ChosenEndpoint(worker=view.worker, url=view.url) for view in workers[:ENDPOINTS]), edits
+    )
+
+
+def _possible(config: Config) -> Mapping[str, Profile]:
+    """The profiles that a request may get, as far as that is known without the profile-picker."""
+    picker = config.profile_picker
+    if picker.use == "single":
+        chosen = (picker.model_extra or {}).get("profile") or picker.default
+        if isinstance(chosen, str) and chosen in config.profiles:
+            return {chosen: config.profiles[chosen]}
+    return config.profiles
+
+
+def _selectable(config: Config, profiles: Mapping[str, Profile]) -> Iterator[str]:
+    for profile in profiles.values():
+        for use in profile.request:
+            if use.service == "model-selector":
+                yield from config.selectors[use.policy or ""].models or config.models
+
+
+def _may_be_missing(use: StageUse, config: Config) -> bool:
+    if use.service in ("scheduler", "model-selector"):
+        return True
+    custom = config.stages.get(use.service)
+    return (use.on_error or (custom.on_error if custom else "deny")) == "allow"
+
+
+def _target(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], model: str) -> Target:
+    served = config.served(model)
+    if served is not None:
+        if served.pool is None:
+            raise Closed(f"{model[:100]!r} is served by a provider and can't be reached now; try again shortly.")
+        return Target(model=served.name, pool=served.pool, lora=served.lora)
+    for name, snapshot in pools.items():
+        # Engines may serve more than the configuration lists, e.g. adapters loaded at run time.
+        if name in config.pools and model in snapshot.models:
+            loras = {lora for view in snapshot.workers for lora in view.loras}
+            return Target(model=model, pool=name, lora=model if model in loras else None)
+    if policy.selectable and (model == AUTO or model.startswith(f"{AUTO}/")):
+        return _selected(config, policy, pools, model.partition("/")[2])
+    raise unknown_model(model, model_names(config, pools))
+
+
+def _selected(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], group: str) -> Target:
+    """The first selectable model with an engine; ranking them takes the model-selector."""
+    for name in policy.selectable:
+        served = config.served(name)
+        if served is None or served.pool is None or (group and group not in config.models[name].groups):
+            continue
+        target = Target(model=served.name, pool=served.pool, lora=served.lora)
+        if _workers(config, target, pools):
+            return target
+    raise Closed("No model can be chosen at the moment; name one, or try again shortly.")
+
+
+def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot]) -> list[WorkerView]:
+    """Engines that serve the target, those that were serving at the last word before any others."""
+    pool = target.pool or ""
+    snapshot = pools.get(pool)
+    if snapshot is None or not snapshot.workers:
+        return [
+            WorkerView(worker=engine.name or engine.url.partition("://")[2].rstrip("/"), url=engine.url)
+            for engine in config.pools[pool].engines
+        ]
+    able = [
+        view
+        for view in snapshot.workers
+        if view.url and view.state != "draining" and (not view.models or target.model in (*view.models, *view.loras))
+    ]
+    # The last word may be old: with nobody said to serve, trying is better than refusing.
+    return [view for view in able if view.state == "serving"] or able

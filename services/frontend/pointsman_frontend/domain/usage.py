@@ -1,0 +1,72 @@
+"""Token usage, read from the end of an answer at a cost that doesn't grow with its length."""
+
+import json
+from typing import Final, cast
+
+from pointsman_contracts.response import Usage
+
+KEPT: Final = 8192
+"""Bytes of the end that are looked at. OpenAI-compatible engines put `usage` last, or last but a few flags."""
+_KEY: Final = b'"usage"'
+"""Can't be part of prompt or answer: a quote inside a JSON string is written `\\"`."""
+_DECODER: Final = json.JSONDecoder()
+
+
+class UsageTail:
+    """Keeps the last bytes of an answer as it passes."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self) -> None:
+        self._end = b""
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the answer, whole or in pieces of any size."""
+        self._end = data[-KEPT:] if len(data) >= KEPT else (self._end + data)[-KEPT:]
+
+    def usage(self) -> Usage | None:
+        """What the engine reported last; None when it reported nothing."""
+        position = self._end.rfind(_KEY)
+        while position >= 0:
+            found = _read(self._end[position + len(_KEY) :])
+            if found is not None:
+                return found
+            position = self._end.rfind(_KEY, 0, position)
+        return None
+
+
+def _read(text: bytes) -> Usage | None:
+    value = text.lstrip(b" \t\r\n")
+    if not value.startswith(b":"):
+        return None
+    try:
+        document, _ = _DECODER.raw_decode(value[1:].lstrip(b" \t\r\n").decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    fields = cast("dict[str, object]", document)
+    return Usage(
+        prompt_tokens=_count(fields, "prompt_tokens", "input_tokens"),
+        completion_tokens=_count(fields, "completion_tokens", "output_tokens"),
+        cached_tokens=_count(_details(fields, "prompt_tokens_details", "input_tokens_details"), "cached_tokens"),
+        reasoning_tokens=_count(
+            _details(fields, "completion_tokens_details", "output_tokens_details"), "reasoning_tokens"
+        ),
+    )
+
+
+def _count(fields: dict[str, object], *names: str) -> int:
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    return 0
+
+
+def _details(fields: dict[str, object], *names: str) -> dict[str, object]:
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, dict):
+            return cast("dict[str, object]", value)
+    return {}

@@ -1,0 +1,153 @@
+"""Wiring."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.presence import OpenRequestsQuery
+from pointsman_contracts.subjects import ANY
+from pointsman_core.config import Config
+from pointsman_frontend.adapters.announcer import Announcer, EventBus
+from pointsman_frontend.adapters.app import EdgeApp
+from pointsman_frontend.adapters.connection_bounds import Bounds, bounded
+from pointsman_frontend.adapters.decider import Decider, DecisionSource, Stages
+from pointsman_frontend.adapters.engine_client import EngineClient
+from pointsman_frontend.adapters.forwarder import Forwarder
+from pointsman_frontend.adapters.metrics import EdgeMetrics
+from pointsman_frontend.adapters.proxy import Intake, Proxy
+from pointsman_frontend.domain.engine_load import EngineLoad
+from pointsman_frontend.domain.model_list import model_names
+from pointsman_frontend.domain.policy import EdgePolicy, compile_policy
+from pointsman_frontend.domain.request_headers import HeaderRules
+from pointsman_frontend.domain.trust import TrustedProxies
+from pointsman_frontend.handlers import Handlers
+from pointsman_frontend.settings import FrontendSettings
+from pointsman_runtime.health import HealthApp
+from pointsman_runtime.journey_client import JourneyClient
+from pointsman_runtime.rollout import Rollout
+from pointsman_runtime.service import Service, run
+from pointsman_runtime.telemetry import Tracing
+
+TICK_S = 0.1
+"""How exact limits of time are, and how soon events that waited for the bus follow once it is back."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an edge stands on."""
+
+    instance: str
+    settings: FrontendSettings
+    policy: Callable[[], EdgePolicy]
+    """The current revision's."""
+    decisions: DecisionSource
+    events: EventBus
+    tracing: Tracing
+    health: HealthApp
+    registry: CollectorRegistry
+
+
+class Frontend:
+    """One edge, composed. It connects to nothing by itself."""
+
+    def __init__(self, around: Surroundings) -> None:
+        settings = around.settings
+        self.pools: dict[str, PoolSnapshot] = {}
+        self.metrics = metrics = EdgeMetrics(around.registry)
+        load = EngineLoad()
+        self.announcer = Announcer(around.events, around.instance, settings.events_kept, around.registry)
+        self.engines = EngineClient(idle_s=settings.engine_idle_s, idle_connections=settings.engine_idle_connections)
+        self.proxy = Proxy(
+            Intake(
+                edge=around.instance,
+                policy=around.policy,
+                headers=HeaderRules(
+                    settings.identity_headers,
+                    forward_credentials=settings.forward_credentials,
+                    limit=settings.max_head_bytes,
+                ),
+                trusted=TrustedProxies(settings.trusted_proxies),
+                body_limit_s=settings.body_timeout_s,
+                tracing=around.tracing,
+            ),
+            Decider(around.decisions, self.pools, load),
+            Forwarder(
+                self.engines,
+                load,
+                self.announcer,
+                metrics,
+                self.pools,
+                around.tracing,
+                tell_endpoint=settings.tell_endpoint,
+            ),
+            self.announcer,
+            metrics,
+        )
+        self.app = EdgeApp(
+            self.proxy, around.health, lambda: model_names(around.policy().config, self.pools), int(time.time())
+        )
+        self.protocol = bounded(
+            Bounds(
+                settings.max_head_bytes,
+                settings.head_timeout_s,
+                self.proxy.ids.new,
+                lambda reason: metrics.refused_connections.update((reason,)),
+            )
+        )
+        self.handlers = Handlers(self.pools, self.proxy.open_requests, self.engines)
+
+    def tick(self) -> None:
+        """Call every `TICK_S`."""
+        self.proxy.sweep()
+        self.engines.sweep()
+        self.announcer.flush()
+
+    async def close(self) -> None:
+        """After the server has ended: let cancelled requests say their last words, and send what waits."""
+        await self.proxy.drained()
+        self.announcer.flush()
+        self.engines.close()
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError when this service would refuse the configuration."""
+    compile_policy(config, 0)
+
+
+def build(service: Service[FrontendSettings]) -> None:
+    """Compose the service."""
+    settings = service.settings
+    configuration = service.configuration(compile_policy)
+    rollout = Rollout(configuration, service.bus.heartbeat.table)
+    client = JourneyClient(service.bus)
+    frontend = Frontend(
+        Surroundings(
+            instance=service.identity.instance,
+            settings=settings,
+            policy=lambda: rollout.current.compiled,
+            decisions=Stages(service.bus, client),
+            events=service.bus,
+            tracing=service.tracing,
+            health=service.health,
+            registry=service.registry,
+        )
+    )
+    frontend.metrics.read("resent", "Requests sent into the stages a second time", lambda: client.resent)
+    frontend.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
+    service.bus.listen(PoolSnapshot, frontend.handlers.snapshot, ANY, keep="latest")
+    service.events.handle(OpenRequestsQuery, frontend.handlers.open_requests, service.identity.instance)
+    service.every(TICK_S, frontend.tick)
+    service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
+    service.on_stop(frontend.close)
+    service.serve_http(
+        frontend.app, settings.host, settings.port, grace_s=settings.drain_timeout_s, protocol=frontend.protocol
+    )
+
+
+def main() -> int:
+    """Run the service until it is told to stop; returns the exit code."""
+    return run("frontend", FrontendSettings, build)

@@ -1,0 +1,88 @@
+"""Edges on real sockets, with the stages and the event bus played by the test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_core.config import Config, load
+from pointsman_frontend.domain.policy import compile_policy
+from pointsman_frontend.main import TICK_S, Frontend, Surroundings
+from pointsman_frontend.settings import FrontendSettings
+from pointsman_runtime.health import HealthApp, Readiness
+from pointsman_runtime.http_server import HttpServer
+from pointsman_runtime.telemetry import Tracing
+from pointsman_testing.fake_stages import EdgeUnderTest, FakeStages, RecordedEvents, StartEdge
+
+CONFIG = {
+    "pools": {"llama-8b": {"models": ["llama-8b", "sql"], "loras": ["sql"]}},
+    "models": {"big": {"provider": "elsewhere"}},
+    "providers": {"elsewhere": {"kind": "openai", "base_url": "http://127.0.0.1:9"}},
+}
+
+
+@pytest.fixture
+async def start_edge() -> AsyncIterator[StartEdge]:
+    """`await start_edge(*engine_urls, config={…}, **settings)`; every edge ends with the test."""
+    ends: list[Callable[[], Awaitable[None]]] = []
+
+    async def start(
+        *urls: str,
+        config: dict[str, object] | None = None,
+        grace_s: float = 1,
+        tracing: Tracing | None = None,
+        **settings: object,
+    ) -> EdgeUnderTest:
+        stages, events, registry = FakeStages(*urls), RecordedEvents(), CollectorRegistry()
+        compiled = compile_policy(_config(config or {}), 1)
+        frontend = Frontend(
+            Surroundings(
+                instance="edge-1",
+                settings=FrontendSettings.model_validate({"instance": "edge-1", **settings}),
+                policy=lambda: compiled,
+                decisions=stages,
+                events=events,
+                tracing=tracing or Tracing(),
+                health=HealthApp(Readiness(), registry),
+                registry=registry,
+            )
+        )
+        server = HttpServer(frontend.app, "127.0.0.1", 0, grace_s=grace_s, protocol=frontend.protocol)
+        await server.start()
+        ticking = asyncio.create_task(_tick(frontend))
+        stopped = False
+
+        async def stop() -> None:
+            nonlocal stopped
+            if not stopped:
+                stopped = True
+                await server.stop()
+                await frontend.close()
+                ticking.cancel()
+
+        def metric(name: str) -> float:
+            return sum(
+                sample.value for family in registry.collect() for sample in family.samples if sample.name == name
+            )
+
+        def hear(snapshot: PoolSnapshot) -> None:
+            frontend.handlers.snapshot(snapshot)
+
+        ends.append(stop)
+        return EdgeUnderTest(server.url, stages, events, hear, frontend.handlers.open_requests, metric, stop)
+
+    yield start
+    for end in ends:
+        await end()
+
+
+async def _tick(frontend: Frontend) -> None:
+    while True:
+        await asyncio.sleep(TICK_S / 4)
+        frontend.tick()
+
+
+def _config(changes: dict[str, object]) -> Config:
+    return load({**CONFIG, **changes})

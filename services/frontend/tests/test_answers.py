@@ -1,0 +1,280 @@
+"""What a client gets when everything works."""
+
+import asyncio
+import json
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Stage, Target
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.response import ResponseCompleted, ResponseStarted, Usage
+from pointsman_runtime.bus import Identity
+from pointsman_runtime.telemetry import Tracing, provider_for
+from pointsman_testing import eventually
+from pointsman_testing.fake_stages import StartEdge
+from pointsman_testing.raw_http import post, raw_connection, raw_request
+from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
+
+CHAT = "/v1/chat/completions"
+BODY = b'{ "model": "llama-8b",  "temperature": 1.0, "messages": [ {"role":"user","content":"caf\xc3\xa9"} ] }'
+EVENTS = [
+    b'data: {"id":"1","model":"llama-8b","choices":[{"delta":{"content":"a"}}]}\n\n',
+    b'data: {"id":"1","model":"llama-8b","choices":[{"delta":{"content":"b"}}]}\n\n',
+    b'data: {"id":"1","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,'
+    b'"prompt_tokens_details":{"cached_tokens":8},"completion_tokens_details":{"reasoning_tokens":1}}}\n\n',
+    b"data: [DONE]\n\n",
+]
+
+
+async def stream(request: Received) -> None:
+    await request.begin_stream()
+    for event in EVENTS:
+        await request.chunk(event)
+    await request.chunk(b"")
+
+
+async def test_a_request_goes_to_the_engine_and_back_byte_for_byte(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        answer = await raw_request(edge.url, post(CHAT, BODY, "x-request-id: my-1"))
+    assert (answer.status, answer.body, answer.complete) == (200, ANSWER, True)
+    assert answer.header("content-type") == "application/json"
+    assert answer.header("content-length") == str(len(ANSWER))
+    assert answer.header("x-request-id") == "my-1"
+    assert answer.header("x-pointsman-level") == "full"
+    (seen,) = engine.received
+    assert (seen.path, seen.body) == (CHAT, BODY)
+    assert seen.header("x-request-id") == "my-1"
+    (asked,) = edge.stages.asked
+    assert asked[1] == BODY
+    assert (asked[0].request_id, asked[0].method, asked[0].path) == ("my-1", "POST", CHAT)
+    assert asked[0].deadline_ms - asked[0].received_ms == 600_000
+
+
+async def test_a_stream_passes_as_it_arrives(start_edge: StartEdge) -> None:
+    """The second event is sent only after the client has read the first."""
+    first_read = asyncio.Event()
+
+    async def one_by_one(request: Received) -> None:
+        await request.begin_stream()
+        await request.chunk(EVENTS[0])
+        await first_read.wait()
+        for event in EVENTS[1:]:
+            await request.chunk(event)
+        await request.chunk(b"")
+
+    async with ScriptedEngine(one_by_one) as engine:
+        edge = await start_edge(engine.url)
+        async with raw_connection(edge.url) as client:
+            await client.send(post(CHAT, BODY))
+            head = await client.read_until(EVENTS[0])
+            first_read.set()
+            rest = await client.read_until(b"\r\n0\r\n\r\n")
+    assert b"content-type: text/event-stream; charset=utf-8\r\n" in head
+    assert b"transfer-encoding: chunked\r\n" in head
+    assert b"".join(EVENTS[1:]) == b"".join(part for part in rest.split(b"\r\n") if part.startswith(b"data:"))
+
+
+async def test_every_event_tells_what_happened_to_a_streamed_request(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(stream) as engine:
+        edge = await start_edge(engine.url)
+        answer = await raw_request(edge.url, post(CHAT, BODY, "x-request-id: my-1"))
+        assert answer.body == b"".join(EVENTS)
+        await eventually(lambda: edge.events.of(ResponseCompleted))
+    (started,) = edge.events.of(ResponseStarted)
+    assert (started.request_id, started.source, started.sequence) == ("my-1", "edge-1", 1)
+    assert (started.pool, started.worker, started.attempt) == ("llama-8b", "worker-1", 1)
+    assert started.ttft_ms > 0
+    (done,) = edge.events.of(ResponseCompleted)
+    assert (done.request_id, done.pool, done.worker, done.model) == ("my-1", "llama-8b", "worker-1", "llama-8b")
+    assert (done.status, done.outcome, done.level, done.api) == (200, "ok", "full", "chat.completions")
+    assert done.stream
+    assert done.usage == Usage(prompt_tokens=9, completion_tokens=2, cached_tokens=8, reasoning_tokens=1)
+    assert done.bytes_out == len(b"".join(EVENTS))
+    assert [(a.worker, a.outcome, a.status) for a in done.attempts] == [("worker-1", "answered", 200)]
+    assert done.ttft_ms is not None
+    assert 0 < done.decided_ms <= done.ttft_ms <= done.duration_ms
+
+
+async def test_events_of_a_pool_are_numbered_without_gaps(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        for _ in range(3):
+            await raw_request(edge.url, post(CHAT, BODY))
+        edge.stages.changes = {"target": Target(model="m", pool="other")}
+        await raw_request(edge.url, post(CHAT, BODY))
+        await eventually(lambda: len(edge.events.of(ResponseCompleted)) == 4)
+    numbers = [(event.pool, event.sequence) for event in edge.events.of(ResponseCompleted)]
+    assert numbers == [("llama-8b", 1), ("llama-8b", 2), ("llama-8b", 3), ("other", 1)]
+    assert [route for message, route in edge.events.sent if isinstance(message, ResponseCompleted)][-1] == ("other",)
+
+
+async def test_the_decision_edits_headers_and_body_and_leaves_the_rest(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes = {
+            "body": (BodyEdit(field="model", value="other"), BodyEdit(field="temperature", remove=True)),
+            "headers": (
+                HeaderEdit(name="X-Prefill", value="10.0.0.1:80\r\nx-evil: 1"),
+                HeaderEdit(name="user-agent", value=None),
+            ),
+        }
+        await raw_request(edge.url, post(CHAT, BODY, "User-Agent: tests"))
+    (seen,) = engine.received
+    assert seen.body == b'{ "model": "other", "messages": [ {"role":"user","content":"caf\xc3\xa9"} ] }'
+    assert seen.header("x-prefill") == "10.0.0.1:80  x-evil: 1"
+    assert seen.header("x-evil") is None
+    assert seen.header("user-agent") is None
+    assert seen.header("content-length") == str(len(seen.body))
+
+
+async def test_the_client_gets_back_the_model_name_that_it_asked_for(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes = {"model": "auto"}
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+        engine.script = stream
+        streamed = await raw_request(edge.url, post(CHAT, BODY))
+    assert json.loads(answer.body)["model"] == "auto"
+    assert answer.complete
+    assert streamed.body == b"".join(EVENTS).replace(b'"model":"llama-8b"', b'"model":"auto"')
+
+
+async def test_an_answer_too_large_to_hold_passes_with_its_length(start_edge: StartEdge) -> None:
+    body = b'{"data":"' + b"x" * 3_000_000 + b'","usage":{"prompt_tokens":4}}'
+
+    async def large(request: Received) -> None:
+        await request.answer(body)
+
+    async with ScriptedEngine(large) as engine:
+        edge = await start_edge(engine.url)
+        answer = await raw_request(edge.url, post("/v1/embeddings", BODY))
+        await eventually(lambda: edge.events.of(ResponseCompleted))
+    assert answer.body == body
+    assert answer.header("content-length") == str(len(body))
+    assert edge.events.of(ResponseCompleted)[0].usage == Usage(prompt_tokens=4)
+
+
+async def test_an_engine_error_is_the_clients_to_see(start_edge: StartEdge) -> None:
+    error = b'{"error":{"message":"too long","type":"BadRequestError","param":null,"code":400}}'
+
+    async def refuse(request: Received) -> None:
+        await request.answer(error, status=400)
+
+    async with ScriptedEngine(refuse) as engine:
+        edge = await start_edge(engine.url, engine.url)
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+        await eventually(lambda: edge.events.of(ResponseCompleted))
+    assert (answer.status, answer.body) == (400, error)
+    assert len(engine.received) == 1
+    assert edge.events.of(ResponseCompleted)[0].outcome == "ok"
+
+
+async def test_headers_of_the_engines_connection_and_of_gateways_stop_at_the_edge(start_edge: StartEdge) -> None:
+    async def chatty(request: Received) -> None:
+        more = (
+            "x-request-id: engines-own\r\nx-pointsman-level: lie\r\nserver: engine\r\nkeep-alive: 5\r\nx-other: yes\r\n"
+        )
+        await request.answer(ANSWER, more=more)
+
+    async with ScriptedEngine(chatty) as engine:
+        edge = await start_edge(engine.url, tell_endpoint=True)
+        answer = await raw_request(edge.url, post(CHAT, BODY, "x-request-id: mine"))
+    names = [name for name, _ in answer.headers]
+    assert answer.header("x-request-id") == "mine"
+    assert answer.header("x-pointsman-level") == "full"
+    assert answer.header("x-pointsman-endpoint") == "worker-1"
+    assert answer.header("x-other") == "yes"
+    assert "server" not in names
+    assert "keep-alive" not in names
+    assert len(names) == len(set(names))
+
+
+async def test_the_model_list_has_configured_and_reported_models(start_edge: StartEdge) -> None:
+    edge = await start_edge()
+    edge.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, models=("llama-8b", "loaded-later")))
+    listed = await raw_request(edge.url, b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+    document = json.loads(listed.body)
+    assert document["object"] == "list"
+    assert [model["id"] for model in document["data"]] == ["big", "llama-8b", "sql", "loaded-later"]
+    assert document["data"][0]["object"] == "model"
+    one = await raw_request(edge.url, b"GET /v1/models/sql HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert json.loads(one.body)["id"] == "sql"
+    none = await raw_request(edge.url, b"GET /v1/models/org/none HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert none.status == 404
+    assert json.loads(none.body)["error"]["code"] == "model_not_found"
+    assert "loaded-later" in json.loads(none.body)["error"]["message"]
+    assert listed.header("x-request-id")
+    assert none.header("x-request-id")
+
+
+async def test_health_and_metrics_are_on_the_same_port(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        await raw_request(edge.url, post(CHAT, BODY))
+        live = await raw_request(edge.url, b"GET /live HTTP/1.1\r\nhost: x\r\n\r\n")
+        ready = await raw_request(edge.url, b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
+        metrics = await raw_request(edge.url, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert (live.status, ready.status, metrics.status) == (200, 200, 200)
+    line = b'pointsman_edge_requests_total{api="chat.completions",outcome="ok",status="200"} 1.0'
+    assert line in metrics.body
+    assert b'pointsman_edge_decisions_total{level="full"} 1.0' in metrics.body
+    assert b"pointsman_edge_first_byte_seconds_count 1.0" in metrics.body
+
+
+async def test_a_response_stage_that_may_be_missing_makes_the_answer_degraded(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes = {"response": (Stage(service="semantic-cache", on_error="allow"),)}
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+        edge.stages.changes = {"response": (Stage(service="guard"),)}
+        refused = await raw_request(edge.url, post(CHAT, BODY))
+    assert (answer.status, answer.header("x-pointsman-level")) == (200, "degraded")
+    assert (refused.status, refused.header("retry-after")) == (503, "1")
+    assert len(engine.received) == 1
+
+
+async def test_a_client_that_offers_http_2_is_served_with_http_1(start_edge: StartEdge) -> None:
+    offer = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAEAAEAAAAIAAAABAAMAAABk")
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        async with raw_connection(edge.url) as client:
+            for _ in range(2):
+                await client.send(post(CHAT, BODY, *offer))
+                assert (await client.response()).body == ANSWER
+    assert engine.received[0].header("upgrade") is None
+    assert engine.received[0].header("http2-settings") is None
+
+
+async def test_a_sampled_request_has_one_trace_through_edge_stages_and_engine(start_edge: StartEdge) -> None:
+    exporter = InMemorySpanExporter()
+    provider = provider_for(Identity("frontend", "edge-1"))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    parent = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url, tracing=Tracing(provider.get_tracer("test")))
+        await raw_request(edge.url, post(CHAT, BODY, f"traceparent: {parent}", "x-request-id: mine"))
+        await raw_request(edge.url, post(CHAT, BODY, f"traceparent: {parent[:-1]}0"))
+        await raw_request(edge.url, post(CHAT, BODY, "traceparent: nonsense"))
+    engine_span, request_span = exporter.get_finished_spans()
+    request_id, engine_id = _span_id(request_span), _span_id(engine_span)
+    assert (request_span.name, engine_span.name) == ("request", "engine")
+    assert request_span.parent is not None
+    assert f"{request_span.parent.span_id:016x}" == "cd" * 8
+    assert engine_span.parent is not None
+    assert f"{engine_span.parent.span_id:016x}" == request_id
+    assert request_span.attributes == {
+        "request_id": "mine", "api": "chat.completions", "status": 200, "level": "full",
+    }  # fmt: skip
+    told = [traceparent for _, _, traceparent in edge.stages.asked]
+    assert told == [f"00-{'ab' * 16}-{request_id}-01", f"{parent[:-1]}0", None]
+    given = [request.header("traceparent") for request in engine.received]
+    assert given == [f"00-{'ab' * 16}-{engine_id}-01", f"{parent[:-1]}0", None]
+
+
+def _span_id(span: ReadableSpan) -> str:
+    context = span.get_span_context()
+    assert context is not None
+    return f"{context.span_id:016x}"

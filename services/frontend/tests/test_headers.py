@@ -1,0 +1,162 @@
+"""Which headers are believed, told and sent on; nothing a client writes can pass for a gateway's word."""
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_contracts.journey import HeaderEdit
+from pointsman_core.refusal import Refusal
+from pointsman_frontend.domain.engine_request import edited_headers, request_head
+from pointsman_frontend.domain.request_headers import HOP_BY_HOP, HeaderRules
+from pointsman_frontend.domain.response_headers import ResponseHeaderRules
+from pointsman_frontend.domain.trust import TrustedProxies
+
+RULES = HeaderRules()
+FORGED = [
+    b"x-gateway-destination-endpoint", b"x-gateway-model-name", b"x-pointsman-tenant", b"x-pointsman-level",
+    b"x-tenant-id", b"x-user-id", b"x-authz-user-id", b"x-auth-request-email", b"x-forwarded-for", b"x-forwarded-user",
+    b"forwarded", b"x-real-ip", b"remote-user", b"x-consumer-username", b"x-amzn-oidc-identity",
+]  # fmt: skip
+
+
+def spellings(name: bytes) -> st.SearchStrategy[bytes]:
+    """`name` with any of its dashes as underscores; servers hand names over in lower case."""
+    return st.lists(st.sampled_from([b"-", b"_"]), min_size=name.count(b"-"), max_size=name.count(b"-")).map(
+        lambda marks: b"".join(
+            part + (marks[index] if index < len(marks) else b"") for index, part in enumerate(name.split(b"-"))
+        )
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(FORGED).flatmap(spellings), st.sampled_from([b"admin", b"", b"a, b"])), max_size=6
+    ),
+    st.lists(st.tuples(st.sampled_from([b"x-mine", b"x-priority"]), st.just(b"kept")), max_size=3),
+    st.integers(min_value=0, max_value=8),
+)
+def test_no_spelling_repetition_or_order_gets_a_forged_header_through(
+    forged: list[tuple[bytes, bytes]], own: list[tuple[bytes, bytes]], cut: int
+) -> None:
+    headers = [*forged[:cut], *own, *forged[cut:]]
+    read = RULES.read(headers, trusted=False)
+    assert {name for name, _ in read.engine} <= {b"x-mine", b"x-priority"}
+    assert set(read.stages) <= {"x-mine", "x-priority"}
+    assert read.forwarded_for is None
+    assert len(read.engine) == len(own)
+
+
+def test_a_trusted_proxy_is_believed() -> None:
+    read = RULES.read([(b"x-tenant-id", b"t1"), (b"x-forwarded-for", b"9.9.9.9")], trusted=True)
+    assert read.stages == {"x-tenant-id": "t1", "x-forwarded-for": "9.9.9.9"}
+    assert read.forwarded_for == "9.9.9.9"
+    assert (b"x-tenant-id", b"t1") in read.engine
+
+
+def test_credentials_are_told_to_the_stages_and_not_to_engines() -> None:
+    sent = [(b"authorization", b"Bearer k"), (b"x-api-key", b"k"), (b"cookie", b"c=1")]
+    read = RULES.read(sent, trusted=False)
+    assert read.stages == {"authorization": "Bearer k", "x-api-key": "k"}
+    assert read.engine == []
+
+
+def test_credentials_go_on_where_engines_ask_for_them() -> None:
+    read = HeaderRules(forward_credentials=True).read([(b"authorization", b"Bearer k")], trusted=False)
+    assert read.engine == [(b"authorization", b"Bearer k")]
+
+
+def test_repeated_headers_are_joined_for_the_stages_and_kept_for_the_engine() -> None:
+    read = RULES.read([(b"accept", b"a"), (b"accept", b"b")], trusted=False)
+    assert read.stages == {"accept": "a, b"}
+    assert read.engine == [(b"accept", b"a"), (b"accept", b"b")]
+
+
+@given(st.sampled_from(sorted(HOP_BY_HOP)))
+def test_headers_of_the_connection_stop_here(name: bytes) -> None:
+    read = RULES.read([(name, b"close")], trusted=False)
+    assert (read.engine, read.stages) == ([], {})
+
+
+def test_headers_named_by_connection_stop_here_but_none_that_matter() -> None:
+    sent = [
+        (b"connection", b"close, X-Hop"), (b"x-hop", b"1"), (b"connection", b"content-type"),
+        (b"content-type", b"application/json"),
+    ]  # fmt: skip
+    read = RULES.read(sent, trusted=False)
+    assert read.engine == [(b"content-type", b"application/json")]
+    assert read.content_type == "application/json"
+
+
+def test_text_in_utf8_passes_unchanged() -> None:
+    read = RULES.read([(b"x-title", "Café".encode())], trusted=False)
+    assert read.stages == {"x-title": "Café"}
+    assert read.engine == [(b"x-title", "Café".encode())]
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_taken_as_text_or_refused_by_name(value: bytes) -> None:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        with pytest.raises(Refusal, match="x-any") as refused:
+            RULES.read([(b"x-any", value)], trusted=False)
+        assert (refused.value.status, refused.value.code) == (400, "invalid_header")
+    else:
+        assert RULES.read([(b"x-any", value)], trusted=False).stages["x-any"] == text
+
+
+def test_a_flood_of_names_is_not_remembered() -> None:
+    rules = HeaderRules()
+    for number in range(20_000):
+        rules.read([(b"x-%d" % number, b"")], trusted=False)
+    assert len(rules._uses) < 5_000  # pyright: ignore[reportPrivateUsage]
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_an_edited_header_can_never_add_another(name: str, value: str) -> None:
+    headers = edited_headers([], [HeaderEdit(name=name, value=value)])
+    head = request_head(target=b"/x", host=b"h", length=0, headers=headers, request_id="r", traceparent=None)
+    lines = head.split(b"\r\n")
+    assert len(lines) == 4 + len(headers) + 2
+    assert len(headers) <= 1
+    assert not any(byte < 0x20 or byte == 0x7F for line in lines for byte in line)
+
+
+def test_an_engines_own_headers_stop_at_the_edge() -> None:
+    sent = [
+        (b"content-type", b"application/json"), (b"content-length", b"5"), (b"connection", b"close"),
+        (b"transfer-encoding", b"chunked"), (b"x-request-id", b"e"), (b"server", b"s"), (b"date", b"d"),
+        (b"x-pointsman-level", b"x"), (b"x-gateway-y", b"z"), (b"x-other", b"1"),
+    ]  # fmt: skip
+    assert ResponseHeaderRules().pass_on(sent) == [(b"content-type", b"application/json"), (b"x-other", b"1")]
+
+
+PROXIES = TrustedProxies([ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::/8")])
+
+
+@pytest.mark.parametrize(
+    ("host", "trusted"),
+    [("10.1.2.3", True), ("11.1.2.3", False), ("fd00::7", True), ("::ffff:10.1.1.1", True), ("", False), ("x", False)],
+)
+def test_a_peer_is_trusted_by_its_network(host: str, trusted: bool) -> None:
+    assert PROXIES.include(host) is trusted
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        ("10.0.0.1", None, "10.0.0.1"),
+        ("10.0.0.1", "9.9.9.9", "9.9.9.9"),
+        ("10.0.0.1", "1.1.1.1, 9.9.9.9, 10.0.0.2", "9.9.9.9"),
+        ("10.0.0.1", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
+        ("10.0.0.1", "9.9.9.9:1234", "9.9.9.9"),
+        ("10.0.0.1", "[2001:db8::1]:80", "2001:db8::1"),
+        ("8.8.8.8", "9.9.9.9", "8.8.8.8"),
+    ],
+)
+def test_the_client_is_the_last_address_that_no_proxy_of_ours_has(
+    peer: str, forwarded: str | None, client: str
+) -> None:
+    assert PROXIES.client_of(peer, forwarded) == client

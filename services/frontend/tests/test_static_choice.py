@@ -1,0 +1,202 @@
+"""What the edge decides alone, and what it refuses to."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_contracts.journey import BodyEdit, Target
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_core.config import Config, load
+from pointsman_core.refusal import Refusal
+from pointsman_frontend.domain.engine_load import AVOIDED_S, EngineLoad
+from pointsman_frontend.domain.retry_budget import RetryBudget
+from pointsman_frontend.domain.static_choice import Closed, EngineState, StaticChoice, choose, static_policy
+
+
+def engines(own: dict[str, int] | None = None, avoided: str = "") -> EngineState:
+    counts = Counter(own or {})
+    return EngineState(counts.__getitem__, avoided.__eq__)
+
+
+IDLE = engines()
+
+
+def config(**changes: object) -> Config:
+    return load(
+        {
+            "pools": {"p": {"models": ["m", "sql"], "loras": ["sql"]}, "q": {}},
+            "models": {
+                "alias": {"pool": "p", "served_as": "m", "groups": ["cheap"]},
+                "big": {"provider": "elsewhere"},
+            },
+            "providers": {"elsewhere": {"kind": "openai", "base_url": "http://127.0.0.1:9"}},
+            **changes,
+        }
+    )
+
+
+def view(worker: str, **changes: object) -> WorkerView:
+    return WorkerView.model_validate({"worker": worker, "url": f"http://{worker}"} | changes)
+
+
+def snapshot(pool: str, *views: WorkerView, models: tuple[str, ...] = ()) -> dict[str, PoolSnapshot]:
+    return {pool: PoolSnapshot(pool=pool, source="c", sequence=1, at_ms=1, workers=views, models=models)}
+
+
+def pick(
+    settings: Config, pools: dict[str, PoolSnapshot], model: str, engines: EngineState = IDLE, turn: int = 0
+) -> StaticChoice:
+    return choose(settings, static_policy(settings), pools, model, engines, turn)
+
+
+def workers(choice: StaticChoice) -> list[str]:
+    return [endpoint.worker for endpoint in choice.endpoints]
+
+
+def test_the_engine_with_the_fewest_own_attempts_comes_first() -> None:
+    pools = snapshot("p", view("a"), view("b"), view("c"))
+    choice = pick(config(), pools, "m", engines({"a": 2, "b": 0, "c": 1}))
+    assert workers(choice) == ["b", "c", "a"]
+    assert (choice.target, choice.body) == (Target(model="m", pool="p"), ())
+
+
+def test_an_engine_that_failed_lately_comes_last() -> None:
+    pools = snapshot("p", view("a"), view("b"))
+    assert workers(pick(config(), pools, "m", engines(avoided="a"))) == ["b", "a"]
+
+
+@given(st.integers(min_value=1, max_value=12), st.integers(min_value=0, max_value=50))
+def test_equal_engines_take_turns(count: int, start: int) -> None:
+    pools = snapshot("p", *(view(f"w{number}") for number in range(count)))
+    first = [workers(pick(config(), pools, "m", turn=start + turn))[0] for turn in range(count)]
+    assert len(set(first)) == count
+
+
+@pytest.mark.parametrize("state", ["draining", "silent", "unreachable"])
+def test_an_engine_that_wasnt_serving_is_left_out(state: str) -> None:
+    assert workers(pick(config(), snapshot("p", view("a", state=state), view("b")), "m")) == ["b"]
+
+
+def test_with_nobody_said_to_serve_those_that_may_are_tried() -> None:
+    pools = snapshot("p", view("a", state="silent"), view("b", state="draining"), view("c", state="unreachable"))
+    assert workers(pick(config(), pools, "m")) == ["a", "c"]
+
+
+def test_only_engines_that_have_the_model_or_adapter_are_asked() -> None:
+    pools = snapshot("p", view("a", models=("m",)), view("b", models=("m",), loras=("sql",)))
+    choice = pick(config(), pools, "sql")
+    assert workers(choice) == ["b"]
+    assert choice.target == Target(model="sql", pool="p", lora="sql")
+
+
+def test_another_name_of_a_model_is_written_into_the_body() -> None:
+    choice = pick(config(), snapshot("p", view("a")), "alias")
+    assert choice.target.model == "m"
+    assert choice.body == (BodyEdit(field="model", value="m"),)
+
+
+def test_a_model_that_only_engines_report_is_served() -> None:
+    assert pick(config(), snapshot("q", view("a"), models=("new",)), "new").target == Target(model="new", pool="q")
+
+
+def test_engines_of_the_configuration_serve_before_the_first_snapshot() -> None:
+    pool = {"models": ["m"], "discovery": "static", "engines": ["http://10.0.0.1:8000"]}
+    choice = pick(load({"pools": {"p": pool}}), {}, "m")
+    assert [(each.worker, each.url) for each in choice.endpoints] == [("10.0.0.1:8000", "http://10.0.0.1:8000")]
+
+
+def test_an_unknown_model_is_404_and_names_the_known_ones() -> None:
+    with pytest.raises(Refusal, match=r"'gpt' does not exist. Known models: alias, big, m, sql, new") as refused:
+        pick(config(), snapshot("q", view("a"), models=("new",)), "gpt")
+    assert (refused.value.status, refused.value.code) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("model", ["m", "big", "auto"])
+def test_what_nobody_here_can_serve_is_503_with_retry_after(model: str) -> None:
+    selecting = config(selectors={"s": {}}, profiles={"only": {"request": ["model-selector/s", "scheduler"]}})
+    with pytest.raises(Closed) as refused:
+        pick(selecting, {}, model)
+    assert (refused.value.status, refused.value.retry_after_s) == (503, 1.0)
+
+
+@pytest.mark.parametrize(("asked", "given"), [("auto", "m"), ("auto/cheap", "m")])
+def test_a_selectors_first_model_with_an_engine_stands_in_for_auto(asked: str, given: str) -> None:
+    selecting = config(selectors={"s": {}}, profiles={"only": {"request": ["model-selector/s", "scheduler"]}})
+    choice = pick(selecting, snapshot("p", view("a")), asked)
+    assert choice.target.model == given
+    assert choice.body == (BodyEdit(field="model", value=given),)
+
+
+def test_auto_without_a_selector_is_no_model() -> None:
+    with pytest.raises(Refusal) as refused:
+        pick(config(), snapshot("p", view("a")), "auto")
+    assert refused.value.status == 404
+
+
+POLICIES: dict[str, tuple[dict[str, object], str | None]] = {
+    "plain": ({}, None),
+    "denied": ({"profiles": {"a": {"static": "deny"}}}, "profile a doesn't allow it"),
+    "one of several denies": (
+        {"profile-picker": {"use": "rules", "default": "a"}, "profiles": {"a": {}, "b": {"static": "deny"}}},
+        "profile b doesn't allow it",
+    ),
+    "the only possible one allows": (
+        {"profile-picker": {"use": "single", "profile": "a"}, "profiles": {"a": {}, "b": {"static": "deny"}}}, None,
+    ),
+    "a default profile of the single picker": (
+        {"profile-picker": {"use": "single", "default": "a"}, "profiles": {"a": {}, "b": {"static": "deny"}}}, None,
+    ),
+    "a guard": ({"profiles": {"a": {"request": ["guard", "scheduler"]}}}, "profile a insists on guard"),
+    "a guard on the way back": ({"profiles": {"a": {"response": ["guard"]}}}, "profile a insists on guard"),
+    "a guard that may be missing": (
+        {"profiles": {"a": {"request": [{"stage": "guard", "on_error": "allow"}, "scheduler"]}}}, None,
+    ),
+    "a stage of somebody's that may be missing": (
+        {"stages": {"mine": {"on_error": "allow"}}, "profiles": {"a": {"request": ["mine", "scheduler"]}}}, None,
+    ),
+    "authentication": ({"preprocessing": ["api-key-auth"]}, "preprocessing plugin api-key-auth can't be skipped"),
+    "a plugin that may be skipped": (
+        {"preprocessing": [{"use": "limit", "name": "mine"}], "edge": {"static_skips": ["mine"]}}, None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_edge_decides_alone_only_where_nothing_is_skipped_that_is_insisted_on(name: str) -> None:
+    changes, reason = POLICIES[name]
+    assert static_policy(config(**changes)).closed == reason
+
+
+RULED: dict[str, object] = {"profile-picker": {"use": "rules", "default": "a"}, "profiles": {"a": {}, "b": {}}}
+
+
+def test_the_profile_is_named_only_when_there_is_no_doubt() -> None:
+    several = config(**RULED)
+    assert static_policy(config()).profile == "standard"
+    assert static_policy(several).profile == ""
+
+
+def test_attempts_are_counted_and_failures_forgotten() -> None:
+    load_ = EngineLoad()
+    load_.began("a")
+    load_.began("a")
+    load_.ended("a")
+    assert (load_.open_on("a"), load_.open_on("b")) == (1, 0)
+    load_.failed("a", 100.0)
+    assert load_.avoided("a", 100.0 + AVOIDED_S / 2)
+    assert not load_.avoided("a", 100.0 + AVOIDED_S)
+    assert not load_.avoided("b", 100.0)
+
+
+@given(st.lists(st.booleans(), max_size=500))
+def test_further_attempts_never_exceed_the_saved_ones_and_a_tenth_of_the_requests(steps: list[bool]) -> None:
+    budget = RetryBudget(ratio=0.1, burst=5.0)
+    spent = 0
+    for is_request in steps:
+        if is_request:
+            budget.earn()
+        else:
+            spent += budget.spend()
+    assert spent <= 5 + 0.1 * sum(steps) + 1e-6

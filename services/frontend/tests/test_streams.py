@@ -1,0 +1,111 @@
+"""What is read from answers as they pass: where events end, usage, the model's name."""
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pointsman_contracts.response import Usage
+from pointsman_frontend.domain.model_name import ModelName
+from pointsman_frontend.domain.usage import KEPT, UsageTail
+from pointsman_frontend.domain.whole_events import HELD, WholeEvents
+
+END = [b"\n\n", b"\r\n\r\n", b"\r\r"]
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[list[bytes], bytes, list[int]]:
+    """Whole events, what was begun after them, and where the stream is cut into pieces."""
+    end = draw(st.sampled_from(END))
+    line = st.binary(min_size=1, max_size=20).map(lambda raw: raw.replace(b"\n", b".").replace(b"\r", b"."))
+    events = draw(st.lists(line.map(lambda raw: b"data: " + raw + end), max_size=6))
+    begun = draw(st.one_of(st.just(b""), line.map(lambda raw: b"data: " + raw)))
+    size = len(b"".join(events)) + len(begun)
+    cuts = draw(st.lists(st.integers(min_value=0, max_value=size), max_size=8).map(sorted))
+    return events, begun, cuts
+
+
+@given(streams())
+@example(([b"data: a\r\n\r\n"], b"data: b", [8, 9, 10]))
+@example(([b"data: a\n\n"], b"", [8]))
+def test_events_pass_whole_and_unchanged_however_they_arrive(stream: tuple[list[bytes], bytes, list[int]]) -> None:
+    events, begun, cuts = stream
+    data = b"".join(events) + begun
+    passing = WholeEvents()
+    out = b""
+    for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        out += passing.feed(data[start:stop])
+        assert out == b"" or out.endswith(tuple(END))
+    assert out == b"".join(events)
+    assert passing.rest() == begun
+    assert passing.rest() == b""
+
+
+def test_an_event_without_end_is_not_held_for_ever() -> None:
+    passing = WholeEvents()
+    out = b"".join(passing.feed(b"x" * 10_000) for _ in range(HELD // 10_000 + 2))
+    assert len(out) > HELD
+
+
+def usage_of(data: bytes, piece: int) -> Usage | None:
+    tail = UsageTail()
+    for start in range(0, len(data), piece):
+        tail.feed(data[start : start + piece])
+    return tail.usage()
+
+
+COUNTED = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+
+
+@given(st.integers(min_value=1, max_value=300), st.integers(min_value=0, max_value=4000))
+def test_usage_is_found_at_the_end_however_it_arrives(piece: int, length: int) -> None:
+    answer = json.dumps({"choices": [{"text": "x" * length}], "usage": COUNTED, "flag": None}).encode()
+    assert usage_of(answer, piece) == Usage(prompt_tokens=5, completion_tokens=7)
+
+
+@given(st.text(max_size=50))
+def test_text_that_speaks_of_usage_is_not_taken_for_it(text: str) -> None:
+    written = text + '"usage": {"prompt_tokens": 999}, "usage":{"completion_tokens":999}'
+    answer = json.dumps({"usage": COUNTED, "choices": [{"text": written}]}).encode()
+    assert usage_of(answer, 64) == Usage(prompt_tokens=5, completion_tokens=7)
+
+
+@pytest.mark.parametrize(
+    ("answer", "usage"),
+    [
+        (b"", None),
+        (b'{"choices":[]}', None),
+        (b'{"usage":null}', None),
+        (b'{"usage":', None),
+        (b'{"usage":{"prompt_tokens":1', None),
+        (b'{"usage":7}', None),
+        (b'{"usage":{"prompt_tokens":"many","completion_tokens":true}}', Usage()),
+        (b'data: {"usage":{"prompt_tokens":1}}\n\ndata: {"usage":null}\n\ndata: [DONE]\n\n', Usage(prompt_tokens=1)),
+        (
+            b'data: {"usage" : { "input_tokens": 3, "output_tokens": 4, "input_tokens_details": {"cached_tokens": 2},'
+            b' "output_tokens_details": {"reasoning_tokens": 1}}}',
+            Usage(prompt_tokens=3, completion_tokens=4, cached_tokens=2, reasoning_tokens=1),
+        ),
+        (b'{"usage":{"prompt_tokens":1,"prompt_tokens_details":null}}', Usage(prompt_tokens=1)),
+        (b'{"usage":' + b"[" * 5000, None),
+    ],
+)
+def test_usage_of_every_form_is_read_or_left_alone(answer: bytes, usage: Usage | None) -> None:
+    assert usage_of(answer, 10_000) == usage
+
+
+@given(st.lists(st.binary(max_size=KEPT * 2), max_size=8))
+def test_what_is_kept_of_an_answer_is_bounded(pieces: list[bytes]) -> None:
+    tail = UsageTail()
+    for piece in pieces:
+        tail.feed(piece)
+    assert tail._end == b"".join(pieces)[-KEPT:]  # pyright: ignore[reportPrivateUsage]
+
+
+def test_only_the_models_member_is_renamed() -> None:
+    name = ModelName('my "model"', "auto")
+    document = {"model": 'my "model"', "text": '"model":"my \\"model\\""', "other": 'my "model"'}
+    for separators in ((",", ":"), (", ", ": ")):
+        put = json.loads(name.put(json.dumps(document, separators=separators).encode()))
+        assert put == document | {"model": "auto"}

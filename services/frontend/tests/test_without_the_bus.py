@@ -1,0 +1,234 @@
+"""While the bus or the scheduler is gone the edge decides alone or says 503, and no event is lost."""
+
+import asyncio
+import json
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.journey import PreprocessRequest, Target
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.reply import Decision, Rejection
+from pointsman_contracts.response import RequestRejected, ResponseCompleted
+from pointsman_core.config import load
+from pointsman_core.refusal import Refusal
+from pointsman_frontend.adapters.announcer import Announcer
+from pointsman_frontend.adapters.decider import Stages, StagesMissing
+from pointsman_frontend.domain.exchange import Exchange
+from pointsman_frontend.domain.policy import compile_policy
+from pointsman_frontend.domain.static_choice import Closed
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.connection import Connection
+from pointsman_runtime.errors import MessageTooLarge
+from pointsman_runtime.journey_client import JourneyClient
+from pointsman_runtime.stage import Hop
+from pointsman_testing import NatsServer, builders, eventually
+from pointsman_testing.buses import Buses
+from pointsman_testing.fake_stages import EdgeUnderTest, RecordedEvents, StartEdge
+from pointsman_testing.raw_http import post, raw_request
+from pointsman_testing.scripted_engine import ANSWER, ScriptedEngine
+
+CHAT = "/v1/chat/completions"
+BODY = b'{"model":"llama-8b","messages":[{"role":"user","content":"hello"}]}'
+
+
+async def without_bus(start_edge: StartEdge, engine: ScriptedEngine, **config: object) -> EdgeUnderTest:
+    edge = await start_edge(config=config)
+    edge.stages.failure = StagesMissing("bus disconnected: no route")
+    view = WorkerView(worker="worker-9", url=engine.url)
+    edge.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(view,)))
+    return edge
+
+
+async def test_the_edge_picks_from_its_last_snapshot(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await without_bus(start_edge, engine)
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+        assert engine.received[0].body == BODY
+    assert (answer.status, answer.body) == (200, ANSWER)
+    assert answer.header("x-pointsman-level") == "static"
+    (done,) = edge.events.of(ResponseCompleted)
+    assert (done.level, done.worker, done.pool, done.model) == ("static", "worker-9", "llama-8b", "llama-8b")
+    assert (done.profile, done.outcome) == ("standard", "ok")
+
+
+async def test_a_policy_that_forbids_it_means_503_at_once(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await without_bus(start_edge, engine, profiles={"standard": {"static": "deny"}})
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+        assert engine.received == []
+    assert (answer.status, answer.header("retry-after")) == (503, "1")
+    assert json.loads(answer.body)["error"]["code"] == "gateway_unavailable"
+    (done,) = edge.events.of(ResponseCompleted)
+    assert (done.level, done.outcome) == ("closed", "rejected")
+    assert done.reason == "bus disconnected: no route; not decided alone because profile standard doesn't allow it"
+    assert "no route" not in edge.events.of(RequestRejected)[0].reason
+    assert edge.metric("pointsman_edge_decisions_total") == 1
+
+
+BAD = {
+    "not json": (b"hello", "invalid_json"),
+    "truncated": (BODY[:-3], "invalid_json"),
+    "NaN": (b'{"model":"llama-8b","temperature":NaN}', "invalid_json"),
+    "invalid utf-8": (b'{"model":"llama-8b","x":"\xff"}', "invalid_json"),
+    "lone surrogate": (b'{"model":"\\ud800"}', "invalid_json"),
+    "too deep": (b'{"model":"llama-8b","x":' + b"[" * 10_000 + b"]" * 10_000 + b"}", "invalid_json"),
+    "an array": (b"[]", "invalid_body"),
+    "no model": (b"{}", "invalid_model"),
+    "model a number": (b'{"model":7}', "invalid_model"),
+    "another model": (b'{"model":"gpt"}', "model_not_found"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_a_body_that_no_engine_could_take_is_refused_here_too(start_edge: StartEdge, name: str) -> None:
+    body, code = BAD[name]
+    async with ScriptedEngine() as engine:
+        edge = await without_bus(start_edge, engine)
+        answer = await raw_request(edge.url, post(CHAT, body))
+        assert engine.received == []
+    assert answer.status == (404 if code == "model_not_found" else 400)
+    assert json.loads(answer.body)["error"]["code"] == code
+
+
+async def test_events_wait_for_the_bus_in_order(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        edge.events.connected = False
+        for _ in range(3):
+            await raw_request(edge.url, post(CHAT, BODY))
+        assert edge.events.sent == []
+        await eventually(lambda: edge.metric("pointsman_edge_events_waiting") == 6)
+        edge.events.connected = True
+        await eventually(lambda: len(edge.events.of(ResponseCompleted)) == 3)
+    assert [event.sequence for event in edge.events.of(ResponseCompleted)] == [1, 2, 3]
+    assert edge.metric("pointsman_edge_events_dropped_total") == 0
+
+
+def test_when_too_many_events_wait_the_oldest_are_lost_and_counted() -> None:
+    bus, registry = RecordedEvents(), CollectorRegistry()
+    announcer = Announcer(bus, "edge-1", 3, registry)
+    bus.connected = False
+    for number in range(5):
+        announcer.completed(Exchange(f"r{number}", "completions", 0.0), 1.0)
+    bus.connected = True
+    announcer.completed(Exchange("r5", "completions", 0.0), 1.0)
+    announcer.flush()
+    # The gap in the numbers tells every reader that something is missing.
+    assert [(event.request_id, event.sequence) for event in bus.of(ResponseCompleted)] == [
+        ("r3", 4), ("r4", 5), ("r5", 6),
+    ]  # fmt: skip
+    assert registry.get_sample_value("pointsman_edge_events_dropped_total") == 3
+
+
+def test_an_event_over_the_limit_is_dropped_and_holds_up_nobody() -> None:
+    class Narrow(RecordedEvents):
+        def publish(self, message: object, *route: str) -> None:
+            if isinstance(message, ResponseCompleted) and message.request_id == "large":
+                raise MessageTooLarge("response.completed.v1", 1, 2)
+            super().publish(message, *route)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+    bus, registry = Narrow(), CollectorRegistry()
+    announcer = Announcer(bus, "edge-1", 3, registry)
+    announcer.completed(Exchange("large", "completions", 0.0), 1.0)
+    announcer.completed(Exchange("small", "completions", 0.0), 1.0)
+    assert [event.request_id for event in bus.of(ResponseCompleted)] == ["small"]
+    assert registry.get_sample_value("pointsman_edge_events_dropped_total") == 1
+
+
+def stages(edge: Bus) -> Stages:
+    return Stages(edge, JourneyClient(edge))
+
+
+POLICY = compile_policy(load({"edge": {"hop_budget": "300ms"}}), 1)
+Asked = tuple[PreprocessRequest, bytes]
+
+
+async def test_the_stages_are_asked_over_the_bus(buses: Buses) -> None:
+    preprocessor, edge = buses.make("preprocessor"), buses.make("frontend")
+    asked: list[Asked] = []
+
+    def decide(request: PreprocessRequest, hop: Hop[PreprocessRequest]) -> Decision:
+        asked.append((request, bytes(hop.body)))
+        return builders.decision(request.request_id)
+
+    preprocessor.stage(PreprocessRequest, decide)
+    await buses.meet()
+    request = builders.preprocess_request()
+    reply = await stages(edge).decide(request, BODY, POLICY, None)
+    assert isinstance(reply, Decision)
+    assert asked == [(request, BODY)]
+
+
+async def test_a_missing_preprocessor_means_503_at_once(buses: Buses) -> None:
+    edge = buses.make("frontend")
+    await buses.meet()
+    with pytest.raises(Closed, match="No live instance of preprocessor") as closed:
+        await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+    assert closed.value.retry_after_s == 1.0
+
+
+async def test_just_after_the_bus_came_back_a_missing_stage_lets_the_edge_decide_alone(
+    own_nats_server: NatsServer,
+) -> None:
+    edge = Bus(Connection([own_nats_server.url], name="edge"), Identity("frontend", "edge-1"))
+    edge.open()
+    try:
+        await edge.wait_connected()
+        await asyncio.to_thread(own_nats_server.kill)
+        await eventually(lambda: not edge.connected)
+        await asyncio.to_thread(own_nats_server.start)
+        await edge.wait_connected()
+        with pytest.raises(StagesMissing, match="preprocessor isn't yet"):
+            await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+    finally:
+        await edge.close()
+
+
+async def test_no_answer_means_503_after_one_more_try(buses: Buses) -> None:
+    preprocessor, edge = buses.make("preprocessor"), buses.make("frontend")
+    attempts: list[int] = []
+    preprocessor.stage(PreprocessRequest, lambda request, _: attempts.append(request.attempt))
+    await buses.meet()
+    with pytest.raises(Closed) as closed:
+        await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+    assert closed.value.code == "decision_timeout"
+    assert attempts == [1, 2]
+
+
+async def test_a_lost_bus_lets_the_edge_decide_alone(buses: Buses) -> None:
+    edge = buses.make("frontend")
+    with pytest.raises(StagesMissing, match="bus disconnected"):
+        await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+
+
+async def test_a_body_that_the_bus_doesnt_take_is_413_with_both_sizes(buses: Buses) -> None:
+    preprocessor, edge = buses.make("preprocessor"), buses.make("frontend")
+    preprocessor.stage(PreprocessRequest, lambda request, _: builders.decision(request.request_id))
+    await buses.meet()
+    body = b"x" * (edge.link.max_payload + 1)
+    with pytest.raises(Refusal, match=f"takes {edge.link.max_payload}") as refused:
+        await stages(edge).decide(builders.preprocess_request(), body, POLICY, None)
+    assert (refused.value.status, refused.value.code) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("scheduler_lives", [True, False])
+async def test_a_missing_scheduler_lets_the_edge_decide_alone(buses: Buses, scheduler_lives: bool) -> None:
+    preprocessor, edge = buses.make("preprocessor"), buses.make("frontend")
+
+    def nobody(request: PreprocessRequest, hop: Hop[PreprocessRequest]) -> Rejection:
+        return hop.reject(503, "No live instance.", code="stage_unavailable").model_copy(
+            update={"target": Target(model="m", pool="p")}
+        )
+
+    preprocessor.stage(PreprocessRequest, nobody)
+    if scheduler_lives:
+        buses.make("scheduler")
+    await buses.meet()
+    asking = stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+    if scheduler_lives:
+        # Another stage is missing: that is for the client to know.
+        assert isinstance(await asking, Rejection)
+    else:
+        with pytest.raises(StagesMissing, match="no live scheduler"):
+            await asking

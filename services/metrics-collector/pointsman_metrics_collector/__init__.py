@@ -1,0 +1,1 @@
+"""Pool snapshots, stale workers, Prometheus metrics; scrapes engines that have no agent."""

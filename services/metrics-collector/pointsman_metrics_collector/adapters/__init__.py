@@ -1,0 +1,1 @@
+"""What the metrics-collector does towards Prometheus and towards engines without an agent."""

@@ -1,0 +1,82 @@
+"""Speaks for the engines without an agent that are this collector's share."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+import aiohttp
+
+from pointsman_engines.registrar import Entries
+from pointsman_engines.speaker import EngineAccess, EngineSpeaker
+from pointsman_metrics_collector.domain.static_engines import Key, StaticEngine, steps
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.logs import Log
+
+LOOK_S: Final = 0.2
+
+_log = Log("engines")
+
+
+class EngineSpeakers:
+    """`named()` gives the engines of the configuration, `instances()` the living collectors with this one."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        entries: Entries,
+        session: aiohttp.ClientSession,
+        named: Callable[[], Mapping[Key, StaticEngine]],
+        instances: Callable[[], Collection[str]],
+    ) -> None:
+        self._bus = bus
+        self._entries = entries
+        self._session = session
+        self._named = named
+        self._instances = instances
+        self._engines: dict[Key, StaticEngine] = {}
+        self._speakers: dict[Key, EngineSpeaker] = {}
+
+    def all(self) -> list[EngineSpeaker]:
+        """Those that speak at the moment."""
+        return list(self._speakers.values())
+
+    def renew(self) -> None:
+        """Register all of them again: the entries may have been lost."""
+        for speaker in self._speakers.values():
+            speaker.registrar.renew()
+
+    async def run(self) -> None:
+        """Follow the configuration and the other collectors until cancelled."""
+        while True:
+            await self._follow()
+            for speaker in self._speakers.values():
+                speaker.check()
+            await asyncio.sleep(LOOK_S)
+
+    async def stop(self) -> None:
+        """Fall silent; the registrations are the next collector's, or expire."""
+        for key in list(self._speakers):
+            await self._end(key, leave=False)
+
+    async def _follow(self) -> None:
+        named = self._named()
+        todo = steps(self._engines, named, self._bus.identity.instance, self._instances())
+        for key in todo.hand_over:
+            await self._end(key, leave=False)
+        for key in todo.remove:
+            await self._end(key, leave=True)
+        for key in todo.start:
+            self._begin(key, named[key])
+
+    def _begin(self, key: Key, engine: StaticEngine) -> None:
+        access = EngineAccess(engine.worker.url, metrics_url=engine.metrics_url, engine=engine.engine)
+        speaker = EngineSpeaker(self._bus, self._entries, self._session, engine.worker, access)
+        self._engines[key] = engine
+        self._speakers[key] = speaker
+        speaker.start()
+        _log.info("engine_taken_over", pool=key[0], worker=key[1], url=engine.worker.url)
+
+    async def _end(self, key: Key, *, leave: bool) -> None:
+        del self._engines[key]
+        await self._speakers.pop(key).stop(leave=leave)
+        _log.info("engine_given_up", pool=key[0], worker=key[1], removed=leave)

@@ -1,0 +1,107 @@
+"""Completed requests for Prometheus, with children bound once for each pool and model: `labels()` costs more than
+counting."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from pointsman_contracts.response import ResponseCompleted
+
+TTFT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0)
+DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
+DECISION_BUCKETS: Final = (0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+
+class _Served:
+    """The children of one pool and model."""
+
+    __slots__ = ("cached", "completion", "decision", "duration", "prompt", "reasoning", "ttft")
+
+    def __init__(self, metrics: "ResponseMetrics", pool: str, model: str) -> None:
+        self.ttft = metrics.ttft.labels(pool, model)
+        self.duration = metrics.duration.labels(pool, model)
+        self.decision = metrics.decision.labels(pool, model)
+        self.prompt = metrics.tokens.labels(pool, model, "prompt")
+        self.completion = metrics.tokens.labels(pool, model, "completion")
+        self.cached = metrics.tokens.labels(pool, model, "cached")
+        self.reasoning = metrics.tokens.labels(pool, model, "reasoning")
+
+
+class ResponseMetrics:
+    """Counts completions. The caller bounds the names of pools and models."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        served = ["pool", "model"]
+        self.requests = Counter(
+            "pointsman_requests",
+            "Requests that ended, by outcome and by the level at which they were decided",
+            [*served, "outcome", "level"],
+            registry=registry,
+        )
+        self.attempts = Counter(
+            "pointsman_attempts", "Tries to reach an endpoint, by outcome", [*served, "outcome"], registry=registry
+        )
+        self.tokens = Counter(
+            "pointsman_tokens",
+            "Tokens that engines and providers reported; cached are part of prompt, reasoning of completion",
+            [*served, "kind"],
+            registry=registry,
+        )
+        self.ttft = Histogram(
+            "pointsman_request_ttft_seconds",
+            "From receiving a streamed request to the first byte of its answer",
+            served,
+            buckets=TTFT_BUCKETS,
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "pointsman_request_duration_seconds",
+            "From receiving a request to its end, of those that ended well",
+            served,
+            buckets=DURATION_BUCKETS,
+            registry=registry,
+        )
+        self.decision = Histogram(
+            "pointsman_request_decision_seconds",
+            "From receiving a request to the decision where it goes",
+            served,
+            buckets=DECISION_BUCKETS,
+            registry=registry,
+        )
+        self._served: dict[tuple[str, str], _Served] = {}
+        self._requests: dict[tuple[str, str, str, str], Counter] = {}
+        self._attempts: dict[tuple[str, str, str], Counter] = {}
+
+    def count(self, completed: ResponseCompleted, pool: str, model: str) -> None:
+        """Count one completion under these names."""
+        key = (pool, model, completed.outcome, completed.level)
+        requests = self._requests.get(key)
+        if requests is None:
+            requests = self._requests[key] = self.requests.labels(*key)
+        requests.inc()
+        for attempt in completed.attempts:
+            self._attempt(pool, model, attempt.outcome)
+        served = self._served.get((pool, model))
+        if served is None:
+            served = self._served[pool, model] = _Served(self, pool, model)
+        if completed.decided_ms:
+            served.decision.observe(completed.decided_ms / 1000)
+        if completed.outcome == "ok":
+            served.duration.observe(completed.duration_ms / 1000)
+        if completed.stream and completed.ttft_ms is not None:
+            served.ttft.observe(completed.ttft_ms / 1000)
+        usage = completed.usage
+        if usage is not None:
+            served.prompt.inc(usage.prompt_tokens)
+            served.completion.inc(usage.completion_tokens)
+            if usage.cached_tokens:
+                served.cached.inc(usage.cached_tokens)
+            if usage.reasoning_tokens:
+                served.reasoning.inc(usage.reasoning_tokens)
+
+    def _attempt(self, pool: str, model: str, outcome: str) -> None:
+        key = (pool, model, outcome)
+        attempts = self._attempts.get(key)
+        if attempts is None:
+            attempts = self._attempts[key] = self.attempts.labels(*key)
+        attempts.inc()

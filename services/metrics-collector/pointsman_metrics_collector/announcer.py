@@ -1,0 +1,97 @@
+"""Publishes what the collector found."""
+
+import time
+from collections import Counter as Count
+
+from pointsman_contracts.message import Message
+from pointsman_contracts.pool import WorkerView
+from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerSilent
+from pointsman_metrics_collector.domain.model_statistics import ModelWindow
+from pointsman_metrics_collector.domain.snapshot import snapshot
+from pointsman_metrics_collector.domain.workers import Change, Joined, Left, Silent
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import BusError
+from pointsman_runtime.logs import Log
+
+_log = Log("workers")
+
+
+class Announcer:
+    """Numbers the messages of this instance by type and route."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._source = bus.identity.instance
+        self._sequences: Count[tuple[str, str]] = Count()
+
+    def pool(self, pool: str, workers: tuple[WorkerView, ...]) -> None:
+        """Publish a pool's snapshot."""
+        sequence = self._next("snapshot", pool)
+        self._publish(snapshot(pool, workers, source=self._source, sequence=sequence, at_ms=_unix_ms()), pool)
+
+    def model(self, model: str, window: ModelWindow, now: float) -> None:
+        """Publish a model's statistics."""
+        sequence = self._next("statistics", model)
+        self._publish(window.statistics(model, now, source=self._source, sequence=sequence, at_ms=_unix_ms()), model)
+
+    def worker(self, change: Change) -> None:
+        """Publish and log that a worker joined, fell silent, or left."""
+        registration = change.registration
+        pool, worker, boot_id = registration.pool, registration.worker, registration.boot_id
+        sequence, at_ms = self._next(type(change).__name__, pool), _unix_ms()
+        event: Message
+        match change:
+            case Joined():
+                _log.info("worker_joined", pool=pool, worker=worker, why=change.why, url=registration.url)
+                event = WorkerJoined(
+                    source=self._source,
+                    sequence=sequence,
+                    at_ms=at_ms,
+                    pool=pool,
+                    worker=worker,
+                    url=registration.url,
+                    engine=registration.engine,
+                    boot_id=boot_id,
+                    models=registration.models,
+                    why=change.why,
+                )
+            case Silent():
+                silent_ms = round(change.silent_s * 1000)
+                _log.warning("worker_silent", pool=pool, worker=worker, silent_ms=silent_ms)
+                event = WorkerSilent(
+                    source=self._source,
+                    sequence=sequence,
+                    at_ms=at_ms,
+                    pool=pool,
+                    worker=worker,
+                    boot_id=boot_id,
+                    silent_ms=silent_ms,
+                )
+            case Left():
+                _log.info("worker_left", pool=pool, worker=worker, state=change.state)
+                event = WorkerLeft(
+                    source=self._source,
+                    sequence=sequence,
+                    at_ms=at_ms,
+                    pool=pool,
+                    worker=worker,
+                    boot_id=boot_id,
+                    state=change.state,
+                )
+        self._publish(event, pool)
+
+    def _publish(self, message: Message, *route: str) -> None:
+        try:
+            self._bus.publish(message, *route)
+        except BusError as error:
+            # The runtime tells that the bus is gone; snapshots and statistics come again.
+            if message.address.kind == "evt":
+                _log.warning("event_not_sent", type=message.address.type_id, reason=str(error))
+
+    def _next(self, what: str, name: str) -> int:
+        self._sequences[what, name] += 1
+        return self._sequences[what, name]
+
+
+def _unix_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,30 @@
+"""Time that counts only while this process hears anything."""
+
+from typing import Final
+
+LONGEST_STEP_S: Final = 0.2
+"""Between two ticks; what is longer is a time in which this very process was stopped."""
+
+
+class ListeningClock:
+    """Seconds of listening, from seconds of a monotonic clock.
+
+    After a lost connection, or when this process was stopped itself, the workers didn't fall silent.
+    """
+
+    def __init__(self) -> None:
+        self._listened = 0.0
+        self._ticked: float | None = None
+        self._listening = False
+
+    def tick(self, now: float, *, listening: bool) -> None:
+        """Note the time; called every few dozen milliseconds."""
+        self._listened = self.time(now)
+        self._ticked = now
+        self._listening = listening
+
+    def time(self, now: float) -> float:
+        """Seconds of listening until `now`."""
+        if self._ticked is None or not self._listening:
+            return self._listened
+        return self._listened + min(max(now - self._ticked, 0.0), LONGEST_STEP_S)

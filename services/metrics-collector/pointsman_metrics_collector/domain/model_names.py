@@ -1,0 +1,38 @@
+"""What a model of a completion is called in the configuration."""
+
+from collections.abc import Callable
+from typing import Final
+
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_core.config import Config
+
+OTHER: Final = "other"
+"""Stands for every name that nobody configured: names from clients must not become series without end."""
+NO_POOL: Final = "-"
+
+
+class ModelNames:
+    """Names of one configuration revision. `serves(pool, model)` says what engines report by themselves."""
+
+    def __init__(self, config: Config, serves: Callable[[str, str], bool]) -> None:
+        self._pools = frozenset(config.pools)
+        self._names = frozenset(config.model_names())
+        self._by_target = {
+            (model.pool, model.provider, model.served_as or name): name for name, model in config.models.items()
+        }
+        self._serves = serves
+
+    def pool(self, completed: ResponseCompleted) -> str:
+        """The pool, `-` without one."""
+        return completed.pool if completed.pool == NO_POOL or completed.pool in self._pools else OTHER
+
+    def model(self, completed: ResponseCompleted) -> str:
+        """The name by which requests and the configuration know the model that served, or was asked for."""
+        target = completed.target
+        if target is None:
+            return completed.model if completed.model in self._names else OTHER
+        name = self._by_target.get((target.pool, target.provider, target.model))
+        if name is not None:
+            return name
+        known = target.model in self._names or (target.pool is not None and self._serves(target.pool, target.model))
+        return target.model if known else OTHER

@@ -1,0 +1,90 @@
+"""What completions of the last minutes teach about each model. Times are seconds of any monotonic clock."""
+
+from collections import deque
+from typing import Final
+
+from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.response import ResponseCompleted
+
+WINDOW_S: Final = 300.0
+SLOT_S: Final = 5.0
+"""Completions are forgotten by slots: a window costs sixty of these, however many requests there are."""
+
+FAILURES: Final = frozenset({"engine_error", "cut_off", "timeout"})
+"""Outcomes that are the engine's or provider's fault."""
+
+
+class _Slot:
+    __slots__ = (
+        "errors",
+        "itl_count",
+        "itl_ms",
+        "number",
+        "requests",
+        "token_count",
+        "tokens",
+        "ttft_count",
+        "ttft_ms",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.requests = self.errors = self.ttft_count = self.itl_count = self.token_count = 0
+        self.ttft_ms = self.itl_ms = self.tokens = 0.0
+
+
+class ModelWindow:
+    """One model's completions of the last five minutes."""
+
+    def __init__(self) -> None:
+        self._slots: deque[_Slot] = deque()
+
+    def add(self, completed: ResponseCompleted, now: float) -> None:
+        """Count one completion."""
+        number = int(now // SLOT_S)
+        if not self._slots or self._slots[-1].number != number:
+            self._slots.append(_Slot(number))
+            self._forget(number)
+        slot = self._slots[-1]
+        slot.requests += 1
+        if completed.outcome in FAILURES:
+            slot.errors += 1
+        if completed.outcome != "ok":
+            return
+        tokens = completed.usage.completion_tokens if completed.usage is not None else 0
+        if completed.usage is not None:
+            slot.tokens += tokens
+            slot.token_count += 1
+        # Only a streamed answer's first byte is its first token.
+        if completed.stream and completed.ttft_ms is not None:
+            slot.ttft_ms += completed.ttft_ms
+            slot.ttft_count += 1
+            if tokens > 1:
+                slot.itl_ms += (completed.duration_ms - completed.ttft_ms) / (tokens - 1)
+                slot.itl_count += 1
+
+    def statistics(self, model: str, now: float, *, source: str, sequence: int, at_ms: int) -> ModelStatistics:
+        """The message of this model."""
+        self._forget(int(now // SLOT_S))
+        slots = self._slots
+        return ModelStatistics(
+            model=model,
+            source=source,
+            sequence=sequence,
+            at_ms=at_ms,
+            window_s=WINDOW_S,
+            requests=sum(slot.requests for slot in slots),
+            errors=sum(slot.errors for slot in slots),
+            ttft_ms=_mean(sum(slot.ttft_ms for slot in slots), sum(slot.ttft_count for slot in slots)),
+            itl_ms=_mean(sum(slot.itl_ms for slot in slots), sum(slot.itl_count for slot in slots)),
+            output_tokens=_mean(sum(slot.tokens for slot in slots), sum(slot.token_count for slot in slots)),
+        )
+
+    def _forget(self, number: int) -> None:
+        oldest = number - int(WINDOW_S / SLOT_S)
+        while self._slots and self._slots[0].number <= oldest:
+            self._slots.popleft()
+
+
+def _mean(total: float, count: int) -> float | None:
+    return round(total / count, 3) if count else None

@@ -1,0 +1,36 @@
+"""The state of a pool in one message."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+
+QUEUE_THRESHOLD: Final = 5
+KV_THRESHOLD: Final = 0.8
+"""A worker with so many requests waiting, or so much of its KV cache in use, is saturated (endpoint-picker.md §1.7,
+utilization detector)."""
+
+MIN_GAP_S: Final = 0.2
+MAX_GAP_S: Final = 1.0
+
+
+def saturation(workers: Sequence[WorkerView]) -> float:
+    """Mean over serving workers of how close each is to its thresholds; 1.0 with none."""
+    serving = [worker for worker in workers if worker.state == "serving"]
+    if not serving:
+        return 1.0
+    return sum(max(w.waiting / QUEUE_THRESHOLD, w.kv_usage / KV_THRESHOLD) for w in serving) / len(serving)
+
+
+def snapshot(pool: str, workers: tuple[WorkerView, ...], *, source: str, sequence: int, at_ms: int) -> PoolSnapshot:
+    """The message of one pool."""
+    serving = [worker for worker in workers if worker.state == "serving"]
+    return PoolSnapshot(
+        pool=pool,
+        source=source,
+        sequence=sequence,
+        at_ms=at_ms,
+        workers=workers,
+        saturation=round(saturation(workers), 4),
+        models=tuple(dict.fromkeys(name for worker in serving for name in (*worker.models, *worker.loras))),
+    )

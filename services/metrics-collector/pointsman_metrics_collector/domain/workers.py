@@ -1,0 +1,201 @@
+"""The table of workers: who is registered, what each told last, who fell silent.
+
+Times are seconds of a `ListeningClock`.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pointsman_contracts.pool import WorkerView
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+
+SILENT_AFTER_S: Final = 1.2
+"""Three load reports missed."""
+STRANGER_KEPT_S: Final = 60.0
+"""How long a load report is kept for a registration that didn't come."""
+
+
+class Joined(NamedTuple):
+    """As `WorkerJoined`."""
+
+    registration: WorkerRegistration
+    why: str
+
+
+class Silent(NamedTuple):
+    """As `WorkerSilent`."""
+
+    registration: WorkerRegistration
+    silent_s: float
+
+
+class Left(NamedTuple):
+    """As `WorkerLeft`."""
+
+    registration: WorkerRegistration
+    state: str
+
+
+Change = Joined | Silent | Left
+
+
+@dataclass(slots=True)
+class _Worker:
+    registration: WorkerRegistration
+    since: float
+    """When it registered, or was heard last."""
+    load: WorkerLoad | None = None
+    silent: bool = False
+    """Whether its silence was told."""
+
+    def state(self, at: float) -> str:
+        if self.load is None or at - self.since > SILENT_AFTER_S:
+            return "silent"
+        return self.load.state
+
+
+class _Pool:
+    def __init__(self) -> None:
+        self.workers: dict[str, _Worker] = {}
+        self.strangers: dict[str, tuple[WorkerLoad, float]] = {}
+        self.changed = True
+        self.urgent = False
+        """Whether a worker came, went, or changed its state."""
+
+
+class WorkerTable:
+    """Every worker of every pool."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, _Pool] = {}
+
+    # What is heard ----------------------------------------------------------------------------------
+
+    def registered(self, registration: WorkerRegistration, at: float) -> Joined | None:
+        """A registration was written or renewed."""
+        pool = self._pools.setdefault(registration.pool, _Pool())
+        worker = pool.workers.get(registration.worker)
+        if worker is not None:
+            before, worker.registration = worker.registration, registration
+            if before != registration:
+                self._touch(pool, urgent=True)
+            return Joined(registration, "restarted") if before.boot_id != registration.boot_id else None
+        worker = pool.workers[registration.worker] = _Worker(registration, at)
+        load, heard = pool.strangers.pop(registration.worker, (None, at))
+        if load is not None:
+            worker.load, worker.since = load, heard
+        self._touch(pool, urgent=True)
+        return Joined(registration, "registered")
+
+    def deregistered(self, pool_name: str, worker_name: str, at: float) -> Left | None:
+        """A registration was removed, or expired."""
+        pool = self._pools.get(pool_name)
+        worker = pool.workers.pop(worker_name, None) if pool is not None else None
+        if pool is None or worker is None:
+            return None
+        self._touch(pool, urgent=True)
+        return Left(worker.registration, worker.state(at))
+
+    def heard(self, load: WorkerLoad, at: float) -> Joined | None:
+        """A load report arrived."""
+        pool = self._pools.setdefault(load.pool, _Pool())
+        worker = pool.workers.get(load.worker)
+        if worker is None:
+            pool.strangers[load.worker] = (load, at)
+            return None
+        before = worker.load
+        was_silent = worker.silent
+        changed_state = was_silent or before is None or before.state != load.state or before.boot_id != load.boot_id
+        worker.load, worker.since, worker.silent = load, at, False
+        if changed_state or before is None or _figures(before) != _figures(load):
+            self._touch(pool, urgent=changed_state)
+        return Joined(worker.registration, "heard") if was_silent else None
+
+    def tick(self, at: float) -> list[Silent]:
+        """Find those that fell silent since the last tick."""
+        found: list[Silent] = []
+        for name, pool in list(self._pools.items()):
+            if not (pool.workers or pool.strangers or pool.changed):
+                del self._pools[name]
+                continue
+            for worker in pool.workers.values():
+                if not worker.silent and at - worker.since > SILENT_AFTER_S:
+                    worker.silent = True
+                    self._touch(pool, urgent=True)
+                    found.append(Silent(worker.registration, at - worker.since))
+            if pool.strangers:
+                pool.strangers = {
+                    name: kept for name, kept in pool.strangers.items() if at - kept[1] <= STRANGER_KEPT_S
+                }
+        return found
+
+    # What is known ----------------------------------------------------------------------------------
+
+    def pools(self) -> list[str]:
+        """Pools that have a registered worker."""
+        return [name for name, pool in self._pools.items() if pool.workers]
+
+    def complete(self, at: float) -> bool:
+        """Whether every registered worker was heard, or is known to be silent."""
+        return all(
+            worker.load is not None or at - worker.since > SILENT_AFTER_S
+            for pool in self._pools.values()
+            for worker in pool.workers.values()
+        )
+
+    def take_change(self, pool_name: str) -> tuple[bool, bool]:
+        """Whether anything in the pool changed since the last call, and whether that was more than numbers."""
+        pool = self._pools.get(pool_name)
+        if pool is None:
+            return False, False
+        taken = pool.changed, pool.urgent
+        pool.changed = pool.urgent = False
+        return taken
+
+    def views(self, pool_name: str, at: float) -> tuple[WorkerView, ...]:
+        """The workers of a pool by name."""
+        pool = self._pools.get(pool_name)
+        if pool is None:
+            return ()
+        return tuple(_view(pool.workers[name], at) for name in sorted(pool.workers))
+
+    def serves(self, pool_name: str, model: str) -> bool:
+        """Whether a registered worker of the pool has this model or adapter."""
+        pool = self._pools.get(pool_name)
+        return pool is not None and any(
+            model in worker.registration.models or model in worker.registration.loras
+            for worker in pool.workers.values()
+        )
+
+    def _touch(self, pool: _Pool, *, urgent: bool) -> None:
+        pool.changed = True
+        pool.urgent = pool.urgent or urgent
+
+
+def _figures(load: WorkerLoad) -> tuple[int, int, float]:
+    return load.running, load.waiting, load.kv_usage
+
+
+def _view(worker: _Worker, at: float) -> WorkerView:
+    registration, load = worker.registration, worker.load
+    if load is None:
+        return WorkerView(
+            worker=registration.worker,
+            url=registration.url,
+            boot_id=registration.boot_id,
+            state=worker.state(at),
+            models=registration.models,
+            loras=registration.loras,
+        )
+    return WorkerView(
+        worker=registration.worker,
+        url=registration.url,
+        boot_id=load.boot_id,
+        state=worker.state(at),
+        models=registration.models,
+        loras=registration.loras,
+        running=load.running,
+        waiting=load.waiting,
+        kv_usage=load.kv_usage,
+        age_ms=round((at - worker.since) * 1000, 1),
+    )

@@ -1,0 +1,178 @@
+"""From what the bus and the bucket say to snapshots, statistics, events and counters."""
+
+from collections import Counter as Count
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pydantic import ValidationError
+
+from pointsman_contracts.pool import WorkerView
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.subjects import plain
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_engines.pace import ReportPace
+from pointsman_metrics_collector.announcer import Announcer
+from pointsman_metrics_collector.domain.listening import ListeningClock
+from pointsman_metrics_collector.domain.model_names import OTHER, ModelNames
+from pointsman_metrics_collector.domain.model_statistics import ModelWindow
+from pointsman_metrics_collector.domain.ownership import owner
+from pointsman_metrics_collector.domain.snapshot import MAX_GAP_S, MIN_GAP_S
+from pointsman_metrics_collector.domain.static_engines import Key, StaticEngine, static_engines
+from pointsman_metrics_collector.domain.workers import Change, WorkerTable
+from pointsman_runtime.buckets import Entry
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.configuration import Revision
+from pointsman_runtime.logs import Log
+
+TICK_S: Final = 0.05
+STATISTICS_MIN_GAP_S: Final = 1.0
+STATISTICS_MAX_GAP_S: Final = 5.0
+
+_log = Log("workers")
+
+
+class Handlers:
+    """The state of one collector. Every replica hears everything and holds all of it."""
+
+    def __init__(
+        self, bus: Bus, count: Callable[[ResponseCompleted, str, str], None], clock: Callable[[], float]
+    ) -> None:
+        """`count(completed, pool, model)` counts a completion under names that are bounded; `clock` is the event
+        loop's."""
+        self.changes: Count[tuple[str, str]] = Count()
+        """How often workers `joined`, fell `silent` and `left`, by pool."""
+        self.engines: dict[Key, StaticEngine] = {}
+        """Engines without an agent that the configuration names."""
+        self._bus = bus
+        self._announcer = Announcer(bus)
+        self._count = count
+        self._clock = clock
+        self._listening = ListeningClock()
+        self._table = WorkerTable()
+        self._configured: tuple[str, ...] = ()
+        self._names: ModelNames | None = None
+        self._listed = False
+        self._complete = False
+        self._paces: dict[str, ReportPace] = {}
+        self._windows: dict[str, tuple[ModelWindow, ReportPace]] = {}
+
+    @property
+    def missing(self) -> str | None:
+        """Why no snapshot is published yet; None when they are."""
+        if not self._listed:
+            return "the registered workers are not listed yet"
+        return None if self._complete else "registered workers were not heard yet"
+
+    def collectors(self) -> set[str]:
+        """The collectors that are alive, this one included."""
+        table, service, now = self._bus.heartbeat.table, self._bus.identity.service, self._clock()
+        known = {name for name in table.instances(service, now) if table.addressable(service, name, now)}
+        return known | {self._bus.identity.instance}
+
+    def pools(self) -> Iterator[tuple[str, tuple[WorkerView, ...]]]:
+        """Every pool that is configured or has a worker, with its workers."""
+        at = self._listening.time(self._clock())
+        for pool in self._pool_names():
+            yield pool, self._table.views(pool, at)
+
+    # What is heard ----------------------------------------------------------------------------------
+
+    def configured(self, revision: Revision[None]) -> None:
+        """A configuration was applied."""
+        config = revision.config
+        self._configured = tuple(config.pools)
+        self._names = ModelNames(config, self._table.serves)
+        self.engines = static_engines(config)
+
+    def registered(self, entry: Entry) -> None:
+        """A registration was written or renewed."""
+        try:
+            registration = WorkerRegistration.decode(entry.value)
+        except ValidationError as error:
+            _log.warning("malformed_registration", key=entry.key, problems=error.error_count())
+            return
+        joined = self._table.registered(registration, self._listening.time(self._clock()))
+        # What the first listing names was there before this process.
+        if joined is not None and self._listed:
+            self._changed(joined)
+
+    def deregistered(self, key: str) -> None:
+        """A registration was removed, or expired."""
+        pool, _, worker = key.partition(".")
+        left = self._table.deregistered(plain(pool), plain(worker), self._listening.time(self._clock()))
+        if left is not None:
+            self._changed(left)
+
+    def listed(self) -> None:
+        """Every registration there is was told."""
+        self._listed = True
+
+    def load(self, load: WorkerLoad) -> None:
+        """A worker told its load."""
+        joined = self._table.heard(load, self._listening.time(self._clock()))
+        if joined is not None:
+            self._changed(joined)
+
+    def completed(self, completed: ResponseCompleted) -> None:
+        """A request ended."""
+        names = self._names
+        if names is None:
+            return
+        model = names.model(completed)
+        self._count(completed, names.pool(completed), model)
+        if model == OTHER or completed.target is None:
+            return
+        found = self._windows.get(model)
+        if found is None:
+            found = self._windows[model] = ModelWindow(), ReportPace(STATISTICS_MIN_GAP_S, STATISTICS_MAX_GAP_S)
+        window, pace = found
+        window.add(completed, self._clock())
+        pace.changed()
+
+    # What is told -----------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Find silent workers and publish what is due; called every `TICK_S`."""
+        now = self._clock()
+        self._listening.tick(now, listening=self._bus.connected)
+        at = self._listening.time(now)
+        for silent in self._table.tick(at):
+            if self._complete:
+                self._changed(silent)
+        if not self._complete:
+            self._complete = self._listed and self._table.complete(at)
+            if not self._complete:
+                return
+        self._tell_pools(now, at)
+        self._tell_models(now)
+
+    def _tell_pools(self, now: float, at: float) -> None:
+        names = self._pool_names()
+        for pool in names:
+            pace = self._paces.get(pool)
+            if pace is None:
+                pace = self._paces[pool] = ReportPace(MIN_GAP_S, MAX_GAP_S)
+            changed, urgent = self._table.take_change(pool)
+            if changed:
+                pace.changed(urgent=urgent)
+            if pace.due_in(now) > 0:
+                continue
+            pace.told(now)
+            self._announcer.pool(pool, self._table.views(pool, at))
+        for gone in self._paces.keys() - set(names):
+            del self._paces[gone]
+
+    def _tell_models(self, now: float) -> None:
+        for model, (window, pace) in self._windows.items():
+            if pace.due_in(now) <= 0:
+                pace.told(now)
+                self._announcer.model(model, window, now)
+
+    def _changed(self, change: Change) -> None:
+        registration = change.registration
+        self.changes[registration.pool, type(change).__name__.lower()] += 1
+        if owner(registration.pool, registration.worker, self.collectors()) == self._bus.identity.instance:
+            self._announcer.worker(change)
+
+    def _pool_names(self) -> list[str]:
+        return list(dict.fromkeys((*self._configured, *self._table.pools())))

@@ -1,0 +1,61 @@
+"""Wiring of the metrics-collector."""
+
+import asyncio
+
+import aiohttp
+
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.subjects import ANY
+from pointsman_contracts.worker import WorkerLoad
+from pointsman_core.config import Config
+from pointsman_engines.engine_metrics import EngineMetrics
+from pointsman_metrics_collector.adapters.engine_speakers import EngineSpeakers
+from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
+from pointsman_metrics_collector.adapters.worker_metrics import WorkerMetrics
+from pointsman_metrics_collector.handlers import TICK_S, Handlers
+from pointsman_metrics_collector.settings import MetricsCollectorSettings
+from pointsman_runtime.buckets import WORKERS_BUCKET, WORKERS_TTL_S
+from pointsman_runtime.service import Service, run
+
+
+def check(config: Config, revision: int = 0) -> None:
+    """Raise ConfigError when this service would refuse the configuration; it takes every valid one."""
+    del config, revision
+
+
+def build(service: Service[MetricsCollectorSettings]) -> None:
+    """Construct everything; connect to nothing."""
+    responses = ResponseMetrics(service.registry)
+    handlers = Handlers(service.bus, responses.count, asyncio.get_running_loop().time)
+    service.configuration(check).on_change(handlers.configured)
+    service.registry.register(WorkerMetrics(handlers.pools, handlers.changes))
+    service.readiness.add("workers", lambda: handlers.missing)
+    service.bus.listen(WorkerLoad, handlers.load, ANY, ANY, keep="latest")
+    service.bus.listen(ResponseCompleted, handlers.completed, ANY)
+    service.every(TICK_S, handlers.tick)
+
+    workers = service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S)
+    session = aiohttp.ClientSession()
+    service.on_stop(session.close)
+    speakers = EngineSpeakers(service.bus, workers, session, lambda: handlers.engines, handlers.collectors)
+    service.registry.register(EngineMetrics(speakers.all))
+    service.events.on_connected(speakers.renew)
+
+    async def list_workers() -> None:
+        listed = asyncio.Event()
+
+        def complete() -> None:
+            handlers.listed()
+            listed.set()
+
+        workers.watch(handlers.registered, handlers.deregistered, complete)
+        await listed.wait()
+
+    service.on_start(list_workers)
+    service.background("engines", speakers.run)
+    service.on_stop(speakers.stop)
+
+
+def main() -> int:
+    """Run the service; returns its exit code."""
+    return run("metrics-collector", MetricsCollectorSettings, build)

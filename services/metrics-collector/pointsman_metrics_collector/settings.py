@@ -1,0 +1,7 @@
+"""Settings of the metrics-collector."""
+
+from pointsman_runtime.settings import ServiceSettings
+
+
+class MetricsCollectorSettings(ServiceSettings):
+    """It takes those of every service and no others."""

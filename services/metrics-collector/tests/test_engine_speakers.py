@@ -1,0 +1,121 @@
+"""Engines without an agent are spoken for by the collector whose share they are."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from pointsman_contracts.subjects import ANY
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_engines.report import Worker
+from pointsman_metrics_collector.adapters.engine_speakers import EngineSpeakers
+from pointsman_metrics_collector.domain.static_engines import Key, StaticEngine
+from pointsman_testing import eventually
+from pointsman_testing.buses import Buses
+from pointsman_testing.fake_engine import FakeEngine
+
+
+class Bucket:
+    """The bucket of registered workers, in memory."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, WorkerRegistration] = {}
+        self.puts = 0
+
+    async def put(self, key: str, value: bytes) -> int:
+        self.puts += 1
+        self.entries[key] = WorkerRegistration.decode(value)
+        return self.puts
+
+    async def delete(self, key: str) -> None:
+        del self.entries[key]
+
+
+def named(engine: FakeEngine, worker: str = "w1", **labels: str) -> dict[Key, StaticEngine]:
+    return {("p", worker): StaticEngine(Worker("p", worker, engine.url, labels=labels), None, None)}
+
+
+class Share:
+    """One collector's speakers, with what it is told about the configuration and its peers."""
+
+    def __init__(self, buses: Buses, bucket: Bucket, instance: str) -> None:
+        self.bus = buses.make("metrics-collector", instance)
+        self.bucket = bucket
+        self.engines: dict[Key, StaticEngine] = {}
+        self.peers = {self.bus.identity.instance}
+        self.speakers: EngineSpeakers
+
+    @property
+    def spoken_for(self) -> list[str]:
+        return [speaker.worker.worker for speaker in self.speakers.all()]
+
+
+@asynccontextmanager
+async def running(*shares: Share) -> AsyncGenerator[None]:
+    async with aiohttp.ClientSession() as session:
+        tasks: list[asyncio.Task[None]] = []
+        for share in shares:
+            share.speakers = EngineSpeakers(
+                share.bus, share.bucket, session, lambda s=share: s.engines, lambda s=share: s.peers
+            )
+            tasks.append(asyncio.create_task(share.speakers.run()))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            for share in shares:
+                await share.speakers.stop()
+
+
+async def test_an_engine_of_the_configuration_is_registered_and_heard_until_it_is_taken_out(buses: Buses) -> None:
+    bucket, loads = Bucket(), list[WorkerLoad]()
+    share = Share(buses, bucket, "1")
+    buses.make("scheduler").listen(WorkerLoad, loads.append, ANY, ANY)
+    await buses.meet()
+    async with FakeEngine(running=3) as engine, running(share):
+        share.engines = named(engine)
+        await eventually(lambda: loads and loads[-1].running == 3)
+        await eventually(lambda: "p.w1" in bucket.entries)
+        assert bucket.entries["p.w1"].agent == "metrics-collector-1"
+        share.engines = named(engine, rack="7")
+        await eventually(lambda: bucket.entries["p.w1"].labels == {"rack": "7"})
+        share.engines = {}
+        await eventually(lambda: not bucket.entries)
+        assert share.spoken_for == []
+
+
+async def test_an_engine_goes_to_another_collector_and_stays_registered(buses: Buses) -> None:
+    bucket = Bucket()
+    shares = [Share(buses, bucket, "1"), Share(buses, bucket, "2")]
+    everybody = {share.bus.identity.instance for share in shares}
+    await buses.meet()
+    async with FakeEngine() as engine, running(*shares):
+        for share in shares:
+            share.peers = everybody
+            share.engines = named(engine)
+        await eventually(lambda: [share.spoken_for for share in shares].count(["w1"]) == 1)
+        await eventually(lambda: "p.w1" in bucket.entries)
+        boot_id = bucket.entries["p.w1"].boot_id
+        first, second = sorted(shares, key=lambda share: not share.spoken_for)
+        second.peers = {second.bus.identity.instance}
+        await eventually(lambda: second.spoken_for == ["w1"])
+        await eventually(lambda: bucket.entries["p.w1"].agent == second.bus.identity.instance)
+        assert bucket.entries["p.w1"].boot_id == boot_id, "another observer names the same life alike"
+        first.peers = second.peers
+        await eventually(lambda: first.spoken_for == [])
+        assert "p.w1" in bucket.entries
+
+
+async def test_all_engines_are_registered_again_when_the_bucket_may_have_lost_them(buses: Buses) -> None:
+    bucket = Bucket()
+    share = Share(buses, bucket, "1")
+    await buses.meet()
+    async with FakeEngine() as engine, running(share):
+        share.engines = named(engine)
+        await eventually(lambda: "p.w1" in bucket.entries)
+        bucket.entries.clear()
+        share.speakers.renew()
+        await eventually(lambda: "p.w1" in bucket.entries)

@@ -1,0 +1,287 @@
+"""Collectors on a bus: snapshots, statistics, events, and what Prometheus is shown."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.journey import Target
+from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
+from pointsman_contracts.subjects import ANY, kv_key
+from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerLoad, WorkerRegistration, WorkerSilent
+from pointsman_core.config import load
+from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
+from pointsman_metrics_collector.adapters.worker_metrics import WorkerMetrics
+from pointsman_metrics_collector.handlers import TICK_S, Handlers
+from pointsman_runtime.buckets import Entry
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.configuration import Revision
+from pointsman_testing import eventually
+from pointsman_testing.buses import Buses
+
+CONFIG = load({"pools": {"p": {"models": ["m"]}, "empty": {"models": ["n"]}}})
+
+
+def registration(boot_id: str = "b1") -> WorkerRegistration:
+    return WorkerRegistration(
+        worker="w1",
+        pool="p",
+        url="http://w1",
+        models=("m",),
+        boot_id=boot_id,
+        agent="a",
+        version="0",
+        registered_ms=0,
+    )
+
+
+def told(**changes: object) -> WorkerLoad:
+    fields: dict[str, object] = {"worker": "w1", "pool": "p", "boot_id": "b1", "sequence": 1, "at_ms": 0}
+    return WorkerLoad.model_validate(fields | changes)
+
+
+def completed(**changes: object) -> ResponseCompleted:
+    fields: dict[str, object] = {
+        "request_id": "r",
+        "source": "edge-1",
+        "sequence": 1,
+        "at_ms": 0,
+        "pool": "p",
+        "worker": "w1",
+        "model": "m",
+        "target": Target(model="m", pool="p"),
+        "stream": True,
+        "status": 200,
+        "outcome": "ok",
+        "attempts": (Attempt(worker="w1", outcome="answered"),),
+        "decided_ms": 1.0,
+        "ttft_ms": 100.0,
+        "duration_ms": 1000.0,
+        "usage": Usage(prompt_tokens=50, completion_tokens=10, cached_tokens=32),
+    }
+    return ResponseCompleted.model_validate(fields | changes)
+
+
+class Collector:
+    """A collector without its process: the test ticks it and stands in for the bucket."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.registry = CollectorRegistry()
+        self.ahead = 0.0
+        """How far the collector's clock is ahead of the loop's."""
+        self.handlers = Handlers(bus, ResponseMetrics(self.registry).count, self.clock)
+        self.registry.register(WorkerMetrics(self.handlers.pools, self.handlers.changes))
+        self.handlers.configured(Revision(1, CONFIG, "", None))
+        bus.listen(WorkerLoad, self.handlers.load, ANY, ANY, keep="latest")
+        bus.listen(ResponseCompleted, self.handlers.completed, ANY)
+        self.timer: asyncio.TimerHandle | None = None
+
+    def clock(self) -> float:
+        return asyncio.get_running_loop().time() + self.ahead
+
+    def start(self) -> None:
+        self.handlers.listed()
+        self.turn()
+
+    def turn(self) -> None:
+        self.handlers.tick()
+        self.timer = asyncio.get_running_loop().call_later(TICK_S, self.turn)
+
+    def stop(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def register(self, boot_id: str = "b1") -> None:
+        message = registration(boot_id)
+        key = kv_key(WorkerRegistration, message.pool, message.worker)
+        self.handlers.registered(Entry(key, message.encode(), 1))
+
+    def deregister(self) -> None:
+        self.handlers.deregistered(kv_key(WorkerRegistration, "p", "w1"))
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, labels)
+
+
+@dataclass
+class World:
+    collectors: list[Collector]
+    edge: Bus
+    snapshots: list[PoolSnapshot] = field(default_factory=list[PoolSnapshot])
+    statistics: list[ModelStatistics] = field(default_factory=list[ModelStatistics])
+    changes: list[WorkerJoined | WorkerSilent | WorkerLeft] = field(
+        default_factory=list[WorkerJoined | WorkerSilent | WorkerLeft]
+    )
+
+    def of(self, pool: str) -> list[PoolSnapshot]:
+        return [snapshot for snapshot in self.snapshots if snapshot.pool == pool]
+
+    def each(self, action: Callable[[Collector], None]) -> None:
+        for collector in self.collectors:
+            action(collector)
+
+
+async def world(buses: Buses, collectors: int = 1) -> World:
+    edge = buses.make("frontend")
+    made = World([Collector(buses.make("metrics-collector", str(n))) for n in range(collectors)], edge)
+    edge.listen(PoolSnapshot, made.snapshots.append, ANY)
+    edge.listen(ModelStatistics, made.statistics.append, ANY)
+    edge.listen(WorkerJoined, made.changes.append, ANY)
+    edge.listen(WorkerSilent, made.changes.append, ANY)
+    edge.listen(WorkerLeft, made.changes.append, ANY)
+    await buses.meet()
+    return made
+
+
+async def test_a_pool_is_told_when_it_changes_and_again_while_it_does_not(buses: Buses) -> None:
+    made = await world(buses)
+    (collector,) = made.collectors
+    collector.register()
+    made.edge.publish(told(waiting=5, running=2), "p", "w1")
+    collector.start()
+    await eventually(lambda: made.of("p"))
+    first = made.of("p")[0]
+    assert (first.saturation, first.models, first.source) == (1.0, ("m",), "metrics-collector-0")
+    assert [(view.worker, view.state, view.running) for view in first.workers] == [("w1", "serving", 2)]
+    assert made.of("empty")[0].saturation == 1.0
+    made.edge.publish(told(waiting=0), "p", "w1")
+    await eventually(lambda: made.of("p")[-1].saturation == 0.0)
+    assert [snapshot.sequence for snapshot in made.of("p")] == list(range(1, len(made.of("p")) + 1))
+    count = len(made.of("empty"))
+    await eventually(lambda: len(made.of("empty")) > count)
+    collector.stop()
+
+
+async def test_nothing_is_told_before_the_registered_workers_were_heard_or_missed(buses: Buses) -> None:
+    made = await world(buses)
+    (collector,) = made.collectors
+    collector.register()
+    assert collector.handlers.missing == "the registered workers are not listed yet"
+    collector.start()
+    assert collector.handlers.missing == "registered workers were not heard yet"
+    await eventually(lambda: collector.handlers.missing is None)
+    await eventually(lambda: made.of("p"))
+    assert made.of("p")[0].workers[0].state == "silent"
+    assert made.changes == [], "what was so before this collector began is no news"
+    collector.stop()
+
+
+async def test_workers_that_come_fall_silent_return_and_leave_are_told_once_by_all_collectors_together(
+    buses: Buses,
+) -> None:
+    made = await world(buses, collectors=2)
+    made.each(Collector.start)
+    made.each(Collector.register)
+    await eventually(lambda: len(made.changes) == 1)
+    await eventually(lambda: len(made.changes) == 2)
+    made.edge.publish(told(), "p", "w1")
+    await eventually(lambda: len(made.changes) == 3)
+    made.each(lambda collector: collector.register("b2"))
+    await eventually(lambda: len(made.changes) == 4)
+    made.each(Collector.deregister)
+    await eventually(lambda: len(made.changes) == 5)
+    made.each(Collector.stop)
+    seen = [change.why if isinstance(change, WorkerJoined) else type(change).__name__ for change in made.changes]
+    assert seen == ["registered", "WorkerSilent", "heard", "restarted", "WorkerLeft"]
+    assert [change.sequence for change in made.changes] == [1, 1, 2, 3, 1]
+    for collector in made.collectors:
+        assert collector.value("pointsman_worker_changes_total", pool="p", change="joined") == 3
+        assert collector.value("pointsman_worker_changes_total", pool="p", change="silent") == 1
+        assert collector.value("pointsman_worker_changes_total", pool="p", change="left") == 1
+
+
+async def test_workers_are_shown_to_prometheus_until_they_leave(buses: Buses) -> None:
+    made = await world(buses)
+    (collector,) = made.collectors
+    collector.start()
+    collector.register()
+    made.edge.publish(told(running=3, waiting=1, kv_usage=0.4), "p", "w1")
+    worker = {"pool": "p", "worker": "w1"}
+    await eventually(lambda: collector.value("pointsman_worker_running_requests", **worker) == 3)
+    assert collector.value("pointsman_worker_waiting_requests", **worker) == 1
+    assert collector.value("pointsman_worker_kv_usage_ratio", **worker) == 0.4
+    assert collector.value("pointsman_worker_state", **worker, state="serving") == 1
+    assert collector.value("pointsman_worker_state", **worker, state="silent") == 0
+    assert collector.value("pointsman_pool_saturation", pool="p") == 0.5
+    assert collector.value("pointsman_pool_workers", pool="p", state="serving") == 1
+    assert collector.value("pointsman_pool_saturation", pool="empty") == 1.0
+    assert (collector.value("pointsman_worker_report_age_seconds", **worker) or 0) >= 0
+    collector.deregister()
+    for name in ("running_requests", "waiting_requests", "kv_usage_ratio", "report_age_seconds"):
+        assert collector.value(f"pointsman_worker_{name}", **worker) is None
+    assert collector.value("pointsman_worker_state", **worker, state="serving") is None
+    assert collector.value("pointsman_pool_workers", pool="p", state="serving") == 0
+    collector.stop()
+
+
+async def test_completions_are_counted_and_teach_about_their_model(buses: Buses) -> None:
+    made = await world(buses, collectors=2)
+    made.each(Collector.start)
+    made.edge.publish(completed(), "p")
+    retried = (Attempt(worker="w1", outcome="refused"), Attempt(worker="w2", outcome="answered"))
+    made.edge.publish(completed(stream=False, attempts=retried, usage=None), "p")
+    made.edge.publish(completed(outcome="engine_error", level="degraded", ttft_ms=None, usage=None), "p")
+    made.edge.publish(completed(pool="-", target=None, model="made-up", outcome="rejected", attempts=()), "-")
+    served = {"pool": "p", "model": "m"}
+    collector = made.collectors[0]
+    await eventually(
+        lambda: all(
+            c.value("pointsman_requests_total", pool="-", model="other", outcome="rejected", level="full") == 1
+            for c in made.collectors
+        )
+    )
+    assert collector.value("pointsman_requests_total", **served, outcome="ok", level="full") == 2
+    assert collector.value("pointsman_requests_total", **served, outcome="engine_error", level="degraded") == 1
+    assert collector.value("pointsman_attempts_total", **served, outcome="answered") == 3
+    assert collector.value("pointsman_attempts_total", **served, outcome="refused") == 1
+    assert collector.value("pointsman_tokens_total", **served, kind="prompt") == 50
+    assert collector.value("pointsman_tokens_total", **served, kind="cached") == 32
+    assert collector.value("pointsman_request_ttft_seconds_count", **served) == 1
+    assert collector.value("pointsman_request_ttft_seconds_bucket", **served, le="0.1") == 1
+    assert collector.value("pointsman_request_duration_seconds_sum", **served) == 2.0
+    assert collector.value("pointsman_request_decision_seconds_count", **served) == 3
+    await eventually(lambda: {s.source for s in made.statistics} == {"metrics-collector-0", "metrics-collector-1"})
+    await eventually(lambda: made.statistics[-1].requests == 3)
+    last = made.statistics[-1]
+    assert (last.model, last.errors, last.ttft_ms, last.output_tokens) == ("m", 1, 100.0, 10.0)
+    assert {statistics.model for statistics in made.statistics} == {"m"}
+    made.each(Collector.stop)
+
+
+async def test_a_malformed_registration_is_passed_over(buses: Buses) -> None:
+    made = await world(buses)
+    (collector,) = made.collectors
+    collector.start()
+    collector.handlers.registered(Entry("p.w2", b'{"worker": 7}', 1))
+    collector.register()
+    made.edge.publish(told(), "p", "w1")
+    await eventually(lambda: made.of("p") and made.of("p")[-1].workers)
+    assert [view.worker for view in made.of("p")[-1].workers] == ["w1"]
+    collector.stop()
+
+
+async def test_silence_is_not_put_down_to_workers_while_the_bus_is_gone(buses: Buses) -> None:
+    made = await world(buses)
+    (collector,) = made.collectors
+    collector.start()
+    collector.register()
+    made.edge.publish(told(running=1), "p", "w1")
+    await eventually(lambda: collector.value("pointsman_worker_running_requests", pool="p", worker="w1") == 1)
+    collector.stop()
+
+    def pass_seconds() -> None:
+        for _ in range(30):
+            collector.ahead += 0.1
+            collector.handlers.tick()
+
+    await collector.bus.link.close()
+    pass_seconds()
+    assert collector.value("pointsman_worker_state", pool="p", worker="w1", state="serving") == 1
+    collector.bus.link.open()
+    await collector.bus.wait_connected()
+    pass_seconds()
+    assert collector.value("pointsman_worker_state", pool="p", worker="w1", state="silent") == 1

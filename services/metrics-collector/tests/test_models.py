@@ -1,0 +1,98 @@
+"""Completions are put down to models by the names of the configuration."""
+
+import pytest
+
+from pointsman_contracts.journey import Target
+from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_core.config import load
+from pointsman_metrics_collector.domain.model_names import ModelNames
+from pointsman_metrics_collector.domain.model_statistics import WINDOW_S, ModelWindow
+
+CONFIG = load(
+    {
+        "pools": {"llama": {"models": ["sql-lora"]}, "any": {}},
+        "providers": {"o": {"kind": "openai", "base_url": "https://o"}},
+        "models": {
+            "llama-3": {"pool": "llama", "served_as": "meta/llama-3"},
+            "gpt": {"provider": "o", "served_as": "gpt-large"},
+        },
+    }
+)
+NAMES = ModelNames(CONFIG, lambda pool, model: (pool, model) == ("any", "reported"))
+
+
+def completed(**changes: object) -> ResponseCompleted:
+    fields: dict[str, object] = {
+        "request_id": "r",
+        "source": "edge-1",
+        "sequence": 1,
+        "at_ms": 0,
+        "pool": "llama",
+        "model": "auto",
+        "target": Target(model="meta/llama-3", pool="llama"),
+        "status": 200,
+        "outcome": "ok",
+        "stream": True,
+        "ttft_ms": 100.0,
+        "duration_ms": 1090.0,
+        "usage": Usage(prompt_tokens=10, completion_tokens=100),
+    }
+    return ResponseCompleted.model_validate(fields | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pool", "model"),
+    [
+        ({}, "llama", "llama-3"),
+        ({"target": Target(model="sql-lora", pool="llama", lora="sql-lora")}, "llama", "sql-lora"),
+        ({"target": Target(model="gpt-large", provider="o"), "pool": "-"}, "-", "gpt"),
+        ({"target": Target(model="reported", pool="any"), "pool": "any"}, "any", "reported"),
+        ({"target": Target(model="reported", pool="llama")}, "llama", "other"),
+        ({"target": None, "pool": "-", "model": "llama-3"}, "-", "llama-3"),
+        ({"target": None, "pool": "-", "model": "from-a-client-7f3a"}, "-", "other"),
+        ({"target": None, "pool": "-", "model": None}, "-", "other"),
+        ({"pool": "unheard-of"}, "other", "llama-3"),
+    ],
+)
+def test_a_completion_counts_under_names_that_somebody_configured(
+    changes: dict[str, object], pool: str, model: str
+) -> None:
+    message = completed(**changes)
+    assert (NAMES.pool(message), NAMES.model(message)) == (pool, model)
+
+
+def statistics(window: ModelWindow, now: float) -> ModelStatistics:
+    return window.statistics("llama-3", now, source="c-1", sequence=1, at_ms=0)
+
+
+def test_statistics_are_means_over_what_ended_well_and_counts_over_everything() -> None:
+    window = ModelWindow()
+    window.add(completed(), 1000.0)
+    window.add(completed(ttft_ms=300.0, duration_ms=300.0, usage=Usage(completion_tokens=1)), 1001.0)
+    window.add(completed(stream=False, ttft_ms=900.0, usage=Usage(completion_tokens=49)), 1002.0)
+    window.add(completed(usage=None, ttft_ms=None), 1003.0)
+    for outcome in ("engine_error", "cut_off", "timeout", "client_gone", "rejected"):
+        window.add(completed(outcome=outcome, ttft_ms=99999.0), 1004.0)
+    assert statistics(window, 1005.0) == ModelStatistics(
+        model="llama-3",
+        source="c-1",
+        sequence=1,
+        at_ms=0,
+        window_s=WINDOW_S,
+        requests=9,
+        errors=3,
+        ttft_ms=200.0,
+        itl_ms=10.0,
+        output_tokens=50.0,
+    )
+
+
+def test_completions_leave_the_window_after_five_minutes() -> None:
+    window = ModelWindow()
+    for second in range(0, 400, 10):
+        window.add(completed(), 1000.0 + second)
+    assert statistics(window, 1390.0).requests == 30
+    assert statistics(window, 1390.0 + WINDOW_S / 2).requests == 15
+    empty = statistics(window, 1400.0 + WINDOW_S)
+    assert (empty.requests, empty.ttft_ms, empty.itl_ms, empty.output_tokens) == (0, None, None, None)

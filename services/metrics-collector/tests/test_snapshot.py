@@ -1,0 +1,44 @@
+"""A pool in one message."""
+
+import pytest
+
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_metrics_collector.domain.snapshot import saturation, snapshot
+
+
+def view(worker: str = "w", **changes: object) -> WorkerView:
+    return WorkerView.model_validate({"worker": worker, "url": f"http://{worker}", **changes})
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([], 1.0),
+        ([view()], 0.0),
+        ([view(waiting=5)], 1.0),
+        ([view(kv_usage=0.4)], 0.5),
+        ([view(waiting=1, kv_usage=0.8)], 1.0),
+        ([view(waiting=10), view()], 1.0),
+        ([view(waiting=5), view(state="draining"), view(state="unreachable", waiting=50)], 1.0),
+        ([view(state="silent"), view(state="draining")], 1.0),
+    ],
+)
+def test_saturation_is_the_mean_over_serving_workers(workers: list[WorkerView], expected: float) -> None:
+    assert saturation(workers) == pytest.approx(expected)
+
+
+def test_a_snapshot_names_the_models_that_somebody_serves() -> None:
+    workers = (
+        view("w1", models=("m",), loras=("sql",)),
+        view("w2", models=("m",), loras=("legal",)),
+        view("w3", models=("old",), state="silent"),
+    )
+    assert snapshot("p", workers, source="c-1", sequence=4, at_ms=7) == PoolSnapshot(
+        pool="p",
+        source="c-1",
+        sequence=4,
+        at_ms=7,
+        workers=workers,
+        saturation=0.0,
+        models=("m", "sql", "legal"),
+    )

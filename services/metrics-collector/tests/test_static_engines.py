@@ -1,0 +1,86 @@
+"""Every engine of the configuration is spoken for by exactly one living collector."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_core.config import load
+from pointsman_engines.report import Worker
+from pointsman_metrics_collector.domain.ownership import owner
+from pointsman_metrics_collector.domain.static_engines import Key, StaticEngine, Steps, static_engines, steps
+
+CONFIG = load(
+    {
+        "pools": {
+            "a": {
+                "models": ["m", "sql"],
+                "loras": ["sql"],
+                "discovery": "static",
+                "engines": [
+                    "http://e1:8000/",
+                    {
+                        "url": "http://e2:8000",
+                        "name": "second",
+                        "engine": "triton",
+                        "metrics_url": "http://e2:8002/metrics",
+                        "role": "decode",
+                        "labels": {"rack": "7"},
+                    },
+                ],
+            },
+            "b": {"models": ["n"]},
+        }
+    }
+)
+
+instance_names = st.sets(st.text(min_size=1, max_size=8), min_size=1, max_size=5)
+keys = st.sets(st.tuples(st.text(max_size=5), st.text(max_size=80)), max_size=20)
+
+
+def engine(key: Key, url: str = "http://e") -> StaticEngine:
+    return StaticEngine(Worker(*key, url), None, None)
+
+
+def test_the_configuration_names_engines_by_url() -> None:
+    assert static_engines(CONFIG) == {
+        ("a", "e1:8000"): StaticEngine(Worker("a", "e1:8000", "http://e1:8000", models=("m",)), None, None),
+        ("a", "second"): StaticEngine(
+            Worker("a", "second", "http://e2:8000", "decode", {"rack": "7"}, ("m",)),
+            "triton",
+            "http://e2:8002/metrics",
+        ),
+    }
+
+
+@given(instance_names, keys)
+def test_each_engine_is_started_by_exactly_one_instance(instances: set[str], names: set[Key]) -> None:
+    named = {key: engine(key) for key in names}
+    started = [key for instance in instances for key in steps({}, named, instance, instances).start]
+    assert sorted(started) == sorted(names)
+
+
+@given(instance_names, keys, st.data())
+def test_an_instance_that_goes_moves_only_its_own_share(
+    instances: set[str], names: set[Key], data: st.DataObject
+) -> None:
+    gone = data.draw(st.sampled_from(sorted(instances)))
+    left = instances - {gone}
+    if not left:
+        return
+    for key in names:
+        before = owner(*key, instances)
+        assert owner(*key, left) == before or before == gone
+
+
+def test_what_is_spoken_for_follows_the_configuration_and_the_other_collectors() -> None:
+    key: Key = ("p", "w")
+    named: dict[Key, StaticEngine] = {key: engine(key)}
+    none: dict[Key, StaticEngine] = {}
+    first, second = sorted(["c-1", "c-2"], key=lambda name: owner(*key, ["c-1", "c-2"]) != name)
+    assert steps(none, named, first, ["c-1", "c-2"]) == Steps(start=(key,))
+    assert steps(none, named, second, ["c-1", "c-2"]) == Steps()
+    assert steps(named, named, first, ["c-1", "c-2"]) == Steps()
+    assert steps(named, named, second, ["c-1", "c-2"]) == Steps(hand_over=(key,))
+    assert steps(none, named, second, [second]) == Steps(start=(key,))
+    assert steps(named, none, first, ["c-1", "c-2"]) == Steps(remove=(key,))
+    moved: dict[Key, StaticEngine] = {key: engine(key, "http://elsewhere")}
+    assert steps(named, moved, first, ["c-1", "c-2"]) == Steps(hand_over=(key,), start=(key,))

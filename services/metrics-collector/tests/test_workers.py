@@ -1,0 +1,198 @@
+"""Who is registered, who speaks, who fell silent."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_contracts.pool import WorkerView
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_metrics_collector.domain.workers import (
+    SILENT_AFTER_S,
+    STRANGER_KEPT_S,
+    Joined,
+    Left,
+    Silent,
+    WorkerTable,
+)
+
+
+def registration(worker: str = "w1", boot_id: str = "b1", pool: str = "p", **changes: object) -> WorkerRegistration:
+    fields: dict[str, object] = {
+        "worker": worker,
+        "pool": pool,
+        "url": f"http://{worker}",
+        "models": ("m",),
+        "loras": ("sql",),
+        "boot_id": boot_id,
+        "agent": "a",
+        "version": "0",
+        "registered_ms": 0,
+    }
+    return WorkerRegistration.model_validate(fields | changes)
+
+
+def load(worker: str = "w1", boot_id: str = "b1", pool: str = "p", **changes: object) -> WorkerLoad:
+    fields: dict[str, object] = {"worker": worker, "pool": pool, "boot_id": boot_id, "sequence": 1, "at_ms": 0}
+    return WorkerLoad.model_validate(fields | changes)
+
+
+def states(table: WorkerTable, at: float) -> dict[str, str]:
+    return {view.worker: view.state for view in table.views("p", at)}
+
+
+def test_a_worker_is_seen_with_what_it_registered_and_told_last() -> None:
+    table = WorkerTable()
+    assert table.registered(registration(), 0.0) == Joined(registration(), "registered")
+    assert table.heard(load(running=3, waiting=2, kv_usage=0.5), 0.1) is None
+    assert table.views("p", 0.35) == (
+        WorkerView(
+            worker="w1",
+            url="http://w1",
+            boot_id="b1",
+            state="serving",
+            models=("m",),
+            loras=("sql",),
+            running=3,
+            waiting=2,
+            kv_usage=0.5,
+            age_ms=250.0,
+        ),
+    )
+    assert table.pools() == ["p"]
+    assert table.serves("p", "sql")
+    assert not table.serves("p", "other")
+    assert not table.serves("q", "m")
+
+
+def test_a_worker_that_was_never_heard_is_silent_and_has_no_age() -> None:
+    table = WorkerTable()
+    table.registered(registration(), 0.0)
+    assert states(table, 0.1) == {"w1": "silent"}
+    assert table.views("p", 0.1)[0].age_ms == -1.0
+
+
+def test_silence_is_told_once_and_its_end_too() -> None:
+    table = WorkerTable()
+    table.registered(registration(), 0.0)
+    table.heard(load(), 0.2)
+    assert table.tick(0.2 + SILENT_AFTER_S) == []
+    assert table.tick(1.5) == [Silent(registration(), 1.3)]
+    assert states(table, 1.5) == {"w1": "silent"}
+    assert table.tick(2.0) == []
+    assert table.heard(load(), 2.1) == Joined(registration(), "heard")
+    assert table.heard(load(), 2.2) is None
+    assert states(table, 2.2) == {"w1": "serving"}
+
+
+def test_a_new_life_is_told_and_a_heartbeat_is_not() -> None:
+    table = WorkerTable()
+    table.registered(registration(), 0.0)
+    assert table.registered(registration(), 2.0) is None
+    assert table.registered(registration(loras=()), 3.0) is None
+    assert table.registered(registration(boot_id="b2"), 4.0) == Joined(registration(boot_id="b2"), "restarted")
+
+
+def test_a_worker_that_leaves_is_gone_and_its_last_state_is_told() -> None:
+    table = WorkerTable()
+    table.registered(registration(), 0.0)
+    table.heard(load(state="draining"), 0.1)
+    assert table.deregistered("p", "w1", 0.2) == Left(registration(), "draining")
+    assert table.deregistered("p", "w1", 0.3) is None
+    assert table.deregistered("q", "w1", 0.3) is None
+    assert table.views("p", 0.3) == ()
+    assert table.pools() == []
+
+
+def test_a_report_that_comes_before_the_registration_counts_with_it() -> None:
+    table = WorkerTable()
+    table.heard(load(running=1), 0.0)
+    assert table.views("p", 0.0) == ()
+    table.registered(registration(), 0.4)
+    assert states(table, 0.4) == {"w1": "serving"}
+    assert table.views("p", 0.4)[0].age_ms == 400.0
+
+
+def test_reports_of_strangers_are_not_kept_for_ever() -> None:
+    table = WorkerTable()
+    table.heard(load(), 0.0)
+    table.tick(STRANGER_KEPT_S + 0.1)
+    table.registered(registration(), STRANGER_KEPT_S + 0.2)
+    assert states(table, STRANGER_KEPT_S + 0.2) == {"w1": "silent"}
+
+
+def test_a_pool_that_everybody_left_is_told_of_once_more_and_forgotten() -> None:
+    table = WorkerTable()
+    table.registered(registration(), 0.0)
+    table.take_change("p")
+    table.deregistered("p", "w1", 0.1)
+    table.tick(0.2)
+    assert table.take_change("p") == (True, True)
+    table.tick(0.3)
+    assert table.take_change("p") == (False, False)
+    assert table.registered(registration(), 0.4) == Joined(registration(), "registered")
+
+
+def test_changes_of_numbers_and_of_state_are_told_apart() -> None:
+    table = WorkerTable()
+    table.registered(registration(), 0.0)
+    table.heard(load(), 0.1)
+    assert table.take_change("p") == (True, True)
+    assert table.take_change("p") == (False, False)
+    table.heard(load(sequence=2, at_ms=9), 0.2)
+    assert table.take_change("p") == (False, False)
+    table.heard(load(waiting=1), 0.3)
+    assert table.take_change("p") == (True, False)
+    table.heard(load(waiting=1, state="unreachable"), 0.4)
+    assert table.take_change("p") == (True, True)
+    table.tick(2.0)
+    assert table.take_change("p") == (True, True)
+    assert table.take_change("q") == (False, False)
+
+
+def test_the_table_is_complete_when_everybody_was_heard_or_missed() -> None:
+    table = WorkerTable()
+    assert table.complete(0.0)
+    table.registered(registration("w1"), 0.0)
+    table.registered(registration("w2"), 0.0)
+    table.heard(load("w1"), 0.3)
+    assert not table.complete(0.4)
+    assert table.complete(1.3)
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["register", "deregister", "hear", "wait"]),
+        st.sampled_from(["w1", "w2"]),
+        st.floats(0.01, 2.0),
+    ),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_between_joining_and_leaving_silence_and_return_alternate(acts: list[tuple[str, str, float]]) -> None:
+    table, at = WorkerTable(), 0.0
+    told: dict[str, list[str]] = {"w1": [], "w2": []}
+    for act, worker, wait in acts:
+        at += wait
+        changes: list[Joined | Silent | Left | None] = [*table.tick(at)]
+        if act == "register":
+            changes.append(table.registered(registration(worker), at))
+        elif act == "deregister":
+            changes.append(table.deregistered("p", worker, at))
+        elif act == "hear":
+            changes.append(table.heard(load(worker), at))
+        for change in changes:
+            if change is not None:
+                word = change.why if isinstance(change, Joined) else type(change).__name__
+                told[change.registration.worker].append(word)
+    allowed = {
+        "registered": {"Silent", "Left"},
+        "Silent": {"heard", "Left"},
+        "heard": {"Silent", "Left"},
+        "Left": {"registered"},
+    }
+    for words in told.values():
+        assert not words or words[0] == "registered"
+        assert all(after in allowed[before] for before, after in itertools.pairwise(words))

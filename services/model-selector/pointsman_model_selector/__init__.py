@@ -1,0 +1,1 @@
+"""Filters, scores and picks among models."""

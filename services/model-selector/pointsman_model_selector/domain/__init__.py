@@ -1,0 +1,1 @@
+"""Choosing a model, as values and pure functions."""

@@ -1,0 +1,106 @@
+"""The models to choose among: what the configuration says of each, and how each is doing."""
+
+from typing import Final, NamedTuple
+
+from pointsman_contracts.journey import Target
+from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_core.config import Config, Model, Served
+
+OLD_AFTER_S: Final = 3.0
+"""Three missed snapshots: the metrics-collector sends one of each pool at least every second."""
+
+
+class Candidate(NamedTuple):
+    """One model, as configured (S0-52)."""
+
+    name: str
+    """The name that requests and the configuration use."""
+    target: Target
+    base: str
+    """The base model of an adapter; empty when its pool has several. Other models are their own base."""
+    input_cost: float
+    """Dollars per million prompt tokens."""
+    output_cost: float
+    """Dollars per million output tokens."""
+    quality: float
+    """In [0,1]."""
+    context: int | None
+    """Longest sequence in tokens."""
+    features: frozenset[str]
+    apis: frozenset[str]
+    groups: frozenset[str]
+
+
+def candidates_of(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
+    """These models (all that are configured when empty), in the configuration's order."""
+    found: list[Candidate] = []
+    for name in names or config.model_names():
+        served = config.served(name)
+        if served is None:
+            continue
+        # A model that only a pool lists has what a description's defaults say.
+        model = config.models.get(name) or Model(pool=served.pool)
+        found.append(
+            Candidate(
+                name,
+                Target(model=served.name, pool=served.pool, provider=served.provider, lora=served.lora),
+                _base(config, served),
+                model.cost.input,
+                model.cost.output,
+                model.quality,
+                model.context,
+                frozenset(model.features),
+                frozenset(model.apis),
+                frozenset(model.groups),
+            )
+        )
+    return tuple(found)
+
+
+def _base(config: Config, served: Served) -> str:
+    if served.lora is None or served.pool is None:
+        return served.name
+    pool = config.pools[served.pool]
+    bases = [model for model in pool.models if model not in pool.loras]
+    return bases[0] if len(bases) == 1 else ""
+
+
+class PoolView(NamedTuple):
+    """A pool at its newest snapshot."""
+
+    models: frozenset[str]
+    """Models and adapters that a serving worker serves."""
+    saturation: float
+    received_s: float
+    """By this process's monotonic clock."""
+
+
+class Standing:
+    """How pools and models are doing, as the newest signals tell. Latest wins."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, tuple[int, PoolView]] = {}
+        self._models: dict[str, ModelStatistics] = {}
+
+    def pool_changed(self, snapshot: PoolSnapshot, now_s: float) -> None:
+        """Take a snapshot over unless a newer one is here. `now_s` is monotonic."""
+        known = self._pools.get(snapshot.pool)
+        if known is None or known[0] <= snapshot.at_ms:
+            view = PoolView(frozenset(snapshot.models), snapshot.saturation, now_s)
+            self._pools[snapshot.pool] = (snapshot.at_ms, view)
+
+    def model_changed(self, statistics: ModelStatistics) -> None:
+        """Take statistics over unless newer ones are here."""
+        known = self._models.get(statistics.model)
+        if known is None or known.at_ms <= statistics.at_ms:
+            self._models[statistics.model] = statistics
+
+    def pool(self, name: str) -> PoolView | None:
+        """The newest state of a pool; None when nobody told."""
+        known = self._pools.get(name)
+        return None if known is None else known[1]
+
+    def statistics(self, model: str) -> ModelStatistics | None:
+        """What completions taught about a model; None when nobody told."""
+        return self._models.get(model)

@@ -1,0 +1,68 @@
+"""The extension points: filter, score and pick over models, and the choice of a ranking."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+from pointsman_contracts.journey import Journey
+from pointsman_core.plugins import Plugin
+from pointsman_model_selector.domain.candidate import Candidate, Standing
+
+
+class Question(NamedTuple):
+    """One request that needs a model."""
+
+    journey: Journey
+    standing: Standing
+    now_s: float
+    """Monotonic; ages pool states."""
+    now_ms: int
+    """Unix time."""
+
+
+class StatePlugin(Plugin):
+    """What filters and scorers have in common."""
+
+    reads_pools: bool = False
+    """Whether results depend on the state of pools, so that old state is told."""
+
+
+class ModelFilter(StatePlugin):
+    """Takes candidates out."""
+
+    def objection(self, question: Question, candidate: Candidate) -> str | None:
+        """Why this model can't serve the request, in a few words; None when it can."""
+        raise NotImplementedError
+
+    def retry_after_s(self, question: Question, candidate: Candidate) -> float | None:
+        """When the objection may be gone; None when waiting doesn't help."""
+        del question, candidate
+        return None
+
+
+class ModelScorer(StatePlugin):
+    """Says how much it likes each candidate."""
+
+    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+        """One number in [0,1] for each candidate; others are clamped."""
+        raise NotImplementedError
+
+
+class ModelPicker(Plugin):
+    """Decides on the weighted sums of the scores."""
+
+    def order(self, totals: Sequence[float], random: Random) -> list[int]:
+        """Positions in order of preference: the choice, then the fallbacks. `totals` has at least one entry."""
+        raise NotImplementedError
+
+
+class RankingChooser(Plugin):
+    """Chooses by which ranking a selector ranks a request's models (S0-48)."""
+
+    def named(self) -> Sequence[str]:
+        """Rankings that the parameters name, to be checked against those of the selector."""
+        return ()
+
+    def ranking(self, journey: Journey) -> str | None:
+        """The name of a ranking; None for the selector's first."""
+        raise NotImplementedError

@@ -1,0 +1,218 @@
+"""A selector: one way to choose a model, compiled from the configuration."""
+
+import math
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Final, NamedTuple
+
+from pointsman_contracts.journey import Journey
+from pointsman_core.config import Config, Ranking, Selector
+from pointsman_core.plugins import PluginError, Registry, unknown, within
+from pointsman_core.refusal import Refusal
+from pointsman_model_selector.domain.candidate import OLD_AFTER_S, Candidate, candidates_of
+from pointsman_model_selector.domain.selecting import (
+    ModelFilter,
+    ModelPicker,
+    ModelScorer,
+    Question,
+    RankingChooser,
+    StatePlugin,
+)
+
+Timing = Callable[[str, str], Callable[[], None]]
+"""Begins to time a plugin, given its kind and name; the result ends it."""
+
+
+class Registries(NamedTuple):
+    """The plugin types of every extension point."""
+
+    filters: Registry[ModelFilter]
+    scorers: Registry[ModelScorer]
+    pickers: Registry[ModelPicker]
+    choosers: Registry[RankingChooser]
+
+
+class Builtin(NamedTuple):
+    """The plugin types of this project."""
+
+    filters: tuple[type[ModelFilter], ...]
+    scorers: tuple[type[ModelScorer], ...]
+    pickers: tuple[type[ModelPicker], ...]
+    choosers: tuple[type[RankingChooser], ...]
+
+
+def registries(builtin: Builtin) -> Registries:
+    """All plugin types: the built-in ones and those of other distributions."""
+    group = "pointsman.model_selector"
+    return Registries(
+        Registry(ModelFilter, builtin.filters, f"{group}.filters"),
+        Registry(ModelScorer, builtin.scorers, f"{group}.scorers"),
+        Registry(ModelPicker, builtin.pickers, f"{group}.pickers"),
+        Registry(RankingChooser, builtin.choosers, f"{group}.choosers"),
+    )
+
+
+class Selected(NamedTuple):
+    """The outcome of one selection."""
+
+    model: Candidate
+    fallbacks: tuple[Candidate, ...]
+    ranking: str
+    total: float
+    out: dict[str, str]
+    """Model → `<filter>: <why>` of those that a filter took out."""
+    old_pools: tuple[str, ...]
+    """Pools whose state was old when the choice depended on it."""
+
+    @property
+    def note(self) -> str:
+        """The choice in one line."""
+        out = "; ".join(f"{name} out ({why})" for name, why in self.out.items())
+        return f"{self.ranking}: {self.model.name} ({self.total:.2f})" + (f"; {out}" if out else "")
+
+
+class _Ranking:
+    """Filters, weighted scorers and a picker."""
+
+    def __init__(self, name: str, ranking: Ranking, plugins: Registries) -> None:
+        self.name: Final = name
+        with within("filters"):
+            self.filters: Final = plugins.filters.build([use.spec for use in ranking.filters])
+        with within("scorers"):
+            scorers = plugins.scorers.build([use.spec for use in ranking.scorers])
+        self.scorers: Final = list(zip(scorers, (use.weight for use in ranking.scorers), strict=True))
+        with within("picker"):
+            self.picker: Final = plugins.pickers.one(ranking.picker.spec)
+        stateful: list[StatePlugin] = [*self.filters, *scorers]
+        self.reads_pools: Final = any(plugin.reads_pools for plugin in stateful)
+
+
+class CompiledSelector:
+    """A named selector instance; nothing is shared with the others (S0-47)."""
+
+    def __init__(self, name: str, settings: Selector, config: Config, plugins: Registries) -> None:
+        """Raises PluginError for a plugin that can't be built and a ranking that doesn't exist."""
+        self.name: Final = name
+        self.candidates: Final = candidates_of(config, settings.models)
+        self._fallbacks: Final = settings.fallbacks
+        self._rankings: Final[dict[str, _Ranking]] = {}
+        for ranking, how in settings.rankings.items():
+            # The short form has no key of its own for its one ranking.
+            with within(*(() if ranking == "default" else ("rankings", ranking))):
+                self._rankings[ranking] = _Ranking(ranking, how, plugins)
+        self._first: Final = next(iter(self._rankings.values()))
+        with within("choose"):
+            self._chooser: Final = plugins.choosers.one(settings.choose.spec)
+            for ranking in self._chooser.named():
+                if ranking not in self._rankings:
+                    raise PluginError(unknown("ranking", ranking, self._rankings))
+
+    def select(self, question: Question, timing: Timing | None = None) -> Selected:
+        """Filter, score, pick. Raises Refusal 503 for an empty catalogue and 429 when all models are filtered out."""
+        if not self.candidates:
+            raise Refusal(
+                503,
+                f"The selector '{self.name}' has no models to choose among.",
+                type="server_error",
+                code="no_models",
+                retry_after_s=5.0,
+            )
+        ranking = self._ranking(question.journey)
+        left, out = self._filter(ranking, question, timing)
+        if not left:
+            raise self._nothing_left(ranking, question, out)
+        totals = self._totals(ranking, question, left, timing)
+        # Seeded by the request, so that a re-sent journey is decided alike by every replica.
+        random = Random(zlib.crc32(question.journey.request_id.encode("utf-8", "surrogatepass")))
+        done = timing("picker", ranking.picker.name) if timing else None
+        order = ranking.picker.order(totals, random)
+        if done:
+            done()
+        chosen = order[0]
+        return Selected(
+            left[chosen],
+            tuple(left[position] for position in order[1 : 1 + self._fallbacks]),
+            ranking.name,
+            totals[chosen],
+            out,
+            self._old_pools(question) if ranking.reads_pools else (),
+        )
+
+    def _ranking(self, journey: Journey) -> _Ranking:
+        name = self._chooser.ranking(journey)
+        return self._first if name is None else self._rankings[name]
+
+    def _filter(
+        self, ranking: _Ranking, question: Question, timing: Timing | None
+    ) -> tuple[list[Candidate], dict[str, str]]:
+        left = list(self.candidates)
+        out: dict[str, str] = {}
+        for plugin in ranking.filters:
+            done = timing("filter", plugin.name) if timing else None
+            kept: list[Candidate] = []
+            for candidate in left:
+                objection = plugin.objection(question, candidate)
+                if objection is None:
+                    kept.append(candidate)
+                else:
+                    out[candidate.name] = f"{plugin.name}: {objection}"
+            left = kept
+            if done:
+                done()
+        return left, out
+
+    def _totals(
+        self, ranking: _Ranking, question: Question, left: Sequence[Candidate], timing: Timing | None
+    ) -> list[float]:
+        totals = [0.0] * len(left)
+        for scorer, weight in ranking.scorers:
+            done = timing("scorer", scorer.name) if timing else None
+            scores = scorer.scores(question, left)
+            if len(scores) != len(left):
+                raise RuntimeError(f"scorer {scorer.name!r} gave {len(scores)} scores for {len(left)} models")
+            for position, score in enumerate(scores):
+                totals[position] += weight * clamped(score)
+            if done:
+                done()
+        return totals
+
+    def _nothing_left(self, ranking: _Ranking, question: Question, out: Mapping[str, str]) -> Refusal:
+        waits = [
+            wait
+            for plugin in ranking.filters
+            for candidate in self.candidates
+            if out[candidate.name].startswith(f"{plugin.name}: ")
+            and (wait := plugin.retry_after_s(question, candidate)) is not None
+        ]
+        reasons = Counter(out.values())
+        told = "; ".join(f"{why} ({count})" if count > 1 else why for why, count in reasons.most_common(5))
+        return Refusal(
+            429,
+            f"No models available after filtering. {told}.",
+            type="rate_limit_error",
+            code="no_model_available",
+            retry_after_s=min(waits) if waits else None,
+        )
+
+    def _old_pools(self, question: Question) -> tuple[str, ...]:
+        pools = dict.fromkeys(c.target.pool for c in self.candidates if c.target.pool is not None)
+        states = ((name, question.standing.pool(name)) for name in pools)
+        return tuple(name for name, state in states if state is None or question.now_s - state.received_s > OLD_AFTER_S)
+
+
+def clamped(score: float) -> float:
+    """A score within [0,1]; one that isn't a number counts as 0 (S0-44)."""
+    if math.isnan(score):
+        return 0.0
+    return min(1.0, max(0.0, score))
+
+
+def compile_selectors(config: Config, plugins: Registries) -> dict[str, CompiledSelector]:
+    """All selectors by name. Raises PluginError that names the selector."""
+    compiled: dict[str, CompiledSelector] = {}
+    for name, settings in config.selectors.items():
+        with within(name):
+            compiled[name] = CompiledSelector(name, settings, config, plugins)
+    return compiled

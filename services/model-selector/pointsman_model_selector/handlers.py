@@ -1,0 +1,122 @@
+"""From a journey without a model to a journey with one."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey
+from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.reply import Rejection
+from pointsman_core.prefix import salted
+from pointsman_core.refusal import Refusal
+from pointsman_model_selector.domain.candidate import Standing
+from pointsman_model_selector.domain.selecting import Question
+from pointsman_model_selector.domain.selector import CompiledSelector, Selected
+from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.stage import Hop
+
+_PLUGIN_BUCKETS: Final = (1e-6, 5e-6, 2e-5, 1e-4, 5e-4, 2e-3, 1e-2, 1e-1)
+
+
+class Handlers:
+    """Selects by the configuration revision that each request keeps to, and by the newest state of pools and models."""
+
+    def __init__(
+        self, configuration: Configuration[dict[str, CompiledSelector]], registry: CollectorRegistry, *, time_every: int
+    ) -> None:
+        self._configuration: Final = configuration
+        self._standing: Final = Standing()
+        self._time_every: Final = time_every
+        self._until_timed = 1
+        self._selected: Final = Counter(
+            "pointsman_model_selected", "Requests by selector and model.", ["selector", "model"], registry=registry
+        )
+        self._refused: Final = Counter(
+            "pointsman_model_selection_refused", "Requests without a model.", ["selector", "code"], registry=registry
+        )
+        self._seconds: Final = Histogram(
+            "pointsman_model_selector_plugin_seconds",
+            "Time of one plugin for one request; a sample of requests.",
+            ["kind", "plugin"],
+            buckets=_PLUGIN_BUCKETS,
+            registry=registry,
+        )
+        self._counts: dict[tuple[str, str], Counter] = {}
+
+    def snapshot(self, snapshot: PoolSnapshot) -> None:
+        """A pool's newest state."""
+        self._standing.pool_changed(snapshot, time.monotonic())
+
+    def statistics(self, statistics: ModelStatistics) -> None:
+        """What completions taught about a model."""
+        self._standing.model_changed(statistics)
+
+    def select(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
+        """Choose the model by the selector that the itinerary names; write it into target and body."""
+        name = journey.itinerary[0].policy or ""
+        selector = self._configuration.at(journey.revision).compiled.get(name)
+        if selector is None:
+            return hop.reject(
+                500, f"The profile names a model selector that doesn't exist: '{name}'.", code="no_selector"
+            )
+        question = Question(journey, self._standing, time.monotonic(), time.time_ns() // 1_000_000)
+        try:
+            selected = selector.select(question, self._timing())
+        except Refusal as refusal:
+            self._refused.labels(name, refusal.code or refusal.type).inc()
+            return hop.reject(
+                refusal.status,
+                refusal.message,
+                type=refusal.type,
+                code=refusal.code,
+                retry_after_s=refusal.retry_after_s,
+            )
+        self._count(name, selected.model.name)
+        return hop.advance(note=f"{name}/{selected.note}"[:512], **_changes(journey, selected))
+
+    def _timing(self) -> Callable[[str, str], Callable[[], None]] | None:
+        self._until_timed -= 1
+        if self._until_timed:
+            return None
+        self._until_timed = self._time_every
+        return self._time
+
+    def _time(self, kind: str, plugin: str) -> Callable[[], None]:
+        started = time.perf_counter()
+        seconds = self._seconds.labels(kind, plugin)
+        return lambda: seconds.observe(time.perf_counter() - started)
+
+    def _count(self, selector: str, model: str) -> None:
+        counter = self._counts.get((selector, model))
+        if counter is None:
+            counter = self._counts[selector, model] = self._selected.labels(selector, model)
+        counter.inc()
+
+
+def _changes(journey: Journey, selected: Selected) -> dict[str, object]:
+    target = selected.model.target
+    request = journey.request
+    changes: dict[str, object] = {
+        "target": target,
+        "alternatives": tuple(candidate.target for candidate in selected.fallbacks),
+        "body": (
+            *(edit for edit in journey.body if edit.field != "model"),
+            BodyEdit(field="model", value=target.model),
+        ),
+    }
+    if request.blocks:
+        blocks = salted(request.blocks, target.model, target.lora or "")
+        changes["request"] = request.model_copy(update={"blocks": blocks})
+    names = request.attributes.get("model_headers")
+    if isinstance(names, list):
+        # What preprocessing wrote there named the model that was asked for.
+        chosen = dict(zip((str(name) for name in names), (target.model, selected.model.base), strict=True))
+        kept = (edit for edit in journey.headers if edit.name not in chosen)
+        changes["headers"] = (*kept, *(HeaderEdit(name=name, value=value) for name, value in chosen.items()))
+    if selected.old_pools:
+        changes["level"] = "degraded"
+        changes["reasons"] = (*journey.reasons, f"old state of {', '.join(selected.old_pools)}")
+    return changes

@@ -1,0 +1,152 @@
+"""Filters over models."""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import cast
+
+from pydantic import Field
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_model_selector.domain.candidate import Candidate
+from pointsman_model_selector.domain.selecting import ModelFilter, Question
+
+
+class Capable(ModelFilter):
+    """`capable`: keeps models that answer the API, have the features that it needs, and a context that holds it."""
+
+    type_name = "capable"
+
+    def objection(self, question: Question, candidate: Candidate) -> str | None:
+        request = question.journey.request
+        if request.api not in candidate.apis:
+            return f"doesn't answer {request.api}"
+        if not candidate.features.issuperset(request.features):
+            lacking = [feature for feature in request.features if feature not in candidate.features]
+            return f"lacks {', '.join(lacking)}"
+        needed = request.prompt_tokens + (request.max_output_tokens or 0)
+        if candidate.context is not None and needed > candidate.context:
+            return f"context of {candidate.context} tokens is too short"
+        return None
+
+
+class HealthyParams(Params):
+    """When a model counts as broken."""
+
+    max_error_rate: float = Field(default=0.5, gt=0, le=1)
+    """Part of the recent requests that may fail."""
+    min_requests: int = Field(default=10, ge=1)
+    """Fewer recent requests say nothing."""
+
+
+class Healthy(ModelFilter):
+    """`healthy`: takes out models that no live worker serves, or whose recent requests mostly failed.
+
+    A pool or model that nobody has told anything about stays in.
+    """
+
+    type_name = "healthy"
+    params_type = HealthyParams
+    reads_pools = True
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._params = cast("HealthyParams", params)
+
+    def objection(self, question: Question, candidate: Candidate) -> str | None:
+        target = candidate.target
+        if target.pool is not None:
+            pool = question.standing.pool(target.pool)
+            if pool is not None and target.model not in pool.models:
+                return "no live worker serves it"
+        statistics = question.standing.statistics(candidate.name)
+        if statistics is not None and statistics.requests >= self._params.min_requests:
+            rate = statistics.errors / statistics.requests
+            if rate > self._params.max_error_rate:
+                return f"{rate:.0%} of recent requests failed"
+        return None
+
+    def retry_after_s(self, question: Question, candidate: Candidate) -> float | None:
+        del question, candidate
+        return 1.0
+
+
+class Allowed(ModelFilter):
+    """`allowed`: keeps models that the identity may use.
+
+    Reads `models` of the attribute `identity`: names, patterns (`llama-*`) or `group:<group>`. An identity without
+    `models`, or a request without identity, may use all.
+    """
+
+    type_name = "allowed"
+
+    def objection(self, question: Question, candidate: Candidate) -> str | None:
+        identity = question.journey.request.attributes.get("identity")
+        permitted = identity.get("models") if isinstance(identity, dict) else None
+        if permitted is None:
+            return None
+        for entry in cast("Sequence[object]", permitted if isinstance(permitted, list) else [permitted]):
+            pattern = str(entry)
+            group = pattern.removeprefix("group:")
+            if group in candidate.groups if group is not pattern else fnmatchcase(candidate.name, pattern):
+                return None
+        return "not allowed for this identity"
+
+
+class RateLimitedParams(Params):
+    """How much quota must be left."""
+
+    min_remaining: float = Field(default=0.0, ge=0, lt=1)
+    """Part of the provider's quota that stays unused."""
+
+
+class RateLimited(ModelFilter):
+    """`rate-limited`: takes out models whose provider asked for a pause, or whose quota is used up."""
+
+    type_name = "rate-limited"
+    params_type = RateLimitedParams
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._params = cast("RateLimitedParams", params)
+
+    def objection(self, question: Question, candidate: Candidate) -> str | None:
+        statistics = question.standing.statistics(candidate.name)
+        if statistics is None:
+            return None
+        if statistics.limited_until_ms is not None and statistics.limited_until_ms > question.now_ms:
+            return "its provider asked for a pause"
+        if statistics.remaining is not None and statistics.remaining <= self._params.min_remaining:
+            return "its quota is used up"
+        return None
+
+    def retry_after_s(self, question: Question, candidate: Candidate) -> float | None:
+        statistics = question.standing.statistics(candidate.name)
+        until = statistics.limited_until_ms if statistics else None
+        return 1.0 if until is None else max(0.1, (until - question.now_ms) / 1000)
+
+
+class GroupParams(Params):
+    """How a request says that it leaves the choice to the gateway."""
+
+    keyword: str = "auto"
+
+
+class Group(ModelFilter):
+    """`group`: `auto` keeps all models, `auto/<group>` those of the group, and the name of a model that model."""
+
+    type_name = "group"
+    params_type = GroupParams
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._keyword = cast("GroupParams", params).keyword
+        self._prefix = f"{self._keyword}/"
+
+    def objection(self, question: Question, candidate: Candidate) -> str | None:
+        model = question.journey.model
+        if model == self._keyword:
+            return None
+        if model.startswith(self._prefix):
+            group = model[len(self._prefix) :]
+            return None if group in candidate.groups else "not of the group asked for"
+        return None if model == candidate.name else "not the model asked for"

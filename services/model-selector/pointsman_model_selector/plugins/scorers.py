@@ -1,0 +1,138 @@
+"""Scorers over models: numbers in [0,1], 1 is best."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Literal, cast
+
+from pydantic import Field
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_model_selector.domain.candidate import Candidate
+from pointsman_model_selector.domain.selecting import ModelScorer, Question
+
+USUAL_OUTPUT_TOKENS = 256
+"""Length of an answer while nobody knows better."""
+
+
+def expected_output(question: Question, candidate: Candidate) -> float:
+    """Output tokens that this request will probably cost: what answers of the model are long, within the limit."""
+    limit = question.journey.request.max_output_tokens
+    statistics = question.standing.statistics(candidate.name)
+    usual = statistics.output_tokens if statistics and statistics.output_tokens is not None else USUAL_OUTPUT_TOKENS
+    return usual if limit is None else min(limit, usual)
+
+
+class CostParams(Params):
+    """What the price is measured by."""
+
+    worst: float | None = Field(default=None, gt=0)
+    """Dollars per request that score 0, with a straight line up to 1 for free. Default: each model is measured by the
+    cheapest, `cheapest / price`."""
+
+
+class Cost(ModelScorer):
+    """`cost`: prompt tokens and expected output tokens at the model's prices."""
+
+    type_name = "cost"
+    params_type = CostParams
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._worst = cast("CostParams", params).worst
+
+    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+        prompt = question.journey.request.prompt_tokens
+        prices = [(prompt * c.input_cost + expected_output(question, c) * c.output_cost) / 1e6 for c in candidates]
+        if self._worst is not None:
+            return [1.0 - price / self._worst for price in prices]
+        return _against_the_lowest(prices)
+
+
+class LatencyParams(Params):
+    """Which time counts."""
+
+    of: Literal["first-token", "answer"] = "answer"
+    unknown: float = Field(default=0.5, ge=0, le=1)
+    """Score of a model that nobody has measured yet."""
+
+
+class Latency(ModelScorer):
+    """`latency`: time to the first token, or to the end of an answer of the expected length, as completions taught."""
+
+    type_name = "latency"
+    params_type = LatencyParams
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._params = cast("LatencyParams", params)
+
+    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+        times = [self._expected_ms(question, candidate) for candidate in candidates]
+        known = [time for time in times if time is not None]
+        if not known:
+            return [self._params.unknown] * len(candidates)
+        fastest = min(known)
+        return [self._params.unknown if t is None else (fastest / t if t > 0 else 1.0) for t in times]
+
+    def _expected_ms(self, question: Question, candidate: Candidate) -> float | None:
+        statistics = question.standing.statistics(candidate.name)
+        if statistics is None or statistics.ttft_ms is None:
+            return None
+        if self._params.of == "first-token":
+            return statistics.ttft_ms
+        return statistics.ttft_ms + (statistics.itl_ms or 0.0) * expected_output(question, candidate)
+
+
+class Quality(ModelScorer):
+    """`quality`: the model's configured quality."""
+
+    type_name = "quality"
+
+    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+        del question
+        return [candidate.quality for candidate in candidates]
+
+
+class Saturation(ModelScorer):
+    """`saturation`: how much room the pool has; for a provider, how much quota is left. Unknown counts as free."""
+
+    type_name = "saturation"
+    reads_pools = True
+
+    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+        return [1.0 - self._fullness(question, candidate) for candidate in candidates]
+
+    def _fullness(self, question: Question, candidate: Candidate) -> float:
+        pool = candidate.target.pool
+        if pool is not None:
+            state = question.standing.pool(pool)
+            return 0.0 if state is None else state.saturation
+        statistics = question.standing.statistics(candidate.name)
+        return 0.0 if statistics is None or statistics.remaining is None else 1.0 - statistics.remaining
+
+
+class SessionAffinity(ModelScorer):
+    """`session-affinity`: 1 for the model that belongs to the session, 0 for the others; 0 for all without a session.
+
+    The model is the one with the highest hash of session and name (rendezvous hashing): every replica agrees without
+    a table, and a model that comes or goes moves only its own sessions.
+    """
+
+    type_name = "session-affinity"
+
+    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+        session = question.journey.request.session
+        if session is None:
+            return [0.0] * len(candidates)
+        weights = [_rendezvous(session, candidate.name) for candidate in candidates]
+        highest = max(weights)
+        return [1.0 if weight == highest else 0.0 for weight in weights]
+
+
+def _rendezvous(session: str, model: str) -> bytes:
+    return hashlib.blake2b(f"{model}\0{session}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def _against_the_lowest(prices: Sequence[float]) -> list[float]:
+    lowest = min(prices)
+    return [lowest / price if price > 0 else 1.0 for price in prices]

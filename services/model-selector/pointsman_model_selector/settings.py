@@ -1,0 +1,12 @@
+"""Settings of the model-selector."""
+
+from pydantic import Field
+
+from pointsman_runtime.settings import ServiceSettings
+
+
+class ModelSelectorSettings(ServiceSettings):
+    """What a model-selector process can be told beside the settings of every service."""
+
+    time_every: int = Field(default=32, ge=1)
+    """Every so many selections, each plugin is timed for the metric of plugin latencies."""

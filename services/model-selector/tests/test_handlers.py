@@ -1,0 +1,173 @@
+"""The stage on a bus: a journey without a model in, a journey with one out."""
+
+from typing import Final
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFacts, Stage
+from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.subjects import ANY
+from pointsman_model_selector.handlers import Handlers
+from pointsman_model_selector.main import compile_all
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.stage import Hop
+from pointsman_testing import builders, eventually
+from pointsman_testing.buses import Buses
+
+INBOX: Final = "_INBOX.test"
+CONFIG: Final = """
+pools: {a: {models: [base, tuned], loras: [tuned]}}
+models:
+  small: {pool: a, served_as: base, cost: {input: 1, output: 1}}
+  fine: {pool: a, served_as: tuned, cost: {input: 9, output: 9}}
+selectors:
+  cheap: {models: [small, fine], filters: [healthy], scorers: [cost], fallbacks: 1}
+  blind: {models: [small], filters: [capable]}
+  empty: {filters: [group]}
+"""
+
+
+class World:
+    """An edge, a model-selector, and a scheduler that keeps what it gets."""
+
+    def __init__(self, buses: Buses) -> None:
+        self.registry = CollectorRegistry()
+        self.edge: Bus = buses.make("frontend")
+        self.journeys: list[Journey] = []
+        self.answers: list[Decision | Rejection | Parked] = []
+        configuration = Configuration(compile_all, self.registry)
+        assert configuration.offer(1, CONFIG)
+        handlers = Handlers(configuration, self.registry, time_every=1)
+        selector = buses.make("model-selector")
+        selector.stage(Journey, handlers.select)
+        selector.listen(PoolSnapshot, handlers.snapshot, ANY, keep="latest")
+        selector.listen(ModelStatistics, handlers.statistics, ANY, keep="latest")
+        buses.make("scheduler").stage(Journey, self._keep)
+        self.edge.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
+
+    def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
+        del hop
+        self.journeys.append(journey)
+
+    def send(self, policy: str, **facts: object) -> None:
+        request = RequestFacts.model_validate({"api": "chat.completions", "blocks": bytes(8)} | facts)
+        stages = (Stage(service="model-selector", policy=policy), Stage(service="scheduler"))
+        body = (BodyEdit(field="model", value="auto"), BodyEdit(field="n", value=1))
+        headers = (HeaderEdit(name="x-other", value="1"), HeaderEdit(name="x-model", value="auto"))
+        journey = builders.journey(
+            *stages, model="auto", request=request, target=None, profile="outer", body=body, headers=headers
+        )
+        self.edge.forward(journey, INBOX)
+
+
+@pytest.fixture
+async def world(buses: Buses) -> World:
+    made = World(buses)
+    await buses.meet()
+    return made
+
+
+@pytest.mark.requirement("S0-51")
+async def test_the_chosen_model_is_in_target_body_and_trail(world: World) -> None:
+    world.edge.publish(PoolSnapshot(pool="a", source="c", sequence=1, at_ms=1, models=("base", "tuned")), "a")
+
+    async def fresh() -> Journey | None:
+        world.journeys.clear()
+        world.send("cheap")
+        await eventually(lambda: world.journeys)
+        return world.journeys[0] if world.journeys[0].level == "full" else None
+
+    journey = await eventually(fresh)
+    assert journey is not None
+    assert journey.target is not None
+    assert (journey.target.model, journey.target.pool) == ("base", "a")
+    assert [(other.model, other.lora) for other in journey.alternatives] == [("tuned", "tuned")]
+    assert journey.body == (BodyEdit(field="n", value=1), BodyEdit(field="model", value="base"))
+    assert journey.request.blocks != bytes(8)
+    assert journey.trail[-1].note is not None
+    assert journey.trail[-1].note.startswith("cheap/default: small (1.00)")
+
+
+@pytest.mark.requirement("S0-51")
+async def test_headers_that_name_the_model_name_the_chosen_one(world: World) -> None:
+    """From here the request is like one that names that model."""
+    world.send("cheap", attributes={"model_headers": ["x-model", "x-base"]})
+    journey = (await eventually(lambda: world.journeys))[0]
+    assert journey.headers == (
+        HeaderEdit(name="x-other", value="1"),
+        HeaderEdit(name="x-model", value="base"),
+        HeaderEdit(name="x-base", value="base"),
+    )
+
+
+@pytest.mark.requirement("S0-49")
+async def test_a_selector_never_changes_the_profile(world: World) -> None:
+    world.send("cheap")
+    journey = (await eventually(lambda: world.journeys))[0]
+    assert journey.profile == "outer"
+    assert journey.model == "auto"
+    assert [stage.service for stage in journey.itinerary] == ["scheduler"]
+
+
+async def test_a_choice_without_fresh_pool_state_says_so(world: World) -> None:
+    world.send("cheap")
+    journey = (await eventually(lambda: world.journeys))[0]
+    assert (journey.level, journey.reasons) == ("degraded", ("old state of a",))
+    world.send("blind")
+    await eventually(lambda: len(world.journeys) == 2)
+    assert world.journeys[1].level == "full"
+
+
+@pytest.mark.requirement("S0-45")
+async def test_no_model_left_is_a_typed_429(world: World) -> None:
+    world.send("blind", features=("vision",))
+    answer = (await eventually(lambda: world.answers))[0]
+    assert isinstance(answer, Rejection)
+    assert (answer.status, answer.code, answer.type) == (429, "no_model_available", "rate_limit_error")
+    assert answer.profile == "outer"
+    assert (
+        world.registry.get_sample_value(
+            "pointsman_model_selection_refused_total", {"selector": "blind", "code": "no_model_available"}
+        )
+        == 1
+    )
+
+
+async def test_a_selector_that_does_not_exist_is_the_operators_fault(world: World) -> None:
+    world.send("nobody")
+    answer = (await eventually(lambda: world.answers))[0]
+    assert isinstance(answer, Rejection)
+    assert (answer.status, answer.code) == (500, "no_selector")
+
+
+async def test_what_completions_teach_changes_the_next_choice(world: World) -> None:
+    world.edge.publish(ModelStatistics(model="small", source="c", sequence=1, at_ms=1, requests=50, errors=40), "small")
+
+    async def avoided() -> bool:
+        world.journeys.clear()
+        world.send("cheap")
+        await eventually(lambda: world.journeys)
+        target = world.journeys[0].target
+        return target is not None and target.model == "tuned"
+
+    await eventually(avoided)
+
+
+@pytest.mark.requirement("S0-55")
+async def test_choices_and_plugin_times_are_counted(world: World) -> None:
+    world.send("cheap")
+    await eventually(lambda: world.journeys)
+    assert (
+        world.registry.get_sample_value("pointsman_model_selected_total", {"selector": "cheap", "model": "small"}) == 1
+    )
+    for kind, plugin in (("filter", "healthy"), ("scorer", "cost"), ("picker", "max-score")):
+        assert (
+            world.registry.get_sample_value(
+                "pointsman_model_selector_plugin_seconds_count", {"kind": kind, "plugin": plugin}
+            )
+            == 1
+        )

@@ -1,0 +1,1 @@
+"""Parses each request once and reduces it to facts."""

@@ -1,0 +1,1 @@
+"""What a request says, as values and pure functions."""

@@ -1,0 +1,29 @@
+"""Chained hashes of the prompt's blocks: equal hashes mean equal prefixes.
+
+Each hash is XXH3-64 of its block, seeded with the hash before it, so it stands for everything from the start of the
+prompt (the chain of NVIDIA Dynamo's router, with the parent as the seed). XXH3 isn't keyed: whoever can choose prompts
+can make collisions, which is why the chain of a tenant starts from the tenant's own salt.
+"""
+
+import sys
+from array import array
+from typing import Final
+
+import xxhash
+
+LIMIT: Final = 4096
+"""Blocks described at most; a longer prompt is described by its first ones."""
+
+
+def chain(stream: bytes, block_bytes: int, root: int) -> bytes:
+    """Hashes of the full blocks of `stream`, 8 bytes each, little-endian. `root` is the hash before the first."""
+    digest = xxhash.xxh3_64_intdigest
+    hashes = array("Q")
+    append = hashes.append
+    parent = root
+    for end in range(block_bytes, min(len(stream), block_bytes * LIMIT) + 1, block_bytes):
+        parent = digest(stream[end - block_bytes : end], parent)
+        append(parent)
+    if sys.byteorder == "big":
+        hashes.byteswap()
+    return hashes.tobytes()

@@ -1,0 +1,80 @@
+"""What stages and rules may know of a body: numbers, flags, short identifiers. Never prompt text."""
+
+import re
+from typing import Final, cast
+
+from pydantic import JsonValue
+
+from pointsman_preprocessor.domain.body import (
+    Chat,
+    Completion,
+    Document,
+    Embedding,
+    Responses,
+    StructuredBody,
+)
+
+FIELDS_LIMIT: Final = 64
+"""Fields of a body that rules may read, in the body's order."""
+_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_.:/@+-]{1,128}")
+_CONTENT: Final = frozenset(
+    {"messages", "prompt", "input", "instructions", "system", "suffix", "stop", "documents", "chat_template", "text"}
+)
+"""Fields that hold what people wrote, even where it looks like an identifier."""
+
+
+def readable_fields(document: Document) -> dict[str, JsonValue]:
+    """The numbers, booleans and short identifiers of the top level."""
+    fields: dict[str, JsonValue] = {}
+    for name, value in document.items():
+        kind = type(value)
+        if kind is str:
+            if name in _CONTENT or not _IDENTIFIER.fullmatch(cast("str", value)):
+                continue
+        elif kind is not bool and kind is not int and kind is not float:
+            continue
+        if len(name) <= 64 and len(fields) < FIELDS_LIMIT:
+            fields[name] = value
+    return fields
+
+
+def features(body: StructuredBody) -> tuple[str, ...]:
+    """What the request needs of a model: `tools`, `json`, `reasoning`, `logprobs`, or what `MEDIA` names."""
+    found = list(dict.fromkeys(body.media)) if body.media else []
+    get = body.document.get
+    if get("tools") or get("functions"):
+        found.append("tools")
+    if _wants_json(body):
+        found.append("json")
+    if get("reasoning_effort") not in (None, "none") or get("reasoning") or get("thinking"):
+        found.append("reasoning")
+    if get("logprobs"):
+        found.append("logprobs")
+    return tuple(found)
+
+
+def max_output_tokens(body: StructuredBody) -> int | None:
+    """The client's limit on the answer; None when it set none."""
+    get = body.document.get
+    content = body.content
+    if isinstance(content, Embedding):
+        return 0
+    if isinstance(content, Chat):
+        limit = get("max_completion_tokens")
+        return cast("int | None", get("max_tokens") if limit is None else limit)
+    if isinstance(content, Responses):
+        return cast("int | None", get("max_output_tokens"))
+    return cast("int | None", get("max_tokens"))
+
+
+def _wants_json(body: StructuredBody) -> bool:
+    document = body.document
+    wanted = document.get("response_format")
+    if isinstance(body.content, Responses):
+        text = document.get("text")
+        wanted = text.get("format") if isinstance(text, dict) else None
+    if isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema"):
+        return True
+    if isinstance(body.content, Chat | Completion):
+        return any(name in document for name in ("guided_json", "structured_outputs"))
+    return False

@@ -1,0 +1,115 @@
+"""What one configuration revision does to every request."""
+
+from collections.abc import Awaitable, Iterable, Iterator
+from typing import Final
+
+from pointsman_contracts.journey import Journey, RequestFacts, Stage, StageReport
+from pointsman_core.config import Config
+from pointsman_core.plugins import Registry, check_dataflow, within
+from pointsman_core.prefix import salt
+from pointsman_preprocessor.domain.blocks import chain
+from pointsman_preprocessor.domain.facts import features, max_output_tokens, readable_fields
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
+from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, prompt_of
+
+ENTRY_POINTS: Final = "pointsman.preprocessor.processors"
+"""Group in which other distributions offer request processors."""
+
+_NEXT: Final = (Stage(service="profile-picker"),)
+_DEFAULT_BLOCK_TOKENS: Final = 64
+
+
+def registry(builtin: Iterable[type[RequestProcessor]]) -> Registry[RequestProcessor]:
+    """All request processors: the built-in ones and those of other distributions."""
+    return Registry(RequestProcessor, builtin, ENTRY_POINTS)
+
+
+class Pipeline:
+    """The compiled `preprocessing` section, and the block size of each model's pool."""
+
+    def __init__(self, config: Config, processors: Registry[RequestProcessor]) -> None:
+        """Raises PluginError for a processor that can't be built or whose inputs nobody produces."""
+        self.processors: Final = processors.build([use.spec for use in config.preprocessing])
+        check_dataflow(self.processors)
+        for position, processor in enumerate(self.processors):
+            with within(position):
+                processor.bind(config)
+        pools = config.pools
+        self._block_tokens: Final = {
+            name: pools[served.pool].block_tokens
+            for name in config.model_names()
+            if (served := config.served(name)) is not None and served.pool is not None
+        }
+        self._usual_block_tokens: Final = next((p.block_tokens for p in pools.values()), _DEFAULT_BLOCK_TOKENS)
+
+    def run(self, incoming: Incoming) -> Awaitable[None] | None:
+        """Run the processors in order; returns the rest as an awaitable when one of them waits. Raises Refusal."""
+        return self._run(incoming, iter(self.processors))
+
+    def block_tokens(self, model: str) -> int:
+        """Tokens in a block of the pool that serves `model`; of the first pool while nobody knows which it will be."""
+        return self._block_tokens.get(model, self._usual_block_tokens)
+
+    def _run(self, incoming: Incoming, left: Iterator[RequestProcessor]) -> Awaitable[None] | None:
+        for processor in left:
+            waiting = processor.process(incoming)
+            if waiting is not None:
+                return self._resume(incoming, waiting, left)
+        return None
+
+    async def _resume(self, incoming: Incoming, waiting: Awaitable[None], left: Iterator[RequestProcessor]) -> None:
+        await waiting
+        rest = self._run(incoming, left)
+        if rest is not None:
+            await rest
+
+
+def describe(incoming: Incoming, block_tokens: int) -> RequestFacts:
+    """The request as the stages will know it, after all processors have run."""
+    body = incoming.body
+    document = body.document
+    headers = incoming.headers
+    prompt = prompt_of(body)
+    tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")
+    root = salt(tenant, str(document.get("cache_salt") or ""), "ids" if prompt.exact else "text")
+    # The values are ours: validating them a second time would cost a tenth of the stage's budget.
+    return RequestFacts.model_construct(
+        api=body.api,
+        path=incoming.envelope.path,
+        stream=document.get("stream") is True,
+        body_bytes=len(body.raw),
+        prompt_tokens=prompt.tokens,
+        tokens_exact=prompt.exact,
+        max_output_tokens=max_output_tokens(body),
+        block_tokens=block_tokens,
+        blocks=chain(prompt.stream, block_tokens * BYTES_PER_TOKEN, root),
+        features=features(body),
+        headers=headers.readable,
+        fields=readable_fields(document),
+        attributes=incoming.attributes,
+        session=headers.session,
+        priority=headers.priority,
+        fairness_id=headers.fairness_id or tenant,
+        slo_ttft_ms=headers.slo_ttft_ms,
+        slo_itl_ms=headers.slo_itl_ms,
+        subset=headers.subset,
+    )
+
+
+def depart(incoming: Incoming, facts: RequestFacts, report: StageReport) -> Journey:
+    """The journey that leaves preprocessing for the profile-picker."""
+    envelope = incoming.envelope
+    return Journey.model_construct(
+        request_id=envelope.request_id,
+        edge=envelope.edge,
+        attempt=envelope.attempt,
+        received_ms=envelope.received_ms,
+        deadline_ms=envelope.deadline_ms,
+        revision=envelope.revision,
+        request=facts,
+        model=incoming.body.model,
+        itinerary=_NEXT,
+        headers=tuple(incoming.header_edits.values()),
+        body=tuple(incoming.body_edits.values()),
+        trail=(report,),
+    )

@@ -1,0 +1,87 @@
+"""The extension point of preprocessing: what runs for every request, in the configured order."""
+
+from collections.abc import Awaitable
+from typing import TypeVar, cast
+
+from pydantic import JsonValue
+
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
+from pointsman_core.config import Config
+from pointsman_core.plugins import Key, Plugin
+from pointsman_preprocessor.domain.body import StructuredBody
+from pointsman_preprocessor.domain.request_headers import HeaderFacts
+
+T = TypeVar("T")
+
+IDENTITY: Key[dict[str, JsonValue]] = Key("identity", dict[str, JsonValue])
+"""Who sends the request, as authentication found out: `tenant`, `user`, `plan`, `models`… Absent when nobody asked."""
+
+
+class Incoming:
+    """A request in preprocessing: what arrived, and what the processors make of it."""
+
+    __slots__ = ("attributes", "body", "body_edits", "envelope", "header_edits", "headers")
+
+    def __init__(self, envelope: PreprocessRequest, body: StructuredBody, headers: HeaderFacts) -> None:
+        self.envelope = envelope
+        self.body = body
+        self.headers = headers
+        self.attributes: dict[str, JsonValue] = {}
+        """By the name of their key; use `read` and `write`."""
+        self.header_edits: dict[str, HeaderEdit] = {}
+        self.body_edits: dict[str, BodyEdit] = {}
+
+    def read(self, key: Key[T]) -> T | None:
+        """The attribute that an earlier processor produced."""
+        return cast("T | None", self.attributes.get(key.name))
+
+    def write(self, key: Key[T], value: T) -> None:
+        """Produce an attribute; later stages read it as `request.attributes[key.name]`. It must be JSON."""
+        self.attributes[key.name] = cast("JsonValue", value)
+
+    def header(self, name: str) -> str | None:
+        """A header (lower-case name) as it stands after the edits so far."""
+        edit = self.header_edits.get(name)
+        return self.envelope.headers.get(name) if edit is None else edit.value
+
+    def set_header(self, name: str, value: str) -> None:
+        """Set a header of the request that the engine gets. The same value as before is no edit."""
+        name = name.lower()
+        if self.header(name) != value:
+            self.header_edits[name] = HeaderEdit(name=name, value=value)
+
+    def remove_header(self, name: str) -> None:
+        """Remove a header. Removing an absent one is no edit."""
+        name = name.lower()
+        if self.header(name) is not None:
+            self.header_edits[name] = HeaderEdit(name=name)
+
+    def field(self, name: str) -> JsonValue:
+        """A top-level field of the body as it stands after the edits so far; None when absent or null."""
+        edit = self.body_edits.get(name)
+        return self.body.document.get(name) if edit is None else edit.value
+
+    def set_field(self, name: str, value: JsonValue) -> None:
+        """Set a top-level field of the body that the engine gets; every other byte stays."""
+        if name not in self.body.document or self.field(name) != value:
+            self.body_edits[name] = BodyEdit(field=name, value=value)
+
+    def remove_field(self, name: str) -> None:
+        """Remove a top-level field. Removing an absent one is no edit."""
+        if name in self.body.document or name in self.body_edits:
+            self.body_edits[name] = BodyEdit(field=name, remove=True)
+
+
+class RequestProcessor(Plugin):
+    """Runs for every request, whichever profile it gets."""
+
+    def bind(self, config: Config) -> None:
+        """Check the parameters against the whole configuration. Raises PluginError; called once, before `process`."""
+        del config
+
+    def process(self, incoming: Incoming) -> Awaitable[None] | None:
+        """Read the request, produce attributes, edit headers and fields; raise Refusal to end it.
+
+        Returns an awaitable only when it has to wait for somebody.
+        """
+        raise NotImplementedError

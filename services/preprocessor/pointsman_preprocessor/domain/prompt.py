@@ -1,0 +1,96 @@
+"""The prompt as one stream of bytes, and its length in tokens.
+
+Without a tokenizer a token is taken to be four bytes of that stream. A chat is not flattened into an invented
+template (S4-5, S4-7): the stream is the serialised fields that every chat template renders first (tools, documents, the
+template itself and its arguments), then the serialised messages. A conversation that grows by a turn keeps its stream
+as a prefix (S4-12), and chats that differ in tools or template share nothing (S4-6).
+"""
+
+from array import array
+from typing import Final, NamedTuple
+
+import orjson
+import xxhash
+from pydantic import JsonValue
+
+from pointsman_preprocessor.domain.body import (
+    MEDIA,
+    Chat,
+    Completion,
+    Document,
+    Embedding,
+    Responses,
+    StructuredBody,
+)
+
+BYTES_PER_TOKEN: Final = 4
+"""Of UTF-8 text; 3.5 to 4.5 for English and code with the vocabularies of today's models. Token ids are four bytes."""
+MEDIA_TOKENS: Final = 1024
+"""What one image, clip or file counts for: about a 1024 x 1024 image in the vision encoders of today's open models."""
+
+_FILLER: Final = MEDIA_TOKENS * BYTES_PER_TOKEN // 32
+
+
+class Prompt(NamedTuple):
+    """The prompt, ready to be cut into blocks."""
+
+    stream: bytes
+    """`BYTES_PER_TOKEN` bytes to a token; empty when the API keeps no prefix."""
+    tokens: int
+    exact: bool = False
+
+
+def prompt_of(body: StructuredBody) -> Prompt:
+    """The prompt of a request."""
+    content = body.content
+    if isinstance(content, Chat):
+        rest = (content.documents, content.chat_template, content.chat_template_kwargs)
+        return _conversation((content.tools, *rest), content.messages, body.media)
+    if isinstance(content, Completion):
+        return _texts(content.prompts)
+    if isinstance(content, Embedding):
+        return _texts(content.inputs)._replace(stream=b"")
+    if isinstance(content, Responses):
+        return _conversation((content.tools, content.instructions), content.input, body.media)
+    return _conversation((content.tools, content.system), content.messages, body.media)
+
+
+def _conversation(head: tuple[object, ...], messages: list[Document], media: tuple[str, ...]) -> Prompt:
+    if media:
+        messages = [_without_media(message) for message in messages]
+    # Without the closing bracket, the next turn's stream begins with this one.
+    stream = orjson.dumps(messages)[:-1]
+    if any(part is not None for part in head):
+        stream = orjson.dumps(head) + stream
+    return Prompt(stream, _estimate(len(stream)))
+
+
+def _without_media(message: Document) -> Document:
+    """The message with every image, clip and file replaced by its fingerprint, repeated to the size it counts for."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    return {**message, "content": [_fingerprint(part) for part in content]}
+
+
+def _fingerprint(part: JsonValue) -> JsonValue:
+    if not isinstance(part, dict) or part.get("type") not in MEDIA:
+        return part
+    return xxhash.xxh3_128_hexdigest(orjson.dumps(part)) * _FILLER
+
+
+def _texts(prompts: list[str | list[int]]) -> Prompt:
+    """Several prompts in one request are scheduled together; the blocks are those of the first."""
+    first = prompts[0]
+    stream = first.encode() if isinstance(first, str) else _little_endian(first)
+    exact = all(isinstance(prompt, list) for prompt in prompts)
+    tokens = sum(len(prompt) if isinstance(prompt, list) else _estimate(len(prompt.encode())) for prompt in prompts)
+    return Prompt(stream, tokens, exact)
+
+
+def _estimate(size: int) -> int:
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def _little_endian(tokens: list[int]) -> bytes:
+    return array("I", tokens).tobytes()

@@ -1,0 +1,150 @@
+"""What the headers of a request say: wishes of the client, and facts of a trusted proxy.
+
+The edge drops `x-pointsman-*` and `x-gateway-*` unless its peer is a configured trusted proxy (architecture.md §9),
+so whatever of them arrives here may decide about priority and fairness. What any client may send decides about
+nothing but that client's own request: its session and its service-level wishes.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from pointsman_core.refusal import Refusal
+
+_PRIORITY: Final = "x-pointsman-priority"
+_FAIRNESS: Final = ("x-pointsman-fairness-id", "x-gateway-inference-fairness-id")
+_SUBSET: Final = ("x-pointsman-destination-endpoint-subset", "x-gateway-destination-endpoint-subset")
+_SESSION: Final = "x-session-id"
+# Newer names first: they win (endpoint-picker.md §1.11).
+_TTFT: Final = ("x-pointsman-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
+_ITL: Final = ("x-pointsman-slo-itl-ms", "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
+
+HIGHEST_PRIORITY: Final = 1000
+LONGEST_ID: Final = 256
+"""Characters of a session or fairness id."""
+LONGEST_VALUE: Final = 1024
+"""Characters of a header value that is kept for rules."""
+HEADERS_LIMIT: Final = 8192
+"""Characters of all kept headers together: a journey has 64 KiB, and its blocks may take 43."""
+
+_SECRET_NAMES: Final = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie"})
+_SECRET_PARTS: Final = (
+    "api-key",
+    "apikey",
+    "secret",
+    "password",
+    "credential",
+    "signature",
+    "access-token",
+    "auth-token",
+)
+_SECRET_ENDINGS: Final = ("-token", "_token", "-authorization", "-jwt")
+_PUBLIC_TOKENS: Final = frozenset({"x-session-token"})
+
+
+class HeaderFacts(NamedTuple):
+    """What follows from the headers."""
+
+    readable: dict[str, str]
+    """Without credentials and cookies, within the limits above."""
+    dropped: int
+    """Headers left out because they were too long."""
+    session: str | None
+    priority: int
+    fairness_id: str
+    slo_ttft_ms: float | None
+    slo_itl_ms: float | None
+    subset: tuple[str, ...] | None
+
+
+def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
+    """Read the headers of a request (lower-case names). Raises Refusal 400 for a value that makes no sense."""
+    readable, dropped = _readable(headers)
+    get = headers.get
+    subset = _first(headers, _SUBSET)
+    return HeaderFacts(
+        readable,
+        dropped,
+        _identifier(_SESSION, get(_SESSION)),
+        _priority(get(_PRIORITY)),
+        _identifier(_FAIRNESS[0], _first(headers, _FAIRNESS)) or "",
+        _milliseconds(headers, _TTFT),
+        _milliseconds(headers, _ITL),
+        None if subset is None else tuple(part.strip() for part in subset.split(",") if part.strip()),
+    )
+
+
+@lru_cache(maxsize=1024)
+def is_secret(name: str) -> bool:
+    """Whether a header of this (lower-case) name may carry a credential."""
+    if name in _PUBLIC_TOKENS:
+        return False
+    return name in _SECRET_NAMES or name.endswith(_SECRET_ENDINGS) or any(part in name for part in _SECRET_PARTS)
+
+
+def _readable(headers: Mapping[str, str]) -> tuple[dict[str, str], int]:
+    kept: dict[str, str] = {}
+    dropped = 0
+    left = HEADERS_LIMIT
+    for name, value in headers.items():
+        if is_secret(name):
+            continue
+        size = len(name) + len(value)
+        if len(value) > LONGEST_VALUE or size > left:
+            dropped += 1
+            continue
+        kept[name] = value
+        left -= size
+    return kept, dropped
+
+
+def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    for name in names:
+        value = headers.get(name)
+        if value is not None:
+            return value
+    return None
+
+
+def _identifier(name: str, value: str | None) -> str | None:
+    if not value:
+        return None
+    if len(value) > LONGEST_ID or not value.isprintable():
+        raise Refusal(
+            400, f"Invalid header '{name}': expected at most {LONGEST_ID} printable characters.", code="invalid_header"
+        )
+    return value
+
+
+def _priority(value: str | None) -> int:
+    if value is None:
+        return 0
+    try:
+        priority = int(value)
+    except ValueError:
+        priority = HIGHEST_PRIORITY + 1
+    if abs(priority) > HIGHEST_PRIORITY:
+        raise Refusal(
+            400,
+            f"Invalid header '{_PRIORITY}': expected an integer from {-HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}.",
+            code="invalid_header",
+        )
+    return priority
+
+
+def _milliseconds(headers: Mapping[str, str], names: tuple[str, ...]) -> float | None:
+    for name in names:
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not (math.isfinite(number) and number > 0):
+            raise Refusal(
+                400, f"Invalid header '{name}': expected a positive number of milliseconds.", code="invalid_header"
+            )
+        return number
+    return None

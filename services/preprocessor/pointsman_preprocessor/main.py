@@ -1,0 +1,57 @@
+"""Wiring of the preprocessor."""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+from pointsman_contracts.journey import PreprocessRequest
+from pointsman_core.config import Config, ConfigError
+from pointsman_core.plugins import PluginError, Registry
+from pointsman_preprocessor.domain.pipeline import Pipeline, registry
+from pointsman_preprocessor.domain.processing import RequestProcessor
+from pointsman_preprocessor.handlers import Handlers
+from pointsman_preprocessor.plugins import BUILTIN
+from pointsman_preprocessor.settings import PreprocessorSettings
+from pointsman_runtime.service import Service, run
+
+
+@cache
+def processors() -> Registry[RequestProcessor]:
+    """The types that this environment has; looked up once, because searching all distributions takes milliseconds."""
+    return registry(BUILTIN)
+
+
+def compile_pipeline(config: Config, revision: int = 0) -> Pipeline:
+    """The `preprocessing` section, ready to run. Raises ConfigError that names the processor."""
+    del revision
+    try:
+        return Pipeline(config, processors())
+    except PluginError as error:
+        raise ConfigError.at("preprocessing", error) from error
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError when this service would refuse the configuration."""
+    compile_pipeline(config)
+
+
+def build(service: Service[PreprocessorSettings]) -> None:
+    """Construct everything; connect to nothing."""
+    threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="large-bodies")
+    handlers = Handlers(
+        service.configuration(compile_pipeline),
+        service.registry,
+        thread_above=service.settings.thread_above,
+        max_values=service.settings.max_values,
+        threads=threads,
+    )
+    service.bus.stage(PreprocessRequest, handlers.preprocess)
+
+    async def close() -> None:
+        threads.shutdown(wait=False)
+
+    service.on_stop(close)
+
+
+def main() -> int:
+    """Run the service; returns its exit code."""
+    return run("preprocessor", PreprocessorSettings, build)

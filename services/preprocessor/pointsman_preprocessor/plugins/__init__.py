@@ -1,0 +1,20 @@
+"""Request processors of this project."""
+
+from typing import Final
+
+from pointsman_preprocessor.domain.processing import RequestProcessor
+from pointsman_preprocessor.plugins.field_to_header import FieldToHeader
+from pointsman_preprocessor.plugins.header_guard import HeaderGuard
+from pointsman_preprocessor.plugins.identity_headers import IdentityHeaders
+from pointsman_preprocessor.plugins.model_to_header import ModelToHeader
+from pointsman_preprocessor.plugins.request_id import RequestId
+from pointsman_preprocessor.plugins.stream_usage import StreamUsage
+
+BUILTIN: Final[tuple[type[RequestProcessor], ...]] = (
+    FieldToHeader,
+    HeaderGuard,
+    IdentityHeaders,
+    ModelToHeader,
+    RequestId,
+    StreamUsage,
+)

@@ -1,0 +1,52 @@
+"""`field-to-header`: a field of the body in a header."""
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from pydantic import Field, JsonValue
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
+from pointsman_preprocessor.plugins.model_to_header import HEADER_NAME
+
+LONGEST_VALUE: Final = 1024
+
+
+class FieldToHeaderParams(Params):
+    """From where to where."""
+
+    field: str = Field(min_length=1)
+    """Top-level field, or a path into objects, e.g. `metadata.tier`."""
+    header: str = Field(pattern=HEADER_NAME)
+
+
+class FieldToHeader(RequestProcessor):
+    """Sets the header to the text, number or boolean; removes what the client sent there when the field has none."""
+
+    type_name = "field-to-header"
+    params_type = FieldToHeaderParams
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        parameters = cast("FieldToHeaderParams", params)
+        self._top, *self._below = parameters.field.split(".")
+        self._header = parameters.header
+
+    def process(self, incoming: Incoming) -> None:
+        value = incoming.field(self._top)
+        for step in self._below:
+            value = value.get(step) if isinstance(value, dict) else None
+        text = _as_header(value)
+        if text is None:
+            incoming.remove_header(self._header)
+        else:
+            incoming.set_header(self._header, text)
+
+
+def _as_header(value: JsonValue) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        text = str(value)
+        return text if text.isprintable() and len(text) <= LONGEST_VALUE else None
+    return None

@@ -1,0 +1,62 @@
+"""`model-to-header`: the model of the body in a header, for routes and proxies that only see headers (S1-14)."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic import Field, JsonValue
+
+from pointsman_core.config import Config
+from pointsman_core.plugins import Key, Params, Plugin, PluginError
+from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
+
+HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
+"""A token of RFC 9110, section 5.6.2."""
+
+MODEL_HEADERS: Key[list[JsonValue]] = Key("model_headers", list[JsonValue])
+"""Names of the two headers, for the stage that chooses another model."""
+
+
+class ModelToHeaderParams(Params):
+    """Names of the headers."""
+
+    header: str = Field(default="X-Gateway-Model-Name", pattern=HEADER_NAME)
+    base_header: str = Field(default="X-Gateway-Base-Model-Name", pattern=HEADER_NAME)
+    bases: dict[str, str] = Field(default_factory=dict[str, str])
+    """Adapter → base model, for pools that list more than one base model."""
+
+
+class ModelToHeader(RequestProcessor):
+    """Sets both headers; the base model is empty when nobody knows it."""
+
+    type_name = "model-to-header"
+    params_type = ModelToHeaderParams
+    produces = (MODEL_HEADERS,)
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._params = cast("ModelToHeaderParams", params)
+        self._base: dict[str, str] = {}
+
+    def bind(self, config: Config) -> None:
+        base: dict[str, str] = {}
+        for pool in config.pools.values():
+            bases = [model for model in pool.models if model not in pool.loras]
+            base |= {model: model for model in bases}
+            for lora in pool.loras:
+                if lora in self._params.bases:
+                    base[lora] = self._params.bases[lora]
+                elif len(bases) == 1:
+                    base[lora] = bases[0]
+                elif bases:
+                    raise PluginError(
+                        f"adapter {lora!r} may belong to {', '.join(bases)}; say which in `bases`", ("bases",)
+                    )
+        for name, model in config.models.items():
+            base[name] = base.get(model.served_as or name, model.served_as or name)
+        self._base = base
+
+    def process(self, incoming: Incoming) -> None:
+        model = incoming.body.model
+        incoming.set_header(self._params.header, model)
+        incoming.set_header(self._params.base_header, self._base.get(model, ""))
+        incoming.write(MODEL_HEADERS, [self._params.header.lower(), self._params.base_header.lower()])

@@ -1,0 +1,115 @@
+"""The stage on a bus: from the edge's message to the profile-picker's journey."""
+
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry
+from pydantic import JsonValue
+
+from pointsman_contracts.journey import Journey, PreprocessRequest
+from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.subjects import stage_subject
+from pointsman_preprocessor.handlers import Handlers
+from pointsman_preprocessor.main import compile_pipeline
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.stage import Hop
+from pointsman_testing import builders, eventually
+from pointsman_testing.buses import Buses
+
+INBOX: Final = "_INBOX.test"
+CHAT: Final[dict[str, JsonValue]] = {"model": "m", "messages": [{"role": "user", "content": "canary-7c1f"}]}
+
+
+class World:
+    """An edge, a preprocessor and a profile-picker that keeps what it gets."""
+
+    def __init__(self, buses: Buses) -> None:
+        self.registry = CollectorRegistry()
+        self.edge: Bus = buses.make("frontend")
+        self.journeys: list[Journey] = []
+        self.answers: list[Decision | Rejection | Parked] = []
+        configuration = Configuration(compile_pipeline, self.registry)
+        assert configuration.offer(1, "pools: {p: {models: [m], block_tokens: 16}}")
+        self.threads = ThreadPoolExecutor(max_workers=1)
+        handlers = Handlers(configuration, self.registry, thread_above=10_000, max_values=50_000, threads=self.threads)
+        buses.make("preprocessor").stage(PreprocessRequest, handlers.preprocess)
+        buses.make("profile-picker").stage(Journey, self._keep)
+        self.edge.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
+
+    def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
+        del hop
+        self.journeys.append(journey)
+
+    def send(self, body: bytes, **changes: object) -> PreprocessRequest:
+        request = builders.preprocess_request(**changes)
+        self.edge.link.publish(stage_subject("preprocessor"), request.encode() + b"\n" + body, INBOX)
+        return request
+
+
+@pytest.fixture
+async def world(buses: Buses) -> AsyncIterator[World]:
+    made = World(buses)
+    await buses.meet()
+    yield made
+    made.threads.shutdown()
+
+
+@pytest.mark.requirement("S4-10", "S4-20")
+async def test_a_chat_arrives_at_the_profile_picker_as_facts(world: World) -> None:
+    request = world.send(orjson.dumps(CHAT), headers={"authorization": "Bearer s3cret", "x-session-id": "s"})
+    await eventually(lambda: world.journeys)
+    journey = world.journeys[0]
+    assert journey.request_id == request.request_id
+    assert journey.model == "m"
+    assert journey.request.headers == {"x-session-id": "s"}
+    assert journey.request.api == "chat.completions"
+    assert journey.request.session == "s"
+    assert journey.request.block_tokens == 16
+    assert [report.stage for report in journey.trail] == ["preprocessor"]
+    assert b"canary" not in journey.encode()
+    assert b"s3cret" not in journey.encode()
+
+
+async def test_bad_input_is_answered_and_the_next_request_works(world: World) -> None:
+    world.send(b'{"model": "m", "messages": [{"role": "user", "content": "canary-7c1f')
+    await eventually(lambda: world.answers)
+    answer = world.answers[0]
+    assert isinstance(answer, Rejection)
+    assert (answer.status, answer.stage, answer.code) == (400, "preprocessor", "invalid_json")
+    assert "canary" not in answer.model_dump_json()
+    world.send(orjson.dumps(CHAT))
+    await eventually(lambda: world.journeys)
+
+
+async def test_a_large_body_takes_the_same_way_through_a_thread(world: World) -> None:
+    large = CHAT | {"messages": [{"role": "user", "content": "word " * 20_000}]}
+    world.send(orjson.dumps(large))
+    await eventually(lambda: world.journeys)
+    assert world.journeys[0].request.prompt_tokens > 20_000
+    world.send(orjson.dumps(large)[:-2])
+    await eventually(lambda: world.answers)
+
+
+@pytest.mark.requirement("S4-17")
+async def test_each_request_is_decoded_once(world: World) -> None:
+    for _ in range(5):
+        world.send(orjson.dumps(CHAT))
+    world.send(b"{}")
+    await eventually(lambda: len(world.journeys) == 5 and world.answers)
+    assert world.registry.get_sample_value("pointsman_json_decodes_total") == 6
+    assert (
+        world.registry.get_sample_value("pointsman_preprocess_refused_total", {"code": "missing_required_parameter"})
+        == 1
+    )
+
+
+async def test_a_body_of_too_many_values_is_refused_before_it_is_decoded(world: World) -> None:
+    world.send(b'{"model": "m", "prompt": [' + b",".join([b"1"] * 100_000) + b"]}", path="/v1/completions")
+    answer = (await eventually(lambda: world.answers))[0]
+    assert isinstance(answer, Rejection)
+    assert (answer.status, answer.code) == (400, "body_too_complex")
+    assert "50,000" in answer.message

@@ -1,0 +1,152 @@
+"""Each built-in processor by itself."""
+
+from collections.abc import Mapping
+
+import orjson
+import pytest
+from pydantic import JsonValue
+
+from pointsman_contracts.journey import BodyEdit
+from pointsman_core.config import ConfigError, load
+from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.domain.parse import parse
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
+from pointsman_preprocessor.domain.request_headers import read_headers
+from pointsman_preprocessor.main import check, compile_pipeline
+from pointsman_testing import builders
+
+
+def processed(
+    use: dict[str, object],
+    headers: dict[str, str] | None = None,
+    sections: Mapping[str, object] | None = None,
+    **fields: JsonValue,
+) -> Incoming:
+    envelope = builders.preprocess_request(path="/v1/completions", headers=headers or {}, request_id="r-1")
+    document: dict[str, JsonValue] = {"model": "m", "prompt": "hi", **fields}
+    incoming = Incoming(envelope, parse(envelope.path, orjson.dumps(document)), read_headers(envelope.headers))
+    assert compile_pipeline(load({"preprocessing": [use], **(sections or {})})).run(incoming) is None
+    return incoming
+
+
+def problem(use: dict[str, object], **sections: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        check(load({"preprocessing": [use], **sections}))
+    return str(caught.value)
+
+
+POOLS: dict[str, object] = {
+    "pools": {"p": {"models": ["base", "tuned"], "loras": ["tuned"]}},
+    "models": {"alias": {"pool": "p", "served_as": "tuned"}},
+}
+
+
+@pytest.mark.requirement("S0-6")
+@pytest.mark.parametrize(("model", "base"), [("base", "base"), ("tuned", "base"), ("alias", "base"), ("elsewhere", "")])
+def test_model_to_header_names_the_model_and_its_base(model: str, base: str) -> None:
+    """S1-14: The base header is empty when the base is unknown."""
+    incoming = processed({"use": "model-to-header"}, sections=POOLS, model=model)
+    assert incoming.header("x-gateway-model-name") == model
+    assert incoming.header("x-gateway-base-model-name") == base
+    assert incoming.attributes == {"model_headers": ["x-gateway-model-name", "x-gateway-base-model-name"]}
+
+
+def test_an_adapter_of_two_possible_bases_must_be_told() -> None:
+    pools = {"p": {"models": ["a", "b", "tuned"], "loras": ["tuned"]}}
+    words = problem({"use": "model-to-header"}, pools=pools)
+    assert words == "preprocessing.0.bases: adapter 'tuned' may belong to a, b; say which in `bases`"
+    incoming = processed({"use": "model-to-header", "bases": {"tuned": "b"}}, sections={"pools": pools}, model="tuned")
+    assert incoming.header("x-gateway-base-model-name") == "b"
+
+
+def test_a_client_cannot_keep_a_forged_model_header() -> None:
+    incoming = processed({"use": "model-to-header"}, {"x-gateway-model-name": "forged"}, POOLS, model="base")
+    assert incoming.header("x-gateway-model-name") == "base"
+
+
+@pytest.mark.requirement("S0-11")
+@pytest.mark.parametrize(
+    ("field", "value", "header"),
+    [
+        ("tier", "gold", "gold"),
+        ("n", 3, "3"),
+        ("temperature", 0.5, "0.5"),
+        ("echo", True, "true"),
+        ("metadata.tier", {"tier": "gold"}, "gold"),
+        ("metadata.tier", {"other": "gold"}, None),
+        ("metadata.tier.deep", {"tier": "gold"}, None),
+        ("tier", None, None),
+        ("tier", ["gold"], None),
+        ("tier", "go\r\nld", None),
+        ("tier", "x" * 1025, None),
+    ],
+)
+def test_field_to_header_copies_plain_values_and_removes_what_was_there(
+    field: str, value: JsonValue, header: str | None
+) -> None:
+    incoming = processed(
+        {"use": "field-to-header", "field": field, "header": "X-Tier"},
+        {"x-tier": "forged"},
+        None,
+        **{field.partition(".")[0]: value},
+    )
+    assert incoming.header("x-tier") == header
+
+
+@pytest.mark.requirement("S0-11")
+def test_header_guard_removes_credentials_and_internal_headers() -> None:
+    headers = {"authorization": "Bearer s", "x-gateway-a": "1", "x-pointsman-b": "2", "cookie": "c", "accept": "*/*"}
+    incoming = processed({"use": "header-guard"}, headers)
+    assert {name for name in headers if incoming.header(name) is not None} == {"accept"}
+
+
+def test_header_guard_goes_by_patterns_with_exceptions() -> None:
+    headers = {"x-internal-a": "1", "x-internal-b": "2", "authorization": "Bearer s"}
+    incoming = processed({"use": "header-guard", "remove": ["X-Internal-*"], "keep": ["x-internal-b"]}, headers)
+    assert {name for name in headers if incoming.header(name) is not None} == {"x-internal-b", "authorization"}
+
+
+def test_stream_usage_is_added_to_streams_that_lack_it_and_other_options_stay() -> None:
+    incoming = processed({"use": "stream-usage"}, stream=True, stream_options={"chunk": 5})
+    assert incoming.body_edits["stream_options"] == BodyEdit(
+        field="stream_options", value={"chunk": 5, "include_usage": True}
+    )
+    assert incoming.attributes == {"usage_added": True}
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": False}, {"stream": True, "stream_options": {"include_usage": True}}])
+def test_stream_usage_leaves_other_requests_alone(fields: dict[str, JsonValue]) -> None:
+    incoming = processed({"use": "stream-usage"}, None, None, **fields)
+    assert not incoming.body_edits
+    assert not incoming.attributes
+
+
+def test_the_request_id_reaches_the_engine() -> None:
+    assert processed({"use": "request-id"}).header("x-request-id") == "r-1"
+    assert processed({"use": "request-id", "header": "X-Trace"}).header("x-trace") == "r-1"
+
+
+def test_a_trusted_proxy_names_the_identity() -> None:
+    headers = {"x-pointsman-tenant": "acme", "x-pointsman-user": "ann"}
+    incoming = processed({"use": "identity-headers"}, headers)
+    assert incoming.read(IDENTITY) == {"tenant": "acme", "user": "ann", "source": "identity-headers"}
+    assert processed({"use": "identity-headers"}).read(IDENTITY) is None
+
+
+def test_a_request_without_a_required_identity_is_401() -> None:
+    with pytest.raises(Refusal) as caught:
+        processed({"use": "identity-headers", "required": ["tenant"]})
+    assert caught.value.status == 401
+
+
+def test_an_identity_header_that_any_client_can_send_is_a_configuration_error() -> None:
+    words = problem({"use": "identity-headers", "fields": {"tenant": "x-tenant"}})
+    assert words.startswith("preprocessing.0.fields:")
+    assert "any client can send it" in words
+
+
+@pytest.mark.parametrize("use", ["field-to-header", "model-to-header", "request-id"])
+def test_a_header_name_must_be_one(use: str) -> None:
+    assert "header" in problem(
+        {"use": use, "header": "a b", "field": "x"} if use == "field-to-header" else {"use": use, "header": "a b"}
+    )

@@ -1,0 +1,80 @@
+"""What headers decide, and which of them nobody behind the preprocessor sees."""
+
+import pytest
+
+from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.domain.request_headers import HEADERS_LIMIT, LONGEST_VALUE, read_headers
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "authorization",
+        "proxy-authorization",
+        "cookie",
+        "x-api-key",
+        "api-key",
+        "x-goog-api-key",
+        "x-amz-security-token",
+        "x-vault-token",
+        "x-client-secret",
+        "x-hub-signature-256",
+        "x-forwarded-access-token",
+        "x-ms-token-aad-access-token",
+    ],
+)
+def test_a_header_that_may_carry_a_credential_is_not_readable(name: str) -> None:
+    assert read_headers({name: "s3cret", "accept": "*/*"}).readable == {"accept": "*/*"}
+
+
+def test_a_session_token_is_no_credential() -> None:
+    assert "x-session-token" in read_headers({"x-session-token": "cG9k"}).readable
+
+
+def test_a_trusted_proxy_sets_priority_and_fairness() -> None:
+    facts = read_headers({"x-pointsman-priority": "-3", "x-pointsman-fairness-id": "team-a"})
+    assert (facts.priority, facts.fairness_id) == (-3, "team-a")
+
+
+@pytest.mark.parametrize("name", ["priority", "x-priority", "x-llm-d-inference-fairness-id", "x-fairness-id"])
+def test_what_any_client_can_send_decides_neither_priority_nor_fairness(name: str) -> None:
+    facts = read_headers({name: "9"})
+    assert (facts.priority, facts.fairness_id) == (0, "")
+
+
+def test_the_newest_name_of_a_service_level_wins() -> None:
+    facts = read_headers({"x-slo-ttft-ms": "900", "x-llm-d-slo-ttft-ms": "300", "x-slo-tpot-ms": "20.5"})
+    assert (facts.slo_ttft_ms, facts.slo_itl_ms) == (300.0, 20.5)
+
+
+def test_a_subset_names_endpoints() -> None:
+    facts = read_headers({"x-gateway-destination-endpoint-subset": "10.0.0.1:8000, 10.0.0.2"})
+    assert facts.subset == ("10.0.0.1:8000", "10.0.0.2")
+    assert read_headers({"x-gateway-destination-endpoint-subset": " "}).subset == ()
+    assert read_headers({}).subset is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-pointsman-priority", "high"),
+        ("x-pointsman-priority", "1001"),
+        ("x-slo-ttft-ms", "soon"),
+        ("x-slo-ttft-ms", "nan"),
+        ("x-slo-tpot-ms", "0"),
+        ("x-slo-tpot-ms", "-1"),
+        ("x-session-id", "x" * 257),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(Refusal, match="Invalid header") as caught:
+        read_headers({name: value})
+    assert caught.value.status == 400
+
+
+def test_headers_that_would_fill_the_journey_are_left_out_and_counted() -> None:
+    many = {f"x-{number}": "v" * 900 for number in range(40)}
+    facts = read_headers({"x-long": "v" * (LONGEST_VALUE + 1), "x-session-id": "s", **many})
+    assert sum(len(name) + len(value) for name, value in facts.readable.items()) <= HEADERS_LIMIT
+    assert facts.dropped == 41 + 1 - len(facts.readable)
+    assert facts.session == "s"

@@ -1,0 +1,1 @@
+"""Chooses one profile per request and writes its itinerary."""

@@ -1,0 +1,1 @@
+"""Choosing a profile, as values and pure functions."""

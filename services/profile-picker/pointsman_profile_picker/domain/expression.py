@@ -1,0 +1,136 @@
+"""CEL expressions over a request: what they may read, and how they are checked before they ever run."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, cast
+
+from cel_expr_python import cel
+from pydantic import JsonValue
+
+from pointsman_contracts.journey import Journey
+from pointsman_core.plugins import unknown
+from pointsman_profile_picker.domain.pools import POOL_FACTS
+
+_T = cel.Type
+_TEXTS: Final = _T.Map(_T.STRING, _T.STRING)
+_VALUES: Final = _T.Map(_T.STRING, _T.DYN)
+_POOLS: Final = _T.Map(_T.STRING, _T.Map(_T.STRING, _T.DOUBLE))
+
+_VARIABLES: Final[Mapping[str, tuple[cel.Type, Callable[[Journey], object]]]] = {
+    "model": (_T.STRING, lambda journey: journey.model),
+    "api": (_T.STRING, lambda journey: journey.request.api),
+    "path": (_T.STRING, lambda journey: journey.request.path),
+    "headers": (_TEXTS, lambda journey: journey.request.headers),
+    "fields": (_VALUES, lambda journey: journey.request.fields),
+    "attributes": (_VALUES, lambda journey: journey.request.attributes),
+    "identity": (_VALUES, lambda journey: journey.request.attributes.get("identity") or {}),
+    "features": (_T.List(_T.STRING), lambda journey: list(journey.request.features)),
+    "session": (_T.STRING, lambda journey: journey.request.session or ""),
+    "stream": (_T.BOOL, lambda journey: journey.request.stream),
+    "priority": (_T.INT, lambda journey: journey.request.priority),
+    "prompt_tokens": (_T.INT, lambda journey: journey.request.prompt_tokens),
+    "max_output_tokens": (_T.INT, lambda journey: journey.request.max_output_tokens or 0),
+    "body_bytes": (_T.INT, lambda journey: journey.request.body_bytes),
+}
+VARIABLES: Final = (*_VARIABLES, "pools")
+"""What an expression may read."""
+
+_IN_QUOTES: Final = r"""(?:"([^"]*)"|'([^']*)')"""
+_POOL_NAME: Final = re.compile(rf"\bpools\s*(?:\[\s*{_IN_QUOTES}\s*\]|\.\s*([A-Za-z_]\w*))")
+_POOL_FACT: Final = re.compile(
+    rf"""\bpools\s*(?:\[[^\]]*\]|\.\s*\w+)\s*(?:\.\s*([A-Za-z_]\w*)|\[\s*{_IN_QUOTES}\s*\])"""
+)
+_PLACE: Final = re.compile(r"<input>:\d+:(\d+): ([^\n]*)")
+_ABSENT: Final = "NOT_FOUND"
+
+_MACROS: Final = frozenset({"all", "exists", "exists_one", "filter", "map", "size"})
+
+
+class ExpressionError(ValueError):
+    """An expression that can't be used, with what is wrong and where."""
+
+
+class EvaluationError(Exception):
+    """An expression failed at a request: its types didn't fit what the request holds."""
+
+
+class Expressions:
+    """The environment of one configuration revision: knows the pools, compiles, and binds requests."""
+
+    def __init__(self, pools: Iterable[str]) -> None:
+        self.pools: Final = tuple(pools)
+        self._used: set[str] = set()
+        types = {name: kind for name, (kind, _) in _VARIABLES.items()}
+        self._environment: Final = cel.NewEnv(variables={**types, "pools": _POOLS})
+
+    def compile(self, text: str) -> cel.Expression:
+        """A condition, parsed and type-checked. Raises ExpressionError."""
+        try:
+            text.encode()
+            expression = self._environment.compile(text)
+        except UnicodeEncodeError:
+            raise ExpressionError("it contains half of a surrogate pair, which is no text") from None
+        except RuntimeError as error:
+            raise ExpressionError(_explain(str(error))) from None
+        returned = expression.return_type()
+        if returned not in (_T.BOOL, _T.DYN):
+            raise ExpressionError(f"a condition is true or false; this is of type {returned.name()}")
+        self._check_pools(text)
+        self._used |= {name for name in VARIABLES if re.search(rf"\b{name}\b", text)}
+        return expression
+
+    @property
+    def reads_pools(self) -> bool:
+        """Whether an expression compiled so far reads the state of pools."""
+        return "pools" in self._used
+
+    def bind(self, journey: Journey, pools: Callable[[], Mapping[str, Mapping[str, float]]]) -> cel.Activation:
+        """The request as the compiled expressions see it; only the variables that they read."""
+        values: dict[str, object] = {name: _VARIABLES[name][1](journey) for name in self._used if name != "pools"}
+        if "pools" in self._used:
+            values["pools"] = pools()
+        return self._environment.Activation(values)
+
+    def _check_pools(self, text: str) -> None:
+        for match in _POOL_NAME.finditer(text):
+            name = next((group for group in match.groups() if group is not None), "")
+            if name not in self.pools and not (match[3] and name in _MACROS):
+                raise ExpressionError(unknown("pool", name, self.pools))
+        for match in _POOL_FACT.finditer(text):
+            fact = next((group for group in match.groups() if group is not None), "")
+            if fact not in POOL_FACTS:
+                raise ExpressionError(unknown("fact of a pool", fact, POOL_FACTS))
+
+
+def holds(expression: cel.Expression, request: cel.Activation) -> bool:
+    """Whether the condition is true. What reads a header, field or attribute that isn't there is not true.
+
+    Raises EvaluationError for every other failure, and for a value that is neither true nor false.
+    """
+    result = expression.eval(request)
+    value = cast("JsonValue", result.value())
+    if value is True:
+        return True
+    if value is False:
+        return False
+    if result.type() != _T.ERROR:
+        raise EvaluationError("the condition is neither true nor false")
+    kind = str(value).partition(":")[0]
+    if kind == _ABSENT:
+        return False
+    raise EvaluationError(kind)
+
+
+def _explain(problem: str) -> str:
+    """CEL's message in one line, with the column and what would be right."""
+    match = _PLACE.search(problem)
+    if match is None:
+        return problem.splitlines()[0]
+    text = match[2]
+    hint = ""
+    if "'(double, int)'" in text or "'(int, double)'" in text:
+        hint = "; compare with a number of the same kind, e.g. 1.0 instead of 1"
+    elif text.startswith("undeclared reference to"):
+        name = text.split("'")[1]
+        hint = f"; {unknown('name', name, VARIABLES)}"
+    return f"column {match[1]}: {text}{hint}"

@@ -1,0 +1,146 @@
+"""What one configuration revision does at this stage: pick, write the itinerary, settle the target."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pointsman_contracts.journey import BodyEdit, Journey, Stage, Target
+from pointsman_core.config import Config, StageUse
+from pointsman_core.plugins import Registry
+from pointsman_core.prefix import salted
+from pointsman_core.refusal import Refusal
+from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker
+from pointsman_profile_picker.domain.pools import UNHEARD_OF, PoolStates
+
+ENTRY_POINTS: Final = "pointsman.profile_picker.pickers"
+"""Group in which other distributions offer profile pickers."""
+NAMED_MODELS: Final = 50
+"""Known models that the answer to an unknown one lists at most."""
+
+_SELECTOR: Final = "model-selector"
+
+
+def registry(builtin: Iterable[type[ProfilePicker]]) -> Registry[ProfilePicker]:
+    """All profile pickers: the built-in ones and those of other distributions."""
+    return Registry(ProfilePicker, builtin, ENTRY_POINTS)
+
+
+class Route(NamedTuple):
+    """A profile as it is written into a journey."""
+
+    request: tuple[Stage, ...]
+    response: tuple[Stage, ...]
+    selects: bool
+    """Whether a model-selector settles the target."""
+
+
+class Picked(NamedTuple):
+    """What the stage changes in a journey."""
+
+    profile: str
+    route: Route
+    note: str
+    old_pools: tuple[str, ...]
+    """Pools whose state was old when the choice depended on it."""
+
+
+class Routing:
+    """The compiled `profile-picker` and `profiles` sections, and the models that requests may name."""
+
+    def __init__(self, config: Config, pickers: Registry[ProfilePicker]) -> None:
+        """Raises PluginError for a picker that can't be built or names what doesn't exist."""
+        use = config.profile_picker
+        self._picker: Final = pickers.one(use.spec)
+        self._picker.bind(config)
+        undecided = use.on_undecided or ("error" if use.default is None else "default")
+        self._default: Final = use.default if undecided == "default" else None
+        self._pools: Final = tuple(config.pools)
+        self._open_pools: Final = tuple(name for name, pool in config.pools.items() if not pool.models)
+        self._routes: Final = {
+            name: Route(
+                tuple(_stage(entry, config) for entry in profile.request),
+                tuple(_stage(entry, config) for entry in profile.response),
+                any(entry.service == _SELECTOR for entry in profile.request),
+            )
+            for name, profile in config.profiles.items()
+        }
+        self._targets: Final = {
+            name: Target(model=served.name, pool=served.pool, provider=served.provider, lora=served.lora)
+            for name in config.model_names()
+            if (served := config.served(name)) is not None
+        }
+
+    def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Picked:
+        """Choose the profile. Raises PickError, and Refusal 500 when undecided without a default."""
+        choice = self._picker.pick(journey, pools, now_s)
+        if choice is None:
+            if self._default is None:
+                raise Refusal(500, "No profile applies to this request.", type="server_error", code="no_profile")
+            choice = Choice(self._default, "default")
+        route = self._routes.get(choice.profile)
+        if route is None:
+            raise PickError(self._picker.name, f"it chose the profile {choice.profile!r}, which doesn't exist")
+        old = tuple(pools.old(self._pools, now_s)) if self._picker.reads_pools else ()
+        return Picked(choice.profile, route, choice.note, old)
+
+    def target(self, model: str, pools: PoolStates) -> Target:
+        """Who serves `model`: the configuration's word first, then what live workers say.
+
+        Raises Refusal 404, or 503 while a pool whose engines name their models hasn't been heard of.
+        """
+        target = self._targets.get(model)
+        if target is not None:
+            return target
+        pool = pools.serving(model)
+        if pool is not None:
+            return Target(model=model, pool=pool, lora=model if model in pools.get(pool).loras else None)
+        for name in self._open_pools:
+            if pools.get(name) is UNHEARD_OF:
+                raise Refusal(
+                    503,
+                    f"The models of pool '{name}' aren't known yet; try again shortly.",
+                    type="server_error",
+                    code="models_unknown",
+                    retry_after_s=1.0,
+                )
+        raise self._unknown(model, pools)
+
+    def _unknown(self, model: str, pools: PoolStates) -> Refusal:
+        known = list(dict.fromkeys((*self._targets, *pools.models())))
+        likely = difflib.get_close_matches(model, known, n=1)
+        hint = f" Did you mean '{likely[0]}'?" if likely else ""
+        listed = ", ".join(known[:NAMED_MODELS]) or "none"
+        more = f" and {len(known) - NAMED_MODELS} more" if len(known) > NAMED_MODELS else ""
+        return Refusal(
+            404,
+            f"The model '{model}' does not exist.{hint} Known models: {listed}{more}.",
+            code="model_not_found",
+            param="model",
+        )
+
+
+def settled(journey: Journey, target: Target) -> dict[str, object]:
+    """What settling the target changes in a journey.
+
+    The blocks become the target's own: equal prompts for other models or adapters share none.
+    """
+    request = journey.request
+    changes: dict[str, object] = {"target": target}
+    if request.blocks:
+        blocks = salted(request.blocks, target.model, target.lora or "")
+        changes["request"] = request.model_copy(update={"blocks": blocks})
+    if target.model != journey.model:
+        changes["body"] = (*journey.body, BodyEdit(field="model", value=target.model))
+    return changes
+
+
+def _stage(use: StageUse, config: Config) -> Stage:
+    custom = config.stages.get(use.service)
+    timeout = use.timeout if use.timeout is not None else (custom.timeout if custom else None)
+    on_error = use.on_error or (custom.on_error if custom else "deny")
+    return Stage(
+        service=use.service,
+        policy=use.policy,
+        timeout_ms=None if timeout is None else round(timeout * 1000),
+        on_error=on_error,
+    )

@@ -1,0 +1,97 @@
+"""From the preprocessor's journey to the journey of one profile."""
+
+import time
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter
+
+from pointsman_contracts.journey import Journey
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.reply import Rejection
+from pointsman_core.refusal import Refusal
+from pointsman_profile_picker.domain.picking import PickError
+from pointsman_profile_picker.domain.pools import PoolStates
+from pointsman_profile_picker.domain.route import Routing, settled
+from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.logs import Log
+from pointsman_runtime.stage import Hop
+
+_log = Log("profile-picker")
+
+
+class Handlers:
+    """Picks by the configuration revision that each request keeps to, and by the newest state of the pools."""
+
+    def __init__(self, configuration: Configuration[Routing], registry: CollectorRegistry) -> None:
+        self._configuration: Final = configuration
+        self._pools: Final = PoolStates()
+        self._picked: Final = Counter(
+            "pointsman_profile_picked", "Requests by profile.", ["profile"], registry=registry
+        )
+        self._failed: Final = Counter(
+            "pointsman_profile_pick_failed",
+            "Requests at which the picker failed, by rule.",
+            ["rule"],
+            registry=registry,
+        )
+        self._counts: dict[str, Counter] = {}
+        self._told: set[tuple[int, str]] = set()
+
+    def snapshot(self, snapshot: PoolSnapshot) -> None:
+        """A pool's newest state."""
+        self._pools.update(snapshot, time.monotonic())
+
+    def pick(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
+        """Choose the profile, write its itinerary, settle the target unless the profile selects a model."""
+        routing = self._configuration.at(journey.revision).compiled
+        try:
+            picked = routing.pick(journey, self._pools, time.monotonic())
+            route = picked.route
+            changes: dict[str, object] = {
+                "profile": picked.profile,
+                "itinerary": route.request,
+                "response": route.response,
+            }
+            if not route.selects:
+                changes |= settled(journey, routing.target(journey.model, self._pools))
+        except Refusal as refusal:
+            return hop.reject(
+                refusal.status,
+                refusal.message,
+                type=refusal.type,
+                code=refusal.code,
+                param=refusal.param,
+                retry_after_s=refusal.retry_after_s,
+            )
+        except PickError as error:
+            return self._pick_failed(error, journey, hop)
+        if picked.old_pools:
+            changes["level"] = "degraded"
+            changes["reasons"] = (*journey.reasons, f"old state of {', '.join(picked.old_pools)}")
+        self._count(picked.profile)
+        return hop.advance(note=f"{picked.profile}: {picked.note}", **changes)
+
+    def _pick_failed(self, error: PickError, journey: Journey, hop: Hop[Journey]) -> Rejection:
+        self._failed.labels(error.rule).inc()
+        told = (journey.revision, error.rule)
+        if told not in self._told:
+            self._told.add(told)
+            _log.warning(
+                "pick_failed",
+                rule=error.rule,
+                reason=error.reason,
+                revision=journey.revision,
+                request_id=journey.request_id,
+                hint="told once for a rule of a revision; pointsman_profile_pick_failed counts every request",
+            )
+        return hop.reject(
+            500,
+            f"Failed to pick a profile for request {journey.request_id}; the operator's log names the rule.",
+            code="profile_pick_failed",
+        )
+
+    def _count(self, profile: str) -> None:
+        counter = self._counts.get(profile)
+        if counter is None:
+            counter = self._counts[profile] = self._picked.labels(profile)
+        counter.inc()

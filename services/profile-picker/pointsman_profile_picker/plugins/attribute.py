@@ -1,0 +1,53 @@
+"""`attribute`: the decision was made in preprocessing; read it."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic import Field
+
+from pointsman_contracts.journey import Journey
+from pointsman_core.config import Config
+from pointsman_core.plugins import Params, Plugin
+from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker, need_profile
+from pointsman_profile_picker.domain.pools import PoolStates
+
+
+class AttributeParams(Params):
+    """Which attribute, and what its values mean."""
+
+    attribute: str = Field(min_length=1)
+    """Key of the attribute; `identity.plan` reads field `plan` of attribute `identity`."""
+    profiles: dict[str, str] | None = None
+    """Value → profile; default: the value is the name of a profile."""
+
+
+class Attribute(ProfilePicker):
+    """Undecided when the attribute is absent; a value that means no profile is an error."""
+
+    type_name = "attribute"
+    params_type = AttributeParams
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        parameters = cast("AttributeParams", params)
+        self._attribute = parameters.attribute
+        self._path = parameters.attribute.split(".")
+        self._profiles: Mapping[str, str] | None = parameters.profiles
+        self._known: Mapping[str, str] = {}
+
+    def bind(self, config: Config) -> None:
+        for profile in (self._profiles or {}).values():
+            need_profile(profile, config, "profiles")
+        self._known = self._profiles or {name: name for name in config.profiles}
+
+    def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
+        del pools, now_s
+        value: object = journey.request.attributes
+        for step in self._path:
+            value = cast("Mapping[str, object]", value).get(step) if isinstance(value, dict) else None
+        if value is None:
+            return None
+        profile = self._known.get(str(value))
+        if profile is None:
+            raise PickError(self._attribute, f"its value names none of {', '.join(self._known)}")
+        return Choice(profile, f"attribute {self._attribute}")

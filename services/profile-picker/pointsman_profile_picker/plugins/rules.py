@@ -1,0 +1,90 @@
+"""`rules`: the first condition that holds decides."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Self, cast
+
+from cel_expr_python import cel
+from pydantic import Field, model_validator
+
+from pointsman_contracts.journey import Journey
+from pointsman_core.config import Config
+from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_profile_picker.domain.expression import EvaluationError, ExpressionError, Expressions, holds
+from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker, need_profile
+from pointsman_profile_picker.domain.pools import PoolStates
+from pointsman_profile_picker.domain.split import Share, Split
+
+
+class Rule(Params):
+    """A condition in CEL, and the profile of the requests that meet it, or shares of several profiles."""
+
+    when: str
+    profile: str | None = None
+    share: Share | None = None
+    name: str | None = None
+    """For notes and errors; default: the rule's position."""
+
+    @model_validator(mode="after")
+    def _has_one_result(self) -> Self:
+        if (self.profile is None) == (self.share is None):
+            raise ValueError("a rule has either a `profile` or a `share`")
+        return self
+
+
+class RulesParams(Params):
+    """Rules in order."""
+
+    rules: tuple[Rule, ...] = Field(min_length=1)
+
+
+class _Compiled(NamedTuple):
+    label: str
+    condition: cel.Expression
+    profile: str | None
+    split: Split | None
+
+
+class Rules(ProfilePicker):
+    """CEL over headers, path, body fields, attributes, identity and the state of pools."""
+
+    type_name = "rules"
+    params_type = RulesParams
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._rules = cast("RulesParams", params).rules
+        self._expressions = Expressions(())
+        self._compiled: list[_Compiled] = []
+
+    def bind(self, config: Config) -> None:
+        self._expressions = Expressions(config.pools)
+        self._compiled = [self._compile(position, rule, config) for position, rule in enumerate(self._rules)]
+        self.reads_pools = self._expressions.reads_pools
+
+    def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
+        expressions = self._expressions
+        request = expressions.bind(journey, lambda: pools.table(expressions.pools, now_s))
+        for label, condition, profile, split in self._compiled:
+            try:
+                met = holds(condition, request)
+            except EvaluationError as error:
+                raise PickError(label, str(error)) from error
+            if met:
+                return Choice(profile or cast("Split", split).arm(journey), label)
+        return None
+
+    def _compile(self, position: int, rule: Rule, config: Config) -> _Compiled:
+        label = rule.name or f"rule {position + 1}"
+        path = ("rules", position)
+        try:
+            condition = self._expressions.compile(rule.when)
+        except ExpressionError as error:
+            raise PluginError(f"{label} ({rule.when!r}): {error}", (*path, "when")) from error
+        split = None
+        if rule.share is not None:
+            for profile in rule.share.split:
+                need_profile(profile, config, *path, "share", "split")
+            split = Split(rule.share, f"{self.name}/{label}")
+        elif rule.profile is not None:
+            need_profile(rule.profile, config, *path, "profile")
+        return _Compiled(label, condition, rule.profile, split)

@@ -1,0 +1,7 @@
+"""Settings of the profile-picker."""
+
+from pointsman_runtime.settings import ServiceSettings
+
+
+class ProfilePickerSettings(ServiceSettings):
+    """The settings of every service; the profile-picker has none of its own."""

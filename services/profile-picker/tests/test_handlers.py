@@ -1,0 +1,153 @@
+"""The stage on a bus: from the preprocessor's journey to the first stage of a profile."""
+
+from typing import Final
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.journey import Journey, RequestFacts
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.subjects import ANY
+from pointsman_profile_picker.handlers import Handlers
+from pointsman_profile_picker.main import compile_routing
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.stage import Hop
+from pointsman_testing import builders, eventually
+from pointsman_testing.buses import Buses
+
+INBOX: Final = "_INBOX.test"
+CONFIG: Final = """
+pools: {a: {models: [m]}}
+selectors: {cheap: {}}
+profiles:
+  standard: {request: [scheduler]}
+  auto: {request: [model-selector/cheap, scheduler], response: [guard]}
+  overflow: {request: [scheduler]}
+profile-picker:
+  use: rules
+  rules:
+    - {when: 'model == "auto"', profile: auto}
+    - {when: 'fields.n > 3', profile: overflow}
+    - {when: 'pools.a.saturation >= 1.0', profile: overflow}
+  default: standard
+"""
+
+
+class World:
+    """An edge, a profile-picker, and stages behind it that keep what they get."""
+
+    def __init__(self, buses: Buses) -> None:
+        self.registry = CollectorRegistry()
+        self.edge: Bus = buses.make("frontend")
+        self.journeys: list[Journey] = []
+        self.answers: list[Decision | Rejection | Parked] = []
+        self.configuration = Configuration(compile_routing, self.registry)
+        assert self.configuration.offer(1, CONFIG)
+        self.handlers = Handlers(self.configuration, self.registry)
+        picker = buses.make("profile-picker")
+        picker.stage(Journey, self.handlers.pick)
+        picker.listen(PoolSnapshot, self.handlers.snapshot, ANY, keep="latest")
+        buses.make("scheduler").stage(Journey, self._keep)
+        buses.make("model-selector").stage(Journey, self._keep)
+        self.edge.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
+
+    def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
+        del hop
+        self.journeys.append(journey)
+
+    def send(self, model: str, revision: int = 1, **facts: object) -> None:
+        request = RequestFacts.model_validate({"api": "chat.completions", "blocks": bytes(8)} | facts)
+        journey = builders.journey(
+            "profile-picker", model=model, request=request, target=None, profile=None, revision=revision
+        )
+        self.edge.forward(journey, INBOX)
+
+
+@pytest.fixture
+async def world(buses: Buses) -> World:
+    made = World(buses)
+    await buses.meet()
+    return made
+
+
+async def test_a_named_model_goes_to_its_pool_with_the_default_profile(world: World) -> None:
+    world.send("m")
+    journey = (await eventually(lambda: world.journeys))[0]
+    assert journey.profile == "standard"
+    assert journey.target is not None
+    assert (journey.target.model, journey.target.pool) == ("m", "a")
+    assert [stage.service for stage in journey.itinerary] == ["scheduler"]
+    assert journey.request.blocks != bytes(8)
+    assert journey.trail[-1].note == "standard: default"
+
+
+async def test_a_profile_with_a_selector_leaves_the_target_to_it(world: World) -> None:
+    world.send("auto")
+    journey = (await eventually(lambda: world.journeys))[0]
+    assert journey.target is None
+    assert [(stage.service, stage.policy) for stage in journey.itinerary] == [
+        ("model-selector", "cheap"),
+        ("scheduler", None),
+    ]
+    assert [stage.service for stage in journey.response] == ["guard"]
+    assert journey.request.blocks == bytes(8)
+
+
+async def test_an_unknown_model_is_answered_with_404(world: World) -> None:
+    world.send("nobody")
+    answer = (await eventually(lambda: world.answers))[0]
+    assert isinstance(answer, Rejection)
+    assert (answer.status, answer.code, answer.param) == (404, "model_not_found", "model")
+    assert "Known models: m" in answer.message
+
+
+@pytest.mark.requirement("S0-36", "S0-37")
+async def test_a_failing_rule_is_500_for_the_client_and_is_named_for_the_operator(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.send("m", fields={"n": "three"})
+    world.send("m", fields={"n": "three"})
+    await eventually(lambda: len(world.answers) == 2)
+    answer = world.answers[0]
+    assert isinstance(answer, Rejection)
+    assert (answer.status, answer.code) == (500, "profile_pick_failed")
+    assert "fields.n" not in answer.message
+    assert world.registry.get_sample_value("pointsman_profile_pick_failed_total", {"rule": "rule 2"}) == 2
+    told = [record for record in caplog.records if record.message == "pick_failed"]
+    assert len(told) == 1
+    assert "rule 2" in str(vars(told[0]))
+
+
+async def test_a_pool_that_fills_up_sends_requests_elsewhere_and_old_state_is_told(world: World) -> None:
+    world.send("m")
+    await eventually(lambda: world.journeys)
+    assert world.journeys[0].level == "degraded"
+    assert world.journeys[0].reasons == ("old state of a",)
+    snapshot = PoolSnapshot(pool="a", source="c", sequence=1, at_ms=1, saturation=1.5)
+    world.edge.publish(snapshot, "a")
+
+    async def overflows() -> bool:
+        world.journeys.clear()
+        world.send("m")
+        await eventually(lambda: world.journeys)
+        return world.journeys[0].profile == "overflow" and world.journeys[0].level == "full"
+
+    await eventually(overflows)
+
+
+@pytest.mark.requirement("S0-27", "S0-28")
+async def test_requests_in_flight_keep_the_revision_that_they_began_with(world: World) -> None:
+    assert world.configuration.offer(2, CONFIG.replace("default: standard", "default: overflow"))
+    world.send("m", revision=1)
+    world.send("m", revision=2)
+    await eventually(lambda: len(world.journeys) == 2)
+    assert [journey.profile for journey in world.journeys] == ["standard", "overflow"]
+
+
+async def test_a_bad_revision_changes_nothing(world: World) -> None:
+    assert not world.configuration.offer(2, CONFIG.replace("fields.n > 3", "fields.n >"))
+    assert "rule 2" in world.configuration.refused[2]
+    world.send("m", revision=2)
+    assert (await eventually(lambda: world.journeys))[0].profile == "standard"

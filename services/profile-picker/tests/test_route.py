@@ -1,0 +1,200 @@
+"""What is written into a journey once its profile is picked."""
+
+from typing import Final
+
+import pytest
+
+from pointsman_contracts.journey import BodyEdit, Journey, RequestFacts, Stage, Target
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_core.config import Config, load
+from pointsman_core.plugins import PluginError, Registry
+from pointsman_core.refusal import Refusal
+from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker
+from pointsman_profile_picker.domain.pools import PoolStates
+from pointsman_profile_picker.domain.route import Routing, settled
+from pointsman_profile_picker.main import compile_routing
+from pointsman_testing import builders
+
+POOLS: Final = {"a": {"models": ["base", "tuned"], "loras": ["tuned"]}}
+
+
+def snapshot(pool: str, saturation: float, *models: str, loras: tuple[str, ...] = ()) -> PoolSnapshot:
+    worker = WorkerView(worker="w", url="http://w", models=models, loras=loras)
+    return PoolSnapshot(
+        pool=pool, source="c", sequence=1, at_ms=1, workers=(worker,), saturation=saturation, models=models
+    )
+
+
+def target(config: dict[str, object], model: str, pools: PoolStates | None = None) -> Target:
+    return compile_routing(load(config)).target(model, pools or PoolStates())
+
+
+@pytest.mark.requirement("S0-14", "S0-16")
+def test_the_itinerary_carries_policy_timeout_and_what_happens_on_an_error() -> None:
+    config: dict[str, object] = {
+        "selectors": {"cheap": {}},
+        "stages": {"translate": {"timeout": "250ms", "on_error": "allow"}},
+        "profiles": {
+            "p": {
+                "request": [
+                    {"stage": "guard", "on_error": "allow", "timeout": "1.5s"},
+                    "model-selector/cheap",
+                    "translate",
+                    {"stage": "translate", "timeout": "1s", "on_error": "deny"},
+                    "scheduler",
+                ],
+                "response": ["guard"],
+            }
+        },
+    }
+    route = compile_routing(load(config)).pick(builders.journey("profile-picker"), PoolStates(), 0.0).route
+    assert route.request == (
+        Stage(service="guard", timeout_ms=1500, on_error="allow"),
+        Stage(service="model-selector", policy="cheap"),
+        Stage(service="translate", timeout_ms=250, on_error="allow"),
+        Stage(service="translate", timeout_ms=1000, on_error="deny"),
+        Stage(service="scheduler"),
+    )
+    assert route.response == (Stage(service="guard"),)
+    assert route.selects
+
+
+def test_a_configured_model_names_pool_provider_and_adapter() -> None:
+    config: dict[str, object] = {
+        "pools": POOLS,
+        "providers": {"openai": {"kind": "openai", "base_url": "https://api.openai.com/v1"}},
+        "models": {"large": {"provider": "openai", "served_as": "gpt-5"}, "mine": {"pool": "a", "served_as": "tuned"}},
+    }
+    assert target(config, "base") == Target(model="base", pool="a")
+    assert target(config, "tuned") == Target(model="tuned", pool="a", lora="tuned")
+    assert target(config, "large") == Target(model="gpt-5", provider="openai")
+    assert target(config, "mine") == Target(model="tuned", pool="a", lora="tuned")
+
+
+def test_a_model_that_only_live_workers_name_goes_to_the_least_saturated_pool() -> None:
+    pools = PoolStates()
+    pools.update(snapshot("a", 0.9, "live", "adapter", loras=("adapter",)), 0.0)
+    pools.update(snapshot("b", 0.1, "live"), 0.0)
+    config: dict[str, object] = {"pools": {"a": {}, "b": {}}}
+    assert target(config, "live", pools) == Target(model="live", pool="b")
+    assert target(config, "adapter", pools) == Target(model="adapter", pool="a", lora="adapter")
+
+
+def test_a_model_is_not_called_unknown_before_the_pools_engines_have_named_theirs() -> None:
+    config: dict[str, object] = {"pools": {"a": {"models": ["base"]}, "b": {}}}
+    pools = PoolStates()
+    with pytest.raises(Refusal) as caught:
+        target(config, "live", pools)
+    assert (caught.value.status, caught.value.code, caught.value.retry_after_s) == (503, "models_unknown", 1.0)
+    assert "'b'" in caught.value.message
+    pools.update(snapshot("b", 0.0), 0.0)
+    with pytest.raises(Refusal, match="does not exist"):
+        target(config, "live", pools)
+
+
+def test_an_unknown_model_is_not_found_and_the_known_ones_are_named() -> None:
+    pools = PoolStates()
+    pools.update(snapshot("a", 0.1, "live"), 0.0)
+    with pytest.raises(Refusal) as caught:
+        target({"pools": POOLS}, "bass", pools)
+    refused = caught.value
+    assert (refused.status, refused.code, refused.param) == (404, "model_not_found", "model")
+    assert refused.message == ("The model 'bass' does not exist. Did you mean 'base'? Known models: base, tuned, live.")
+
+
+def test_a_thousand_known_models_are_not_all_named() -> None:
+    models = [f"model-{number}" for number in range(1000)]
+    with pytest.raises(Refusal, match="and 950 more"):
+        target({"pools": {"a": {"models": models}}}, "x")
+
+
+def with_blocks(model: str) -> Journey:
+    facts = RequestFacts(api="completions", blocks=bytes(range(16)))
+    return builders.journey("profile-picker", model=model, request=facts, target=None)
+
+
+def test_models_and_adapters_share_no_block() -> None:
+    journey = with_blocks("m")
+    targets = [
+        Target(model="m", pool="a"),
+        Target(model="n", pool="a"),
+        Target(model="m", pool="a", lora="m"),
+    ]
+    blocks: list[bytes] = []
+    for to in targets:
+        facts = settled(journey, to)["request"]
+        assert isinstance(facts, RequestFacts)
+        blocks.append(facts.blocks)
+    assert len({chain[:8] for chain in blocks}) == 3
+    assert len({chain[8:] for chain in blocks}) == 3
+
+
+def test_the_same_prompt_for_the_same_target_has_the_same_blocks_whatever_name_it_was_asked_by() -> None:
+    to = Target(model="m", pool="a")
+    assert settled(with_blocks("m"), to)["request"] == settled(with_blocks("alias"), to)["request"]
+
+
+def test_the_body_names_the_model_as_its_server_does() -> None:
+    to = Target(model="tuned", pool="a", lora="tuned")
+    assert settled(with_blocks("mine"), to)["body"] == (BodyEdit(field="model", value="tuned"),)
+    assert "body" not in settled(with_blocks("tuned"), to)
+
+
+class Astray(ProfilePicker):
+    """Chooses what doesn't exist."""
+
+    type_name = "astray"
+
+    def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
+        return Choice("nowhere", "by mistake")
+
+
+class ByLength(ProfilePicker):
+    """Short prompts to the emptiest pool's profile: more than an expression could say."""
+
+    type_name = "by-length"
+    reads_pools = True
+
+    def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
+        if journey.request.prompt_tokens > 1000:
+            return None
+        emptiest = min(("a", "b"), key=lambda name: pools.get(name).facts["saturation"])
+        return Choice(f"on-{emptiest}", "emptiest")
+
+
+@pytest.mark.requirement("S0-22", "S0-26")
+def test_a_picker_of_somebody_else_decides_in_python_by_request_and_pools() -> None:
+    profiles: dict[str, object] = {name: {"request": ["scheduler"]} for name in ("on-a", "on-b", "long")}
+    config = load({"profiles": profiles, "profile-picker": {"use": "by-length", "default": "long"}})
+    routing = Routing(config, Registry(ProfilePicker, (ByLength,), "pointsman.tests.none"))
+    pools = PoolStates()
+    pools.update(snapshot("a", 0.9), 0.0)
+    pools.update(snapshot("b", 0.1), 0.0)
+    assert routing.pick(builders.journey("profile-picker"), pools, 0.0).profile == "on-b"
+    pools.update(snapshot("a", 0.0), 0.0)
+    assert routing.pick(builders.journey("profile-picker"), pools, 0.0).profile == "on-a"
+    long = RequestFacts(api="completions", prompt_tokens=1001)
+    assert routing.pick(builders.journey("profile-picker", request=long), pools, 0.0).profile == "long"
+
+
+class Unbindable(ProfilePicker):
+    """Refuses every configuration."""
+
+    type_name = "unbindable"
+
+    def bind(self, config: Config) -> None:
+        raise PluginError("not with me")
+
+
+@pytest.mark.requirement("S0-36")
+def test_a_plugin_that_chooses_an_unknown_profile_is_an_error() -> None:
+    registry = Registry(ProfilePicker, (Astray, Unbindable), "pointsman.tests.none")
+    routing = Routing(load({"profile-picker": {"use": "astray"}}), registry)
+    with pytest.raises(PickError, match="astray: it chose the profile 'nowhere', which doesn't exist"):
+        routing.pick(builders.journey("profile-picker"), PoolStates(), 0.0)
+
+
+def test_a_picker_may_refuse_a_configuration() -> None:
+    registry = Registry(ProfilePicker, (Astray, Unbindable), "pointsman.tests.none")
+    with pytest.raises(PluginError, match="not with me"):
+        Routing(load({"profile-picker": {"use": "unbindable"}}), registry)

@@ -1,0 +1,1 @@
+"""Filters, scores and picks among the endpoints of a pool."""

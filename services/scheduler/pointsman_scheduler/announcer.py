@@ -1,0 +1,159 @@
+"""Tells peers what was put on the books, and everybody why, after the edges have their answers."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pointsman_contracts.journey import Journey, StageReport, Target
+from pointsman_contracts.message import Message
+from pointsman_contracts.scheduling import RequestScheduled, Reservations
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import BusError, MessageTooLarge
+from pointsman_runtime.logs import Log
+from pointsman_runtime.stage import Hop
+from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN, explain
+from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.outcome import Scheduled
+from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.metrics import Metrics
+
+_log = Log("announcer")
+
+
+class _Told(NamedTuple):
+    journey: Journey
+    target: Target
+    policy: Policy
+    revision: int
+    outcome: Scheduled
+    took_s: float
+    queued_s: float
+    report: StageReport
+    traceparent: str | None
+    at_ms: int
+
+
+class Announcer:
+    """Once a turn of the event loop: one `Reservations` for each pool, one `RequestScheduled` for each request."""
+
+    def __init__(self, bus: Bus, metrics: Metrics) -> None:
+        self._bus: Final = bus
+        self._metrics: Final = metrics
+        self.instance: Final = bus.identity.instance
+        self._decisions: list[_Told] = []
+        self._changes: dict[str, list[tuple[str, Hold]]] = {}
+        self._sequences: dict[tuple[str, str], int] = {}
+        self._planned = False
+
+    def scheduled(
+        self,
+        journey: Journey,
+        target: Target,
+        policy: Policy,
+        revision: int,
+        outcome: Scheduled,
+        took_s: float,
+        queued_s: float,
+        hop: Hop[Journey],
+    ) -> None:
+        """A decision was made; it is told a turn later."""
+        report = hop.report(note=f"{len(outcome.sight.workers)} workers")
+        at_ms = time.time_ns() // 1_000_000
+        told = _Told(journey, target, policy, revision, outcome, took_s, queued_s, report, hop.traceparent, at_ms)
+        self._decisions.append(told)
+        self.changed(target.pool or "", "reserve", outcome.holds)
+
+    def changed(self, pool: str, op: str, holds: Iterable[Hold]) -> None:
+        """This scheduler itself changed the books of a pool; `op` as in `ReservationChange`."""
+        self._changes.setdefault(pool, []).extend([(op, hold) for hold in holds])
+        if not self._planned:
+            self._planned = True
+            loop = asyncio.get_running_loop()
+            # Two turns later: the bus writes the answers to the edges at the end of this one.
+            loop.call_soon(loop.call_soon, self.tell)
+
+    def tell(self) -> None:
+        """Publish what has gathered."""
+        self._planned = False
+        decisions, self._decisions = self._decisions, []
+        changes, self._changes = self._changes, {}
+        if self._has_peers():
+            for pool, batch in changes.items():
+                self._tell_peers(pool, batch)
+        for told in decisions:
+            try:
+                self._explain(told)
+            except Exception as error:  # noqa: BLE001 - the words of one filter must not silence the other decisions
+                self._metrics.unpublished.labels(RequestScheduled.__name__).inc()
+                _log.error("not_explained", error, request_id=told.journey.request_id)
+
+    def _explain(self, told: _Told) -> None:
+        pool = told.target.pool or ""
+        sequence = self._next("scheduled", pool)
+        shown = CANDIDATES_SHOWN
+        while shown and not self._publish(_event(told, self.instance, sequence, shown), pool, told.traceparent):
+            shown //= 4
+
+    def _has_peers(self) -> bool:
+        """Whether another scheduler is known. One that joins later asks for what is on the books."""
+        service = self._bus.identity.service
+        return len(self._bus.heartbeat.table.instances(service, asyncio.get_running_loop().time())) > 1
+
+    def _tell_peers(self, pool: str, changes: list[tuple[str, Hold]]) -> None:
+        message = Reservations(
+            pool=pool,
+            scheduler=self.instance,
+            sequence=self._next("reservations", pool),
+            at_ms=time.time_ns() // 1_000_000,
+            changes=tuple([hold.change(op) for op, hold in changes]),
+        )
+        self._publish(message, pool)
+
+    def _publish(self, message: Message, pool: str, traceparent: str | None = None) -> bool:
+        """False when the message has to be made smaller."""
+        try:
+            self._bus.publish(message, pool, traceparent=traceparent)
+        except MessageTooLarge:
+            return False
+        except BusError as error:
+            # Readers see the gap in the sequence and ask; nothing here can send.
+            self._metrics.unpublished.labels(type(message).__name__).inc()
+            _log.debug("unpublished", reason=str(error))
+        return True
+
+    def _next(self, kind: str, pool: str) -> int:
+        sequence = self._sequences.get((kind, pool), 0) + 1
+        self._sequences[kind, pool] = sequence
+        return sequence
+
+
+def _event(told: _Told, source: str, sequence: int, shown: int) -> RequestScheduled:
+    journey, outcome = told.journey, told.outcome
+    runs, reason = explain(outcome, shown)
+    return RequestScheduled(
+        request_id=journey.request_id,
+        attempt=journey.attempt,
+        source=source,
+        sequence=sequence,
+        at_ms=told.at_ms,
+        edge=journey.edge,
+        pool=told.target.pool or "",
+        model=journey.model,
+        target=told.target,
+        profile=journey.profile or "",
+        primary=outcome.selection.primary.profile,
+        runs=runs,
+        endpoints=tuple([worker.name for worker in outcome.endpoints]),
+        reason=reason,
+        prompt_tokens=journey.request.prompt_tokens,
+        cached_tokens=outcome.cached_tokens,
+        queued_ms=round(told.queued_s * 1000, 1),
+        decided_us=round(told.took_s * 1e6, 1),
+        revision=told.revision,
+        policy_hash=told.policy.hash,
+        seed=outcome.seed,
+        level="degraded" if outcome.reasons else journey.level,
+        reasons=(*journey.reasons, *outcome.reasons),
+        trail=(*journey.trail, told.report),
+    )

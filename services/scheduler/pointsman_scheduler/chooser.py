@@ -1,0 +1,128 @@
+"""From a journey to the decision that its edge gets."""
+
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from pointsman_contracts.journey import Journey, Target
+from pointsman_contracts.reply import Decision, Rejection
+from pointsman_core.refusal import Refusal
+from pointsman_runtime.configuration import Configuration, Revision
+from pointsman_runtime.stage import Hop
+from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.domain.outcome import Refused, Scheduled
+from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.refusals import reject
+
+
+class Chooser:
+    """Decides by the configuration revision that each request keeps to."""
+
+    def __init__(
+        self,
+        configuration: Configuration[Mapping[str, Policy]],
+        pools: Pools,
+        announcer: Announcer,
+        metrics: Metrics,
+    ) -> None:
+        self._configuration: Final = configuration
+        self._pools: Final = pools
+        self._announcer: Final = announcer
+        self._metrics: Final = metrics
+
+    def decide(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> Decision | Rejection:
+        """Choose endpoints for a request that has waited `queued_s` seconds in flow control."""
+        revision = self._configuration.at(journey.revision)
+        target = journey.target
+        policy = revision.compiled.get(target.pool) if target is not None and target.pool is not None else None
+        if target is None or target.pool is None or policy is None:
+            return reject(hop, _no_pool(journey, revision))
+        began = time.perf_counter()
+        request = _request(journey, target)
+        outcome = self._pools.of(target.pool).decide(request, time.monotonic(), _seed(journey.request_id), policy)
+        took_s = time.perf_counter() - began
+        metrics = self._metrics.of(target.pool)
+        metrics.took(took_s)
+        if isinstance(outcome, Refused):
+            metrics.refused(outcome.refusal.code or "refused")
+            return reject(hop, outcome.refusal)
+        (metrics.held if outcome.held else metrics.decided)()
+        if queued_s:
+            metrics.queued(queued_s)
+        self._announcer.scheduled(journey, target, policy, revision.number, outcome, took_s, queued_s, hop)
+        return self._decision(journey, target, revision.number, outcome, queued_s)
+
+    def _decision(
+        self, journey: Journey, target: Target, revision: int, outcome: Scheduled, queued_s: float
+    ) -> Decision:
+        degraded = bool(outcome.reasons)
+        return Decision(
+            request_id=journey.request_id,
+            attempt=journey.attempt,
+            revision=revision,
+            profile=journey.profile or "",
+            model=journey.model,
+            target=target,
+            endpoints=tuple([worker.endpoint for worker in outcome.endpoints]),
+            headers=(*journey.headers, *outcome.headers),
+            body=journey.body,
+            response=journey.response,
+            level="degraded" if degraded else journey.level,
+            reasons=(*journey.reasons, *outcome.reasons) if degraded else journey.reasons,
+            scheduler=self._announcer.instance,
+            queued_ms=round(queued_s * 1000, 1),
+        )
+
+
+def _request(journey: Journey, target: Target) -> ScheduleRequest:
+    facts = journey.request
+    return ScheduleRequest(
+        journey.request_id,
+        model=target.model,
+        lora=target.lora,
+        prompt_tokens=facts.prompt_tokens,
+        tokens_exact=facts.tokens_exact,
+        max_output_tokens=facts.max_output_tokens,
+        blocks=np.frombuffer(facts.blocks, dtype="<u8"),
+        block_tokens=facts.block_tokens,
+        headers=facts.headers,
+        session=facts.session,
+        priority=facts.priority,
+        fairness_id=facts.fairness_id,
+        body_bytes=facts.body_bytes,
+        slo_ttft_ms=facts.slo_ttft_ms,
+        slo_itl_ms=facts.slo_itl_ms,
+        subset=facts.subset,
+        features=facts.features,
+        edge=journey.edge,
+        attempt=journey.attempt,
+    )
+
+
+def _seed(request_id: str) -> int:
+    """48 bits, which every JSON reader keeps exactly; the same for a request that is sent again."""
+    return int.from_bytes(hashlib.blake2b(request_id.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
+
+
+def _no_pool(journey: Journey, revision: Revision[Mapping[str, Policy]]) -> Refusal:
+    target = journey.target
+    if target is None or target.pool is None:
+        return Refusal(
+            500,
+            f"The profile sends {journey.model!r} to the scheduler, but no pool serves it.",
+            type="server_error",
+            code="itinerary_invalid",
+        )
+    known = ", ".join(sorted(revision.compiled)) or "none"
+    return Refusal(
+        404,
+        f"The model {journey.model!r} is served by the pool {target.pool!r}, which doesn't exist; pools: {known}.",
+        code="model_not_found",
+        param="model",
+    )

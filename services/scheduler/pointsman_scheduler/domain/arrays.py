@@ -1,0 +1,16 @@
+"""Names for the arrays that candidates travel in."""
+
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEW: Final = 64
+"""Up to so many entries a list costs less than numpy's calls."""
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+"""Fleet rows, or codes."""
+Bools: TypeAlias = NDArray[np.bool_]
+Blocks: TypeAlias = NDArray[np.uint64]
+"""Chained hashes of prompt blocks, first block first."""

@@ -1,0 +1,183 @@
+"""The books of a pool and what hangs on them: prefix entries, the standing of workers, plugins that learn."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from pointsman_contracts.response import AttemptFailed
+from pointsman_contracts.scheduling import ReservationChange
+from pointsman_scheduler.domain.arrays import Blocks
+from pointsman_scheduler.domain.fleet import Fleet
+from pointsman_scheduler.domain.ledger import Hold, Ledger
+from pointsman_scheduler.domain.points import ResponseObserver
+from pointsman_scheduler.domain.prefix_index import PrefixIndex
+from pointsman_scheduler.domain.worker import NEVER, Worker
+
+
+class Books:
+    """What becomes of each request, from every scheduler. Each method may be told the same thing twice, late, or
+    about a request that nobody knows."""
+
+    def __init__(self, fleet: Fleet, index: PrefixIndex) -> None:
+        self.ledger: Final = Ledger(fleet.settle)
+        self.observers: tuple[ResponseObserver, ...] = ()
+        self._fleet: Final = fleet
+        self._index: Final = index
+
+    # Told by edges ----------------------------------------------------------------------------------
+
+    def started(self, request_id: str, worker: str, ttft_ms: float, now: float) -> None:
+        """The first byte of the answer came from `worker`, `ttft_ms` after the edge sent the request there."""
+        hold = self.ledger.of(request_id)
+        if hold is not None and hold.worker.name != worker:  # its AttemptFailed was lost
+            hold = self._move(hold, worker, now)
+        if hold is None:
+            return
+        if not hold.confirmed:
+            self._confirm(hold, now)
+            for observer in self.observers:
+                observer.started(hold, now, ttft_ms)
+        if hold.worker.standing.failures:
+            hold.worker.standing.answered()
+            self._fleet.judge(hold.worker)
+
+    def failed(self, event: AttemptFailed, now: float) -> None:
+        """An attempt to reach a worker failed; the edge goes on to `next_worker`."""
+        worker = self._fleet.find(event.worker)
+        if worker is not None and event.boot_id in ("", worker.registration.boot_id):
+            worker.standing.failed(event.outcome, event.status, now)
+            self._fleet.judge(worker)
+        hold = self.ledger.of(event.request_id)
+        if hold is not None and hold.worker.name == event.worker:
+            for observer in self.observers:
+                observer.failed(hold, now)
+            self._move(hold, event.next_worker, now)
+
+    def completed(
+        self, request_id: str, now: float, ok: bool, output_tokens: int | None = None, duration_ms: float | None = None
+    ) -> None:
+        """The request is over. `ok`: it was answered to its end."""
+        for hold in self.ledger.legs(request_id):
+            if ok:
+                if not hold.confirmed:  # its ResponseStarted was lost
+                    self._confirm(hold, now)
+                for observer in self.observers:
+                    observer.completed(hold, now, output_tokens, duration_ms)
+            self.take_off(hold, now)
+        self.ledger.end(request_id, now)
+
+    def edge_gone(self, edge: str, now: float) -> int:
+        """An edge died, and its connections to engines with it. Returns how many of its requests were open."""
+        lost = {hold.request_id for hold in self.ledger if hold.edge == edge}
+        for request_id in lost:
+            self.completed(request_id, now, ok=False)
+        return len(lost)
+
+    # Told by schedulers -----------------------------------------------------------------------------
+
+    def apply(self, change: ReservationChange, scheduler: str, now: float) -> bool:
+        """Word from another scheduler. False when it doesn't count: late, outdone, or about a worker not known."""
+        if change.op == "reserve":
+            return self._reserve_for(change, scheduler, now)
+        hold = self.ledger.of(change.request_id, change.leg)
+        if hold is None or hold.worker.name != change.worker:
+            return False
+        if change.op == "confirm":
+            self._confirm(hold, now)
+        else:
+            self.take_off(hold, now)
+            if change.op == "release":
+                self.ledger.end(change.request_id, now)
+        return True
+
+    def _reserve_for(self, change: ReservationChange, scheduler: str, now: float) -> bool:
+        worker = self._fleet.find(change.worker)
+        if worker is None or worker.registration.boot_id != change.boot_id or self.ledger.ended(change.request_id):
+            return False
+        hold = self.ledger.of(change.request_id, change.leg)
+        if hold is not None:
+            # Replicas hear each other in different orders; all keep the later attempt, then the greater name.
+            if hold.worker is worker or (hold.attempt, hold.scheduler) > (change.attempt, scheduler):
+                return False
+            self.take_off(hold, now)
+        self.put(
+            Hold(
+                change.request_id,
+                worker,
+                now,
+                leg=change.leg,
+                edge=change.edge,
+                scheduler=scheduler,
+                attempt=change.attempt,
+                prompt_tokens=change.prompt_tokens,
+                uncached_tokens=change.uncached_tokens,
+                output_tokens=change.output_tokens,
+                block_tokens=change.block_tokens,
+                blocks=change.blocks,
+                lora=change.lora,
+                session=change.session,
+                rank=change.rank,
+            ),
+            now,
+        )
+        return True
+
+    # The entries ------------------------------------------------------------------------------------
+
+    def put(self, hold: Hold, now: float, blocks: Blocks | None = None) -> None:
+        """Put a reservation on the books. There must be none for this request and leg. `blocks` are the hold's, where
+        the caller has them as an array."""
+        worker = hold.worker
+        self.ledger.reserve(hold)
+        if blocks is None:
+            blocks = np.frombuffer(hold.blocks, dtype="<u8")
+        self._index.write(worker.life, blocks, now, hold.key)
+        if worker.standing.demoted:
+            worker.standing.tried(now)
+            self._fleet.judge(worker)
+        for observer in self.observers:
+            observer.chosen(hold, now)
+
+    def take_off(self, hold: Hold, now: float) -> None:
+        """Take a reservation off the books; its prefix entries with it, unless the answer began."""
+        self.ledger.withdraw(hold)
+        if not hold.confirmed:
+            self._index.retract(hold.key, now)
+        for observer in self.observers:
+            observer.gone(hold, now)
+
+    def bury(self, worker: Worker, now: float) -> None:
+        """A life of a worker ended, and every request on it."""
+        for hold in tuple(worker.holds.values()):
+            self.take_off(hold, now)
+        self._index.forget(worker.life)
+
+    def notify(self, observers: Iterable[ResponseObserver]) -> None:
+        """From here on tell these plugins, each once."""
+        self.observers = tuple(dict.fromkeys(observers))
+
+    def _confirm(self, hold: Hold, now: float) -> None:
+        if hold.confirmed:
+            return
+        self.ledger.confirm(hold)
+        self._index.confirm(hold.key, now)
+        for leg in self.ledger.legs(hold.request_id):
+            if leg is not hold:  # what it was to do for the first byte is done when that comes
+                self.ledger.confirm(leg)
+                self._index.confirm(leg.key, now)
+                self.take_off(leg, now)
+
+    def _move(self, hold: Hold, worker: str | None, now: float) -> Hold | None:
+        """The request goes on at another worker, or nowhere."""
+        self.take_off(hold, now)
+        target = self._fleet.find(worker) if worker is not None else None
+        if target is None or not target.present:
+            return None
+        # How much of the prompt the other one holds isn't looked up: it is a fallback, so less than the first.
+        moved = replace(
+            hold, worker=target, at=now, uncached_tokens=hold.prompt_tokens, confirmed=False, asked_at=NEVER
+        )
+        self.put(moved, now)
+        return moved

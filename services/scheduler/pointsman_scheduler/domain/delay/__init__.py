@@ -1,0 +1,5 @@
+"""How long a request would wait on each worker, and how long it would make the others wait."""
+
+from pointsman_scheduler.domain.delay.estimator import DelayEstimator
+
+__all__ = ["DelayEstimator"]

@@ -1,0 +1,110 @@
+"""How long a forward pass of an engine takes, learnt from what passed the edge.
+
+A pass computes chunks of prompts, or one token for each running sequence, or both. Its duration in milliseconds is
+taken as linear in seven features:
+
+    y = a0 [it computes prompts] + a1 k + a2 k² + a3 c  +  d0 [it decodes] + d1 b + d2 K
+
+with k the thousands of prompt tokens it computes, c the millions of token pairs between these and what came before
+them (attention), b the sequences that decode and K the millions of tokens of their context. An observation is the sum
+over the passes between two moments that the edge knows: first tokens, and first to last token of one answer.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+
+from pointsman_scheduler.domain.arrays import Floats
+
+FEATURES: Final = 7
+PREFILL, KILOTOKENS, SQUARE, PAIRS, DECODE, BATCH, CONTEXT = range(FEATURES)
+
+_PRIOR: Final = np.array([15.0, 20.0, 0.3, 0.0, 8.0, 0.05, 40.0])
+_PRIOR_DEVIATION: Final = np.array([30.0, 40.0, 1.0, 0.05, 15.0, 0.3, 80.0])
+"""A mid-size model on one accelerator, and room for anything from a tenth to several times of it."""
+_FORGET: Final = 0.9995
+_HUBER: Final = 3.0
+"""Residuals beyond so many standard deviations lose weight in proportion."""
+LEAST_BATCH_SHARE: Final = 0.01
+"""Of the fixed part of a decode step, for each sequence in it."""
+_WARM: Final = 20
+_SETTLED: Final = 500
+_PAUSE_MS: Final = 20.0
+"""Once so many observations were learnt from, one in this time is enough: learning from each would cost a busy
+scheduler as much as deciding."""
+_TRUST_AFTER: Final = 24
+_TRUST_BELOW: Final = 0.35
+_DISTRUST_ABOVE: Final = 0.5
+
+
+class PassModel:
+    """Recursive least squares with forgetting, a bounded covariance and Huber weights. One for a pool."""
+
+    def __init__(self) -> None:
+        self.observations = 0
+        self.relative_error = 1.0
+        """Running mean of |predicted - observed| / observed."""
+        self._coefficients = _PRIOR.copy()
+        self._covariance = np.diag(_PRIOR_DEVIATION**2)
+        self._trusted = False
+        self._learnt_at = -math.inf
+        self._unpack()
+
+    def _unpack(self) -> None:
+        self.weights: Floats = np.maximum(self._coefficients, 0.0)
+        # A sequence more in the batch is never free, even where the noise hides what it costs; without this, short
+        # requests would pile up on one of many idle engines.
+        self.weights[BATCH] = max(self.weights[BATCH], LEAST_BATCH_SHARE * self.weights[DECODE])
+        (
+            self.prefill,
+            self.kilotokens,
+            self.square,
+            self.pairs,
+            self.decode,
+            self.batch,
+            self.context,
+        ) = (float(weight) for weight in self.weights)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether predictions are good enough to decide by; with hysteresis."""
+        if self._trusted:
+            self._trusted = self.relative_error < _DISTRUST_ABOVE
+        else:
+            self._trusted = self.observations >= _TRUST_AFTER and self.relative_error < _TRUST_BELOW
+        return self._trusted
+
+    def predict(self, features: Floats) -> float:
+        """Milliseconds, at least 1."""
+        return max(1.0, float(self.weights @ features))
+
+    def wants(self, now: float) -> bool:
+        """Whether an observation at this time, in milliseconds, should be learnt from; asking counts as learning."""
+        if self.observations >= _SETTLED and now - self._learnt_at < _PAUSE_MS:
+            return False
+        self._learnt_at = now
+        return True
+
+    def learn(self, features: Floats, observed_ms: float, deviation_ms: float) -> None:
+        """One observation whose noise has this standard deviation."""
+        residual = observed_ms - float(self._coefficients @ features)
+        self.observations += 1
+        relative = min(abs(residual) / max(observed_ms, 1.0), 3.0)
+        self.relative_error += max(0.02, 1.0 / self.observations) * (relative - self.relative_error)
+        size = abs(residual) / deviation_ms
+        weight = 1.0 if size < _HUBER or self.observations < _WARM else _HUBER / size
+        spread = self._covariance @ features
+        gain = spread / (deviation_ms**2 / weight * _FORGET + float(features @ spread))
+        self._coefficients = self._coefficients + gain * residual
+        self._covariance = (self._covariance - np.outer(gain, spread)) / _FORGET
+        variances = np.diagonal(self._covariance)
+        if (variances > _PRIOR_DEVIATION**2).any():
+            # What isn't observed must not grow without bound while it is forgotten.
+            shrink = np.sqrt(np.minimum(1.0, _PRIOR_DEVIATION**2 / variances))
+            self._covariance = self._covariance * np.outer(shrink, shrink)
+        self._unpack()
+
+    def decode_ms(self, batch: float, context_tokens: float) -> float:
+        """The decode part of one pass; 0 without a batch."""
+        return self.decode + self.batch * batch + self.context * context_tokens * 1e-6 if batch > 0 else 0.0

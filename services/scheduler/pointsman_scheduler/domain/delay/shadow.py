@@ -1,0 +1,233 @@
+"""What one engine is believed to be doing, from what was sent to it and what came back."""
+
+import math
+from collections import deque
+from typing import Final
+
+import numpy as np
+
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, PREFILL, PassModel
+
+_SPEED_AFTER: Final = 60
+"""Observations of the pool before one engine's own speed is told apart."""
+_SPEED_GAIN: Final = 0.05
+_SPEED_RETURN: Final = 0.005
+_LEAST_OUTPUT: Final = 8
+"""Shorter answers tell too little about the time between tokens."""
+
+
+class Sent:
+    """A request on its way through the engine."""
+
+    __slots__ = (
+        "batch_time",
+        "context_time",
+        "generated",
+        "hit",
+        "left",
+        "passed",
+        "prompt",
+        "sent",
+        "shadow",
+        "started",
+        "uncached",
+    )
+
+    def __init__(self, shadow: "Shadow", now: float, prompt: int, hit: int) -> None:
+        self.shadow: Final = shadow
+        self.sent: Final = now
+        self.prompt: Final = prompt
+        self.hit: Final = hit
+        self.uncached: Final = prompt - hit
+        self.left = prompt - hit
+        """Prompt tokens that no pass has taken up."""
+        self.started: float | None = None
+        self.generated = self.batch_time = self.context_time = 0.0
+        self.passed: Floats | None = None
+
+
+class Shadow:
+    """One engine. Times are milliseconds of one clock.
+
+    Prompts are taken up in the order in which they were sent, `batch_tokens` a pass, as chunked prefill does. A first
+    token tells when a pass ended: there the shadow and the engine are in step again.
+    """
+
+    def __init__(self, model: PassModel, batch_tokens: int) -> None:
+        self._model: Final = model
+        self._batch_tokens: Final = batch_tokens
+        self.queue: deque[Sent] = deque()
+        self.queued = 0
+        """Requests without a first token."""
+        self.queued_prompt = 0
+        self.busy = False
+        """Whether a pass with prompts is in flight."""
+        self.pass_end = -math.inf
+        self.decoding = 0
+        self.context = 0.0
+        """Tokens of the decoding sequences."""
+        self.speed = 1.0
+        """Durations here over those of the pool."""
+        self._finishing: list[Sent] = []
+        self._features: Floats = np.zeros(FEATURES)
+        self._since_step: Floats = np.zeros(FEATURES)
+        self._in_step_at: float | None = None
+        self._passed: Floats = np.zeros(FEATURES)
+        self._clock = 0.0
+        self._generated = 0.0
+        self._batch_time = self._context_time = 0.0
+
+    # What happens ---------------------------------------------------------------------------------------------
+
+    def send(self, now: float, prompt: int, hit: int) -> Sent:
+        """A request goes to the engine; it is believed to hold `hit` of the prompt's tokens."""
+        self._tick(now)
+        self.advance(now)
+        request = Sent(self, now, prompt, hit)
+        idle = not self.busy
+        self.queue.append(request)
+        self.queued += 1
+        self.queued_prompt += prompt
+        if idle:
+            # Its pass begins when the decode pass in flight ends: half of one from now, on average.
+            self._since_step = np.zeros(FEATURES)
+            self._in_step_at = now
+            wait = 0.0
+            if self.decoding:
+                self._since_step[[DECODE, BATCH, CONTEXT]] = 0.5, 0.5 * self.decoding, 0.5e-6 * self.context
+                wait = 0.5 * self._decode_ms()
+            self.busy = True
+            self._features = np.zeros(FEATURES)
+            self.pass_end = now + wait + 1e-3
+            self._finishing = []
+        return request
+
+    def start(self, request: Sent, now: float) -> None:
+        """The first token of `request` came."""
+        if request.started is not None:
+            return
+        self._tick(now)
+        if self.busy and request.left >= 0 and request not in self._finishing and request in self.queue:
+            # The engine is ahead: run on to the pass that finishes this prompt.
+            while request not in self._finishing:
+                self._end_pass()
+                self._begin_pass(now)
+        if self.busy and request in self._finishing and self._in_step_at is not None:
+            seen = self._since_step + self._features
+            self._passed = self._passed + self._features
+            if seen[PREFILL] > 0 and self._model.wants(now):
+                took = now - self._in_step_at
+                self._learn(seen, took, 5.0 + 0.05 * took)
+            self._since_step = np.zeros(FEATURES)
+            self._in_step_at = now
+            for other in self._finishing:
+                other.left = -1
+            self._begin_pass(now)
+        self.queued -= 1
+        self.queued_prompt -= request.prompt
+        self.decoding += 1
+        self.context += request.prompt
+        request.started = now
+        request.generated = self._generated
+        request.batch_time, request.context_time = self._batch_time, self._context_time
+        request.passed = self._passed
+
+    def end(self, request: Sent, now: float, output_tokens: int | None) -> None:
+        """The answer ended, or the request is gone; `output_tokens` None when nobody said how long it was."""
+        self._tick(now)
+        if request.started is None or request.passed is None:
+            self.queued -= 1
+            self.queued_prompt -= request.prompt
+            if request in self.queue:
+                self.queue.remove(request)
+            return
+        self.decoding -= 1
+        self.context = self.context - request.prompt - (self._generated - request.generated) if self.decoding else 0.0
+        took = now - request.started
+        if output_tokens is not None and output_tokens > _LEAST_OUTPUT and took > 0 and self._model.wants(now):
+            passes = output_tokens - 1
+            seen = self._passed - request.passed
+            seen[DECODE] = passes
+            seen[BATCH] = passes * (self._batch_time - request.batch_time) / took
+            seen[CONTEXT] = passes * (self._context_time - request.context_time) / took * 1e-6
+            self._learn(seen, took, 5.0 + 0.08 * took)
+
+    def advance(self, now: float) -> bool:
+        """Let passes end that are over by the model and that nobody waits to hear of. Whether any did."""
+        advanced = False
+        while self.busy and self.pass_end < now and not self._finishing and self.queue:
+            end = self.pass_end
+            self._end_pass()
+            self._begin_pass(end)
+            advanced = True
+        return advanced
+
+    # What that means ------------------------------------------------------------------------------------------
+
+    def waiting_tokens(self) -> tuple[int, int, int]:
+        """Prompt tokens that wait for a pass; those of the last, unfilled pass; requests that share that pass."""
+        waiting = sum(request.left for request in self.queue)
+        last = waiting % self._batch_tokens
+        shared = covered = 0
+        if last:
+            for request in reversed(self.queue):
+                if covered >= last:
+                    break
+                shared += 1
+                covered += request.left
+        return waiting, last, shared
+
+    def _decode_ms(self) -> float:
+        return self._model.decode_ms(self.decoding, self.context) * self.speed
+
+    def _tick(self, now: float) -> None:
+        """Every decoding sequence has grown by as many tokens as passes fit into the time since."""
+        elapsed = now - self._clock
+        if elapsed <= 0:
+            return
+        if self.decoding:
+            grown = elapsed / max(1.0, self._decode_ms())
+            self._batch_time += self.decoding * elapsed
+            self._context_time += self.context * elapsed + self.decoding * grown * elapsed / 2
+            self.context += self.decoding * grown
+            self._generated += grown
+        self._clock = now
+
+    def _end_pass(self) -> None:
+        self._since_step = self._since_step + self._features
+        self._passed = self._passed + self._features
+
+    def _begin_pass(self, at: float) -> None:
+        self._finishing = []
+        if not self.queue:
+            self.busy = False
+            return
+        # A full batch leaves little room for prompts, but never none.
+        room = max(self._batch_tokens - self.decoding, self._batch_tokens // 8)
+        tokens, pairs = 0, 0.0
+        while self.queue and room > 0:
+            request = self.queue[0]
+            taken = min(request.left, room)
+            done = request.uncached - request.left + request.hit
+            pairs += taken * (done + taken / 2)
+            request.left -= taken
+            room -= taken
+            tokens += taken
+            if request.left == 0:
+                self._finishing.append(self.queue.popleft())
+        thousands = tokens * 1e-3
+        decodes = 1.0 if self.decoding else 0.0
+        self._features = np.array(
+            [1.0, thousands, thousands**2, pairs * 1e-6, decodes, self.decoding, self.context * 1e-6]
+        )
+        self.busy = True
+        self.pass_end = at + self._model.predict(self._features) * self.speed
+
+    def _learn(self, features: Floats, took_ms: float, deviation_ms: float) -> None:
+        predicted = self._model.predict(features) * self.speed
+        self._model.learn(features, took_ms / self.speed, deviation_ms)
+        if self._model.observations > _SPEED_AFTER:
+            miss = max(-0.5, min(0.5, math.log(max(took_ms, 1.0) / predicted)))
+            speed = self.speed * math.exp(_SPEED_GAIN * miss - _SPEED_RETURN * math.log(self.speed))
+            self.speed = min(8.0, max(0.25, speed))

@@ -1,0 +1,277 @@
+"""The workers of one pool as columns: entry `i` of every column belongs to `workers[i]`.
+
+Rows are sorted by name, so that replicas that know the same facts decide alike. The truth is in the `Worker`s;
+columns mirror it, one write for each change, and are laid out again when a worker joins or leaves.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_scheduler.domain.adapters import AdapterColumns
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.worker import NEVER, Worker
+
+SILENT_AFTER_S: Final = 1.2
+"""A worker not heard of for this long is out of decisions while others are heard."""
+AGED_AFTER_S: Final = 0.5
+"""Reports come every 0.4 s at least: an older one loses weight."""
+WORTHLESS_AFTER_S: Final = 3.0
+"""At this age a report weighs nothing."""
+REMEMBER_DEPARTED_S: Final = 120.0
+"""A worker that comes back in the same life within this time finds its books and its prefix entries again: a
+registration also lapses when the bus was away."""
+
+HEARD: Final = 0
+KV_USAGE: Final = 1
+RUNNING: Final = 2
+WAITING: Final = 3
+_FIGURES: Final = 4
+"""Rows of `Fleet.figures`."""
+
+
+class Fleet:
+    """Columns are float64. Call `refresh` before reading them."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        """Changes whenever a worker joins, leaves or registers other facts: what depends only on those may be kept."""
+        self.adapters: Final = AdapterColumns()
+        self._by_name: dict[str, Worker] = {}
+        self._departed: dict[str, Worker] = {}
+        self._demoted: set[Worker] = set()
+        self._heard_at = NEVER
+        """When anybody was heard last."""
+        self._lay_out()
+
+    # Membership -------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Worker]:
+        """Every worker that is registered, or left a while ago."""
+        yield from self._by_name.values()
+        yield from self._departed.values()
+
+    @property
+    def heard_of_all(self) -> bool:
+        """Whether every registered worker has reported."""
+        return all(worker.report is not None for worker in self._by_name.values())
+
+    def find(self, name: str) -> Worker | None:
+        """The worker of this name, also one that left a while ago."""
+        return self._by_name.get(name) or self._departed.get(name)
+
+    def register(self, registration: WorkerRegistration) -> Worker | None:
+        """Add a worker or renew its facts. Returns the former life when this is a new one."""
+        name = registration.worker
+        worker = self.find(name)
+        former: Worker | None = None
+        if worker is None or worker.registration.boot_id != registration.boot_id:
+            former = worker
+            worker = Worker(registration)
+            if former is not None:
+                self._forget(former)
+        elif worker.present and _facts(worker.registration) == _facts(registration):
+            return None
+        else:
+            worker.register(registration)
+        worker.present = True
+        self._departed.pop(name, None)
+        self._by_name[name] = worker
+        self._changed()
+        return former
+
+    def remove(self, name: str, now: float) -> None:
+        """The worker's registration is gone."""
+        worker = self._by_name.get(name)
+        if worker is not None:
+            self._forget(worker)
+            worker.departed_at = now
+            self._departed[name] = worker
+            self._changed()
+
+    def sweep(self, now: float) -> list[Worker]:
+        """Forget those that left long ago. Returns them."""
+        gone = [worker for worker in self._departed.values() if now - worker.departed_at > REMEMBER_DEPARTED_S]
+        for worker in gone:
+            del self._departed[worker.name]
+        return gone
+
+    def hear(self, report: WorkerLoad, now: float) -> Worker | None:
+        """Take a load report in. None when the worker, or this life of it, isn't registered."""
+        worker = self._by_name.get(report.worker)
+        if worker is None or worker.registration.boot_id != report.boot_id:
+            return None
+        if now - self._heard_at > SILENT_AFTER_S:
+            self._excuse(now)
+        self._heard_at = now
+        worker.hear(report, now)
+        self.judge(worker)
+        return worker
+
+    def _excuse(self, now: float) -> None:
+        """Nobody was heard for a while: the bus was away, or this process. Whoever was there before gets the time to
+        be heard again, so that the first one isn't taken for the only one."""
+        for worker in self._by_name.values():
+            if worker.heard >= self._heard_at - SILENT_AFTER_S:
+                worker.excused_until = now + SILENT_AFTER_S
+                self.mirror(worker)
+
+    def judge(self, worker: Worker) -> None:
+        """The worker's standing may have changed."""
+        if worker.standing.demoted and worker.present:
+            self._demoted.add(worker)
+        else:
+            self._demoted.discard(worker)
+        self.mirror(worker)
+
+    def mirror(self, worker: Worker) -> None:
+        """Something about the worker changed: write its figures into the columns."""
+        if worker.present and not self._stale_layout:
+            self._write(worker)
+
+    def settle(self, worker: Worker) -> None:
+        """The worker's books changed: as `mirror`, for what depends on them."""
+        if worker.present and not self._stale_layout:
+            self._write_books(worker)
+
+    def _forget(self, worker: Worker) -> None:
+        worker.present = False
+        self._by_name.pop(worker.name, None)
+        self._departed.pop(worker.name, None)
+        self._demoted.discard(worker)
+
+    def _changed(self) -> None:
+        self._stale_layout = True
+        self.epoch += 1
+
+    # Columns ----------------------------------------------------------------------------------------
+
+    def refresh(self, now: float) -> None:
+        """Bring the columns to `now`: lay them out again if need be, let demoted workers be tried, weigh by age."""
+        if self._stale_layout:
+            self._lay_out()
+        for worker in self._demoted:
+            if worker.standing.retry_at <= now:
+                self.eligible_until[worker.row] = _serves_until(worker)
+        self._trust = None
+        if now > self._aged_bound and self.workers:
+            self._aged_bound = float(self.heard.min()) + AGED_AFTER_S
+            if now > self._aged_bound:
+                age = now - self.heard
+                self._trust = np.clip((WORTHLESS_AFTER_S - age) / (WORTHLESS_AFTER_S - AGED_AFTER_S), 0.0, 1.0)
+
+    def all_eligible(self, now: float) -> bool:
+        """Whether every worker serves, was heard of lately, and isn't demoted."""
+        if now > self._eligible_bound:
+            self._eligible_bound = float(self.eligible_until.min()) if self.workers else NEVER
+        return now <= self._eligible_bound
+
+    @property
+    def waiting(self) -> Floats:
+        """Requests queued in the engine: reported, corrected by what happened since, weighed by age."""
+        return self._weighed(self._waiting, self._reported_waiting)
+
+    @property
+    def running(self) -> Floats:
+        """Sequences in the running batch, in the same way."""
+        return self._weighed(self._running, self._reported_running)
+
+    @property
+    def kv_usage(self) -> Floats:
+        """Used part of the KV cache in [0,1], in the same way."""
+        return self._weighed(self._kv_usage, self._reported_kv_usage)
+
+    @property
+    def reported_waiting(self) -> Floats:
+        """Requests queued in the engine as its last report has it."""
+        return self._reported_waiting
+
+    @property
+    def reported_running(self) -> Floats:
+        """Sequences in the running batch as its last report has it."""
+        return self._reported_running
+
+    def figures(self, further: int) -> Floats:
+        """A copy of what candidates are judged by, [4 + further, workers]: `HEARD`, `KV_USAGE`, `RUNNING`, `WAITING`,
+        and rows for the caller to fill."""
+        taken = np.empty((_FIGURES + further, len(self.workers)))
+        taken[:_FIGURES] = self._figures
+        if self._trust is not None:
+            taken[KV_USAGE], taken[RUNNING], taken[WAITING] = self.kv_usage, self.running, self.waiting
+        return taken
+
+    def _weighed(self, figures: Floats, reported: Floats) -> Floats:
+        trust = self._trust
+        if trust is None:
+            return figures
+        total = float(trust.sum())
+        mean = float(trust @ reported) / total if total else float(reported.mean())
+        return np.maximum(figures + (1.0 - trust) * (mean - reported), 0.0)
+
+    def _lay_out(self) -> None:
+        self.workers = sorted(self._by_name.values(), key=lambda worker: worker.name)
+        self.names = tuple([worker.name for worker in self.workers])
+        count = len(self.workers)
+        self._figures: Floats = np.zeros((_FIGURES, count))
+        self._kv_usage: Floats = self._figures[KV_USAGE]
+        self._running: Floats = self._figures[RUNNING]
+        self._waiting: Floats = self._figures[WAITING]
+        self._reported_waiting: Floats = np.zeros(count)
+        self._reported_running: Floats = np.zeros(count)
+        self._reported_kv_usage: Floats = np.zeros(count)
+        self.heard: Floats = self._figures[HEARD]
+        """Monotonic time of each worker's last report; -inf when there was none."""
+        self.eligible_until: Floats = np.zeros(count)
+        """Monotonic time until which the worker may be chosen, as far as known; -inf when it may not."""
+        self.open: Floats = np.zeros(count)
+        """Requests on the books."""
+        self.prefill_tokens: Floats = np.zeros(count)
+        """Prompt tokens that requests on the books still have to compute."""
+        self.context_tokens: Floats = np.zeros(count)
+        """Prompt tokens of all requests on the books."""
+        self.capacity_tokens: Floats = np.array([worker.capacity_tokens for worker in self.workers], dtype=np.float64)
+        """Tokens that the KV cache holds; 0 when the engine didn't say."""
+        self._trust: Floats | None = None
+        self._aged_bound = NEVER
+        self._eligible_bound = NEVER
+        self._stale_layout = False
+        for row, worker in enumerate(self.workers):
+            worker.row = row
+        self.adapters.lay_out(self.workers)
+        for worker in self.workers:
+            self._write(worker)
+
+    def _write(self, worker: Worker) -> None:
+        row = worker.row
+        report = worker.report
+        if report is not None:
+            self._reported_waiting[row] = report.waiting
+            self._reported_running[row] = report.running
+            self._reported_kv_usage[row] = report.kv_usage
+        self.heard[row] = worker.heard
+        self._write_books(worker)
+        until = NEVER if worker.standing.demoted else _serves_until(worker)
+        self.eligible_until[row] = until
+        self._eligible_bound = min(self._eligible_bound, until)
+
+    def _write_books(self, worker: Worker) -> None:
+        row = worker.row
+        self._waiting[row], self._running[row], self._kv_usage[row] = worker.load()
+        self.open[row] = worker.open
+        self.prefill_tokens[row] = worker.prefill_tokens
+        self.context_tokens[row] = worker.context_tokens
+        self.adapters.mirror(worker)
+
+
+def _serves_until(worker: Worker) -> float:
+    return max(worker.heard + SILENT_AFTER_S, worker.excused_until) if worker.state == "serving" else NEVER
+
+
+def _facts(registration: WorkerRegistration) -> tuple[object, ...]:
+    """Everything but the time of the heartbeat."""
+    return tuple(value for name, value in registration if name != "registered_ms")

@@ -1,0 +1,301 @@
+"""Flow control of one pool: a state machine that knows no clock and no bus."""
+
+import math
+from bisect import insort
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from pointsman_scheduler.domain.flow_control.band import Band
+from pointsman_scheduler.domain.flow_control.drain_rate import DrainRate
+from pointsman_scheduler.domain.flow_control.item import Item
+from pointsman_scheduler.domain.flow_control.outcome import (
+    EMPTY_WORDS,
+    SATURATED_WORDS,
+    Dispatch,
+    Drop,
+    Dropped,
+    Parked,
+)
+from pointsman_scheduler.domain.flow_control.policy import FlowPolicy
+from pointsman_scheduler.domain.flow_control.queue import Queue, Waiting
+
+T = TypeVar("T")
+
+LOOK_AGAIN_S: Final = 0.05
+"""While something waits, capacity is looked at this often even if nothing is heard: signals also age."""
+MOST_BANDS: Final = 64
+"""Priorities come from clients: past so many bands a request joins the nearest band below its priority."""
+BAND_IDLE_S: Final = 600.0
+"""After so long without a request a band is forgotten, and with it what its flows were served."""
+NO_ENDPOINT_RETRY_S: Final = 10.0
+"""When an endpoint will come isn't known; engines take at least this long to start."""
+
+
+class Capacity(NamedTuple):
+    """The pool at this moment."""
+
+    endpoints: int
+    """Registered workers."""
+    saturation: float
+    """As the policy's detector has it; without meaning while there is no endpoint."""
+
+
+class Figures(NamedTuple):
+    """For metrics."""
+
+    requests: int
+    bytes: int
+    by_band: dict[int, tuple[int, int, int]]
+    """Priority → requests, bytes, flows that wait."""
+
+
+class FlowController(Generic[T]):
+    """Every operation is O(log n) in the number of waiting requests.
+
+    The caller chooses the endpoint of a `Dispatch` before it asks for the next one: its choice counts for the
+    saturation that the next one is judged by.
+    """
+
+    def __init__(self, policy: FlowPolicy) -> None:
+        self._policy = policy
+        self._bands: dict[int, Band[T]] = {}
+        self._order: list[int] = []
+        """Negated priorities of the bands, ascending."""
+        self._waiting: dict[str, Waiting[T]] = {}
+        self._bytes = 0
+        self._sequence = 0
+        self._by_age: Queue[T] = Queue()
+        self._by_deadline: Queue[T] = Queue()
+        self._drain: Final = DrainRate()
+        self._displaced: dict[str, Dropped[T]] = {}
+        """Those that gave way to others and haven't been told yet."""
+        self._empty: bool | None = None
+        """Whether the pool had no endpoint when last looked at."""
+        self._regime_since = -math.inf
+        """Since when that has been so."""
+        self._closing = False
+
+    def __len__(self) -> int:
+        """Requests that wait."""
+        return len(self._waiting)
+
+    @property
+    def policy(self) -> FlowPolicy:
+        return self._policy
+
+    def offer(self, item: Item[T], now: float, capacity: Capacity) -> Dispatch[T] | Parked[T] | Dropped[T]:
+        """A request has come. One that waits already keeps its place and gets the new payload."""
+        waiting = self._waiting.get(item.request_id)
+        if waiting is not None:
+            waiting.item.payload = item.payload
+            return Parked(waiting.item, self._reason())
+        displaced = self._displaced.pop(item.request_id, None)
+        if displaced is not None:
+            displaced.item.payload = item.payload
+            return displaced
+        self._observe(capacity, now)
+        if self._closing:
+            return self._dropped(item, Drop.SHUTTING_DOWN, now)
+        if item.deadline <= now:
+            return self._dropped(item, Drop.DEADLINE, now)
+        if not self._policy.enabled:
+            return Dispatch(item, 0.0)
+        band = self._band_for(item.priority, now)
+        if self._may_go(band, capacity) and not self._waits_at_or_above(band.priority):
+            return Dispatch(item, 0.0)
+        if self._empty and self._policy.no_endpoint_ttl <= 0:
+            return self._dropped(item, Drop.NO_ENDPOINTS, now)
+        if not band.has_room(item.size) or not self._make_room(item, band.priority, now):
+            return self._dropped(item, Drop.NO_ENDPOINTS if self._empty else Drop.SATURATED, now)
+        self._park(item, band, now)
+        return Parked(item, self._reason())
+
+    def wake(self, now: float, gauge: Callable[[], Capacity], most: int = 64) -> Iterator[Dispatch[T] | Dropped[T]]:
+        """What ends its wait now: what has waited too long, then what may go, at most `most` of those.
+
+        `gauge` is asked again after each dispatch.
+        """
+        capacity = gauge()
+        self._observe(capacity, now)
+        while self._displaced:
+            yield self._displaced.pop(next(iter(self._displaced)))
+        yield from self._expire(now)
+        for _ in range(most):
+            band = self._highest()
+            if band is None or not self._may_go(band, capacity):
+                break
+            self._drain.departed(now)
+            waiting = band.take(now)
+            self._forget(waiting, now)
+            yield Dispatch(waiting.item, now - waiting.item.offered_at)
+            capacity = gauge()
+        self._forget_idle_bands(now)
+
+    def next_wake_at(self, now: float) -> float | None:
+        """When `wake` is to be called even if nothing happens; None while nothing waits."""
+        if self._displaced:
+            return now
+        if not self._waiting:
+            return None
+        first, dead = self._by_age.first(), self._by_deadline.first()
+        ends = [self._ends_at(waiting.item) for waiting in (first, dead) if waiting is not None]
+        return max(now, min(*ends, now + LOOK_AGAIN_S))
+
+    def cancel(self, request_id: str, now: float) -> Dropped[T] | None:
+        """The client hung up: the request leaves at once. None when it doesn't wait here."""
+        waiting = self._waiting.get(request_id)
+        return self._displaced.pop(request_id, None) if waiting is None else self._drop(waiting, Drop.CANCELLED, now)
+
+    def shut_down(self, now: float) -> list[Dropped[T]]:
+        """Nothing waits here any more, and nothing will."""
+        self._closing = True
+        displaced, self._displaced = list(self._displaced.values()), {}
+        return displaced + [self._drop(waiting, Drop.SHUTTING_DOWN, now) for waiting in list(self._waiting.values())]
+
+    def adopt(self, policy: FlowPolicy, now: float) -> None:
+        """Another policy holds from here on. What waits goes on waiting, in the order in which it came, even where
+        the new limits are lower."""
+        if policy.settings == self._policy.settings:
+            return
+        waiting = sorted(self._waiting.values(), key=lambda each: each.sequence)
+        self._policy = policy
+        self._bands, self._order = {}, []
+        for each in waiting:
+            band = self._band_for(each.item.priority, now)
+            each.priority = band.priority
+            band.put(each, policy.ttl, now)
+
+    def figures(self) -> Figures:
+        """What waits."""
+        return Figures(
+            len(self._waiting),
+            self._bytes,
+            {band.priority: (band.requests, band.bytes, band.flows) for band in self._bands.values()},
+        )
+
+    # Going ------------------------------------------------------------------------------------------
+
+    def _may_go(self, band: Band[T], capacity: Capacity) -> bool:
+        return capacity.endpoints > 0 and (not self._policy.enabled or capacity.saturation < band.policy.ceiling)
+
+    def _waits_at_or_above(self, priority: int) -> bool:
+        highest = self._highest()
+        return highest is not None and highest.priority >= priority
+
+    def _highest(self) -> Band[T] | None:
+        """The highest band in which something waits: none below it goes before it is empty."""
+        if self._waiting:
+            for negated in self._order:
+                band = self._bands[-negated]
+                if band.requests:
+                    return band
+        return None
+
+    # Waiting ----------------------------------------------------------------------------------------
+
+    def _park(self, item: Item[T], band: Band[T], now: float) -> None:
+        self._sequence += 1
+        waiting = Waiting(item, band.priority, item.flow, self._sequence)
+        band.put(waiting, self._policy.ttl, now)
+        self._waiting[item.request_id] = waiting
+        self._bytes += item.size
+        self._by_age.push(item.offered_at, waiting)
+        if item.deadline < math.inf:
+            self._by_deadline.push(item.deadline, waiting)
+        self._drain.busy(now)
+
+    def _forget(self, waiting: Waiting[T], now: float) -> None:
+        """It has left its band: take it off the books."""
+        del self._waiting[waiting.item.request_id]
+        self._bytes -= waiting.item.size
+        self._by_age.left()
+        if waiting.item.deadline < math.inf:
+            self._by_deadline.left()
+        if not self._waiting:
+            self._drain.idle(now)
+
+    def _make_room(self, item: Item[T], priority: int, now: float) -> bool:
+        """Whether the item fits under the pool's limits, if need be in place of the latest of lower bands."""
+        policy = self._policy
+        requests = len(self._waiting) + 1 - policy.max_requests if policy.max_requests is not None else 0
+        size = self._bytes + item.size - policy.max_bytes if policy.max_bytes is not None else 0
+        if requests <= 0 and size <= 0:
+            return True
+        below = [self._bands[-negated] for negated in reversed(self._order) if -negated < priority]
+        if sum(band.requests for band in below) < requests or sum(band.bytes for band in below) < size:
+            return False
+        for band in below:
+            while (requests > 0 or size > 0) and (latest := band.latest()) is not None:
+                requests -= 1
+                size -= latest.item.size
+                self._displaced[latest.item.request_id] = self._drop(latest, Drop.SATURATED, now)
+        return True
+
+    # Ending -----------------------------------------------------------------------------------------
+
+    def _observe(self, capacity: Capacity, now: float) -> None:
+        empty = capacity.endpoints <= 0
+        if empty is not self._empty:
+            if self._empty is not None:
+                self._regime_since = now
+            self._empty = empty
+
+    def _ends_at(self, item: Item[T]) -> float:
+        """When the item has waited too long. The budget begins anew when the pool's last endpoint goes or the first
+        one comes, but no wait is longer than the larger budget."""
+        policy = self._policy
+        budget = policy.no_endpoint_ttl if self._empty else policy.ttl
+        return min(
+            max(item.offered_at, self._regime_since) + budget,
+            item.offered_at + max(policy.ttl, policy.no_endpoint_ttl),
+            item.deadline,
+        )
+
+    def _expire(self, now: float) -> Iterator[Dropped[T]]:
+        while (waiting := self._by_deadline.first()) is not None and waiting.item.deadline <= now:
+            yield self._drop(waiting, Drop.DEADLINE, now)
+        # Of two items the older one's budget ends first, whatever the regime, so looking at the oldest is enough.
+        while (waiting := self._by_age.first()) is not None and self._ends_at(waiting.item) <= now:
+            yield self._drop(waiting, Drop.NO_ENDPOINTS if self._empty else Drop.EXPIRED, now)
+
+    def _drop(self, waiting: Waiting[T], drop: Drop, now: float) -> Dropped[T]:
+        self._bands[waiting.priority].remove(waiting)
+        self._forget(waiting, now)
+        return self._dropped(waiting.item, drop, now)
+
+    def _dropped(self, item: Item[T], drop: Drop, now: float) -> Dropped[T]:
+        refusal = drop.refusal(self._retry_after(item.priority, drop, now))
+        return Dropped(item, drop, refusal, max(0.0, now - item.offered_at))
+
+    def _retry_after(self, priority: int, drop: Drop, now: float) -> float:
+        """Seconds after which a try of the same priority may find what waits before it gone."""
+        if drop in (Drop.SHUTTING_DOWN, Drop.CANCELLED):
+            return 1.0
+        if self._empty:
+            return NO_ENDPOINT_RETRY_S
+        ahead = sum(band.requests for band in self._bands.values() if band.priority >= priority)
+        # With nothing going, those ahead leave by their time limit.
+        return float(math.ceil(self._drain.wait_for(ahead + 1, now) or max(1.0, self._policy.ttl)))
+
+    def _reason(self) -> str:
+        return EMPTY_WORDS if self._empty else SATURATED_WORDS
+
+    # Bands ------------------------------------------------------------------------------------------
+
+    def _band_for(self, priority: int, now: float) -> Band[T]:
+        band = self._bands.get(priority)
+        if band is not None:
+            return band
+        if priority not in self._policy.bands and len(self._bands) >= MOST_BANDS:
+            below = [-negated for negated in self._order if -negated < priority]
+            return self._bands[max(below) if below else min(self._bands)]
+        band = self._bands[priority] = Band(priority, self._policy.band(priority), now)
+        insort(self._order, -priority)
+        return band
+
+    def _forget_idle_bands(self, now: float) -> None:
+        for negated in list(self._order):
+            band = self._bands[-negated]
+            if not band.requests and now - band.used_at > BAND_IDLE_S:
+                del self._bands[-negated]
+                self._order.remove(negated)

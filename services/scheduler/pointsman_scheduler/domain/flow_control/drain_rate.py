@@ -1,0 +1,58 @@
+"""How fast the queue drains, as measured: what `Retry-After` is made of."""
+
+import math
+from collections import deque
+from typing import Final
+
+WINDOW_S: Final = 30
+LONGEST_S: Final = 600.0
+
+
+class DrainRate:
+    """Departures to engines over the last half minute in which something waited.
+
+    Time in which nothing waits doesn't count: then departures say how many came, not how many can go.
+    """
+
+    def __init__(self) -> None:
+        self._busy_since: float | None = None
+        self._busy_before = 0.0
+        self._counts: deque[tuple[int, int]] = deque()
+        """Second of busy time and departures in it; seconds without any are absent."""
+        self._total = 0
+
+    def busy(self, now: float) -> None:
+        """Something waits."""
+        if self._busy_since is None:
+            self._busy_since = now
+
+    def idle(self, now: float) -> None:
+        """Nothing waits any more."""
+        self._busy_before = self._clock(now)
+        self._busy_since = None
+
+    def departed(self, now: float) -> None:
+        """A request that waited goes to an engine."""
+        second = math.floor(self._clock(now))
+        if self._counts and self._counts[-1][0] == second:
+            self._counts[-1] = (second, self._counts[-1][1] + 1)
+        else:
+            self._counts.append((second, 1))
+        self._total += 1
+        self._forget(second)
+
+    def wait_for(self, requests: int, now: float) -> float | None:
+        """Seconds until so many requests have gone, at least 1 and at most `LONGEST_S`; None when none went lately."""
+        clock = self._clock(now)
+        self._forget(math.floor(clock))
+        if not self._total:
+            return None
+        measured = min(float(WINDOW_S), max(1.0, clock))
+        return min(LONGEST_S, max(1.0, requests * measured / self._total))
+
+    def _clock(self, now: float) -> float:
+        return self._busy_before + (now - self._busy_since if self._busy_since is not None else 0.0)
+
+    def _forget(self, second: int) -> None:
+        while self._counts and self._counts[0][0] <= second - WINDOW_S:
+            self._total -= self._counts.popleft()[1]

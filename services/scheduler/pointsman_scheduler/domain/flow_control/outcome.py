@@ -1,0 +1,92 @@
+"""How a request leaves flow control, and what its client is told (endpoint-picker.md §1.7)."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Generic, TypeVar
+
+from pointsman_core.refusal import Refusal
+from pointsman_scheduler.domain.flow_control.item import Item
+
+T = TypeVar("T")
+
+
+class Drop(Enum):
+    """Why a request doesn't go to an engine: status, OpenAI's type and code, `x-pointsman-dropped-reason`, words."""
+
+    SATURATED = (
+        429,
+        "rate_limit_error",
+        "saturated",
+        "rejected-saturated",
+        "The pool is saturated and its queue for this priority is full; retry later.",
+    )
+    EXPIRED = (
+        429,
+        "rate_limit_error",
+        "queue_timeout",
+        "rejected-ttl-expired",
+        "The request timed out in queue: the pool stayed saturated; retry later.",
+    )
+    NO_ENDPOINTS = (
+        503,
+        "server_error",
+        "no_endpoints",
+        "rejected-no-endpoints",
+        "The pool has no endpoint and none came while the request waited; retry later.",
+    )
+    DEADLINE = (
+        504,
+        "server_error",
+        "deadline_exceeded",
+        "rejected-deadline-exceeded",
+        "The request's deadline passed while it waited for an endpoint.",
+    )
+    CANCELLED = (
+        503,
+        "server_error",
+        "client_disconnected",
+        "rejected-context-cancelled",
+        "The client disconnected while the request waited.",
+    )
+    SHUTTING_DOWN = (
+        503,
+        "server_error",
+        "shutting_down",
+        "rejected-shutting-down",
+        "The scheduler that held the request is shutting down; retry.",
+    )
+
+    def refusal(self, retry_after_s: float) -> Refusal:
+        """For the edge."""
+        status, kind, code, reason, message = self.value
+        return Refusal(status, message, type=kind, code=code, retry_after_s=retry_after_s, dropped_reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch(Generic[T]):
+    """Goes to an engine now: choose one."""
+
+    item: Item[T]
+    queued_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parked(Generic[T]):
+    """Waits here; `wake` or `cancel` ends it."""
+
+    item: Item[T]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped(Generic[T]):
+    """Ends here."""
+
+    item: Item[T]
+    drop: Drop
+    refusal: Refusal
+    queued_s: float
+
+
+SATURATED_WORDS: Final = "the pool is saturated"
+EMPTY_WORDS: Final = "the pool has no endpoint"

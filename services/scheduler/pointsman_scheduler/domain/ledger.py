@@ -1,0 +1,153 @@
+"""The books: which request is on which worker, one entry for each request and leg, from every scheduler.
+
+Every operation may be repeated, may come late, or may come for a request that is long over, and leaves the books
+right. What ended is remembered for a while, because a peer's reservation may arrive after the edge's word that the
+request is over: they travel on different subjects.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pointsman_contracts.scheduling import ReservationChange
+from pointsman_scheduler.domain.worker import NEVER, Worker
+
+REMEMBER_ENDED_S: Final = 10.0
+ASK_AFTER_S: Final = 60.0
+"""A reservation this old is asked about, and again after as long: a request may well take longer, so age alone
+never drops one (llm-d-router issue 2295)."""
+SURPLUS_AFTER_S: Final = 2.0
+"""So long must an engine report fewer requests than the books hold before they are asked about early."""
+ASK_AGAIN_S: Final = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """One reservation."""
+
+    request_id: str
+    worker: Worker
+    at: float
+    """Monotonic time at which it was put on these books."""
+    leg: str = ""
+    """Empty for the endpoint that answers; otherwise the part of the work, e.g. `prefill`."""
+    edge: str = ""
+    scheduler: str = ""
+    attempt: int = 1
+    prompt_tokens: int = 0
+    uncached_tokens: int = 0
+    """Prompt tokens that the worker is expected to compute."""
+    output_tokens: int = 0
+    block_tokens: int = 64
+    blocks: bytes = b""
+    lora: str | None = None
+    session: str | None = None
+    rank: int | None = None
+    """Data-parallel rank inside the engine; None when the engine chooses."""
+    confirmed: bool = False
+    """The first byte of the answer came."""
+    asked_at: float = NEVER
+
+    @property
+    def key(self) -> str:
+        return f"{self.request_id}\0{self.leg}" if self.leg else self.request_id
+
+    def change(self, op: str) -> ReservationChange:
+        """As it is told to other schedulers; `op` as there."""
+        return ReservationChange(
+            op=op,
+            request_id=self.request_id,
+            worker=self.worker.name,
+            boot_id=self.worker.registration.boot_id,
+            edge=self.edge,
+            leg=self.leg,
+            attempt=self.attempt,
+            lora=self.lora,
+            session=self.session,
+            rank=self.rank,
+            prompt_tokens=self.prompt_tokens,
+            uncached_tokens=self.uncached_tokens,
+            output_tokens=self.output_tokens,
+            block_tokens=self.block_tokens,
+            blocks=self.blocks,
+        )
+
+
+class Ledger:
+    """`settle` is called with each worker whose books changed."""
+
+    def __init__(self, settle: Callable[[Worker], None]) -> None:
+        self._settle = settle
+        self._holds: dict[str, tuple[Hold, ...]] = {}
+        self._ended: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        """Requests on the books."""
+        return len(self._holds)
+
+    def __iter__(self) -> Iterator[Hold]:
+        for holds in self._holds.values():
+            yield from holds
+
+    def of(self, request_id: str, leg: str = "") -> Hold | None:
+        """The reservation of a request for one leg, or None."""
+        for hold in self._holds.get(request_id, ()):
+            if hold.leg == leg:
+                return hold
+        return None
+
+    def legs(self, request_id: str) -> tuple[Hold, ...]:
+        """All reservations of a request."""
+        return self._holds.get(request_id, ())
+
+    def ended(self, request_id: str) -> bool:
+        """Whether the request ended a short while ago."""
+        return request_id in self._ended
+
+    def reserve(self, hold: Hold) -> None:
+        """Put a reservation on the books. There must be none for this request and leg."""
+        holds = self._holds.get(hold.request_id)
+        self._holds[hold.request_id] = (hold,) if holds is None else (*holds, hold)
+        self._ended.pop(hold.request_id, None)
+        hold.worker.put(hold)
+        self._settle(hold.worker)
+
+    def confirm(self, hold: Hold) -> None:
+        """The answer began."""
+        if not hold.confirmed:
+            hold.worker.confirm(hold)
+            self._settle(hold.worker)
+
+    def withdraw(self, hold: Hold) -> None:
+        """Take one reservation off the books; the request goes on elsewhere or has ended."""
+        rest = tuple(other for other in self._holds[hold.request_id] if other is not hold)
+        if rest:
+            self._holds[hold.request_id] = rest
+        else:
+            del self._holds[hold.request_id]
+        hold.worker.take_off(hold)
+        self._settle(hold.worker)
+
+    def end(self, request_id: str, now: float) -> None:
+        """The request is over: late word of its reservations is to be ignored."""
+        self._ended[request_id] = now
+        while (oldest := next(iter(self._ended))) != request_id and now - self._ended[oldest] > REMEMBER_ENDED_S:
+            del self._ended[oldest]
+
+    def doubtful(self, now: float, mine: Callable[[str], bool]) -> dict[str, list[str]]:
+        """Requests to ask their edges about, by edge: old ones, and those that the engine doesn't seem to know.
+
+        Only reservations whose scheduler is `mine` to look after; each is named again after a while.
+        """
+        questions: dict[str, list[str]] = {}
+        for hold in self:
+            age = now - hold.at
+            surplus = now - hold.worker.surplus_since if hold.worker.surplus_since != NEVER else 0.0
+            if surplus >= SURPLUS_AFTER_S and age >= SURPLUS_AFTER_S:
+                due = now - hold.asked_at >= ASK_AGAIN_S
+            else:
+                due = age >= ASK_AFTER_S and now - hold.asked_at >= ASK_AFTER_S
+            if due and mine(hold.scheduler):
+                hold.asked_at = now
+                questions.setdefault(hold.edge, []).append(hold.request_id)
+        return questions

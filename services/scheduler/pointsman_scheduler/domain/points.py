@@ -1,0 +1,138 @@
+"""The extension points of scheduling, in the order in which a request meets them.
+
+`Producer.produce` → until the handler has enough: `ProfileHandler.pick`, and for each profile that it names
+`Filter.filter`…, `Scorer.score`…, `Picker.pick` → `ProfileHandler.process_results` → `PreRequest.prepare` →
+`ResponseObserver.chosen`, and later `started`, `failed`, `completed`, `gone`. `Decider.wanted` is asked by handlers.
+
+All run in one event-loop turn, so that two simultaneous requests see each other. They do no I/O and take no
+time from a clock.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ClassVar, Final, NamedTuple
+
+import numpy as np
+
+from pointsman_contracts.journey import HeaderEdit
+from pointsman_core.plugins import Key, Plugin, PluginError
+from pointsman_scheduler.domain.arrays import Bools, Floats
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.outcome import NO_ENDPOINTS, Exhausted, Run, Selection
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.domain.worker import Worker
+
+MATCHED_TOKENS: Final[Key[Floats]] = Key("matched-tokens", np.ndarray)
+"""Prompt tokens that each worker of the fleet is believed to hold in its KV cache. Always there."""
+
+
+class Producer(Plugin):
+    """Puts attributes on the request before the first profile runs. Per-worker attributes are columns of the fleet."""
+
+    def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
+        """`everyone` is the whole fleet."""
+        raise NotImplementedError
+
+
+class Removal(NamedTuple):
+    """What a filter takes away."""
+
+    keep: Bools
+    """One entry for each candidate."""
+    why: str | Callable[[Worker], str]
+    """The reason for a removed worker, in words for an operator."""
+    degraded: str | None = None
+    """Set when the filter let candidates through only because there were no better ones."""
+
+
+class Filter(Plugin):
+    """Decides who may serve the request at all."""
+
+    exhausted: ClassVar[Exhausted] = NO_ENDPOINTS
+    """What the client is told when this filter removes the last candidate."""
+
+    def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
+        """None keeps all."""
+        raise NotImplementedError
+
+
+class Scorer(Plugin):
+    """Says how well each candidate suits the request."""
+
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+        """One value in [0,1] for each candidate, higher is better. Values outside are clamped, NaN counts as 0."""
+        raise NotImplementedError
+
+
+class Picker(Plugin):
+    """Chooses by the weighted sums of the scores."""
+
+    def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
+        """Indices of candidates, best first: the choice and its fallbacks. There is at least one candidate; chance
+        comes from `candidates.dice` alone."""
+        raise NotImplementedError
+
+
+class Decider(Plugin):
+    """A condition that a profile handler refers to, e.g. whether prefill goes elsewhere."""
+
+    def wanted(self, request: ScheduleRequest, run: Run | None) -> bool:
+        """`run` is the profile run that the question is about; None when it failed or none has run."""
+        raise NotImplementedError
+
+
+class ProfileHandler(Plugin):
+    """Decides which profiles run and what their results mean together. Exactly one in each policy."""
+
+    pre_request: ClassVar[tuple[str, ...]] = ()
+    """Types of the `PreRequest` plugins that this handler's protocol needs; added when nobody lists them."""
+
+    def check(self, profiles: Collection[str]) -> None:
+        """Refuse profiles that this handler can't work with: PluginError naming them."""
+
+    def pick(
+        self, request: ScheduleRequest, profiles: Collection[str], results: Mapping[str, Run | None]
+    ) -> Sequence[str]:
+        """Profiles to run next; none ends. `results` holds the finished ones, None for a failed run; a profile
+        in it isn't run again."""
+        raise NotImplementedError
+
+    def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
+        """What the runs mean: which one's choice is used. None when the request can't be served."""
+        raise NotImplementedError
+
+
+class PreRequest(Plugin):
+    """Writes what the request needs on its way: the protocol between scheduler, proxy and engine lives here."""
+
+    def prepare(self, request: ScheduleRequest, selection: Selection) -> Sequence[HeaderEdit]:
+        raise NotImplementedError
+
+
+class ResponseObserver(Plugin):
+    """Hears what became of every request of the pool, whichever scheduler chose. Override what is of interest."""
+
+    def chosen(self, hold: Hold, now: float) -> None:
+        """A reservation was put on a worker's books. `gone` follows exactly once, whatever happens."""
+
+    def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
+        """The first byte came, `ttft_ms` after the edge sent the request to the worker."""
+
+    def failed(self, hold: Hold, now: float) -> None:
+        """The worker didn't answer."""
+
+    def completed(self, hold: Hold, now: float, output_tokens: int | None, duration_ms: float | None) -> None:
+        """It was answered to its end. None for what nobody reported; `duration_ms` counts from its receipt by the
+        edge."""
+
+    def gone(self, hold: Hold, now: float) -> None:
+        """The reservation is off the books."""
+
+
+def need_profile(handler: ProfileHandler, name: str, profiles: Collection[str]) -> None:
+    """PluginError when `handler` refers to a profile that doesn't exist."""
+    if name not in profiles:
+        raise PluginError(
+            f"profile handler {handler.name!r} ({handler.type_name}) needs a scheduling profile {name!r}; "
+            f"there are: {', '.join(sorted(profiles))}"
+        )

@@ -1,0 +1,29 @@
+"""The policies of every pool at one configuration revision."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pointsman_core.config import Config
+from pointsman_scheduler.domain.policy import Instances, Policy, Registries, compile_policy
+
+
+class PolicyBook:
+    """Compiles revisions. Plugins whose configuration doesn't change live on from one revision to the next."""
+
+    def __init__(self, registries: Registries) -> None:
+        self._registries: Final = registries
+        self._instances: Final[dict[str, Instances]] = {}
+
+    def compile(self, config: Config) -> Mapping[str, Policy]:
+        """The policy of each pool. Raises PluginError that names the offender; then nothing has changed."""
+        for name, settings in config.scheduling.items():  # those that no pool uses must be right as well
+            compile_policy(name, settings, self._registries)
+        return {
+            pool: compile_policy(
+                settings.scheduling,
+                config.scheduling[settings.scheduling],
+                self._registries,
+                self._instances.setdefault(pool, Instances()),
+            )
+            for pool, settings in config.pools.items()
+        }

@@ -1,0 +1,167 @@
+"""A scheduling policy, compiled from configuration: every plugin built and checked before the first request."""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+from pointsman_core.config import SchedulingPolicy, SchedulingProfile
+from pointsman_core.plugins import Plugin, PluginError, Registry, Spec, check_dataflow
+from pointsman_scheduler.domain.flow_control import (
+    FairnessPolicy,
+    FlowPolicy,
+    FlowRegistries,
+    OrderingPolicy,
+    SaturationDetector,
+    compile_flow_control,
+)
+from pointsman_scheduler.domain.points import (
+    MATCHED_TOKENS,
+    Decider,
+    Filter,
+    Picker,
+    PreRequest,
+    Producer,
+    ProfileHandler,
+    ResponseObserver,
+    Scorer,
+)
+from pointsman_scheduler.domain.profile import Profile
+
+P = TypeVar("P", bound=Plugin)
+
+
+class Registries(NamedTuple):
+    """The plugin types of every extension point."""
+
+    producers: Registry[Producer]
+    deciders: Registry[Decider]
+    handlers: Registry[ProfileHandler]
+    filters: Registry[Filter]
+    scorers: Registry[Scorer]
+    pickers: Registry[Picker]
+    pre_requests: Registry[PreRequest]
+    observers: Registry[ResponseObserver]
+    fairness: Registry[FairnessPolicy]
+    orderings: Registry[OrderingPolicy]
+    detectors: Registry[SaturationDetector]
+
+
+@dataclass(slots=True, eq=False)
+class Policy:
+    """What decides. One for each pool and configuration revision; plugins may keep state of their own."""
+
+    name: str
+    hash: str
+    """12 hexadecimal digits; equal hashes decide alike."""
+    producers: tuple[Producer, ...]
+    handler: ProfileHandler
+    profiles: Mapping[str, Profile]
+    pre_requests: tuple[PreRequest, ...]
+    observers: tuple[ResponseObserver, ...]
+    """Every plugin that hears of answers, of whatever extension point."""
+    flow_control: FlowPolicy
+    """Who waits while the pool is saturated."""
+
+
+class Instances:
+    """Plugin instances of one pool across configuration revisions: one whose configuration is the same is kept,
+    and with it what it has learnt."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str, str, str], Plugin] = {}
+
+    def build(
+        self, place: str, registry: Registry[P], specs: Sequence[Spec], others: Mapping[str, Plugin] | None = None
+    ) -> list[P]:
+        """As `Registry.build`; `place` tells lists of the same policy apart."""
+        built = registry.build(specs, others)
+        for position, (spec, plugin) in enumerate(zip(specs, built, strict=True)):
+            key = (place, spec.use, spec.name, repr(sorted(spec.params.items())))
+            kept = self._kept.setdefault(key, plugin)
+            if isinstance(kept, registry.point):
+                built[position] = kept
+        return built
+
+
+def compile_policy(
+    name: str, settings: SchedulingPolicy, registries: Registries, instances: Instances | None = None
+) -> Policy:
+    """Build a policy. PluginError names the offender, where it stands, and what would be right."""
+    kept: Final = instances or Instances()
+    try:
+        return _compile(name, settings, registries, kept)
+    except PluginError as error:
+        raise PluginError(f"scheduling.{name}: {error}") from error
+
+
+def _compile(name: str, settings: SchedulingPolicy, registries: Registries, kept: Instances) -> Policy:
+    deciders = kept.build("deciders", registries.deciders, [use.spec for use in settings.deciders])
+    (handler,) = kept.build(
+        "handler", registries.handlers, [settings.handler.spec], {decider.name: decider for decider in deciders}
+    )
+    handler.check(settings.profiles)
+    profiles: dict[str, Profile] = {}
+    for profile, written in settings.profiles.items():
+        try:
+            profiles[profile] = _profile(profile, written, registries, kept)
+        except PluginError as error:
+            raise PluginError(f"profiles.{profile}: {error}") from error
+    pre_specs = [use.spec for use in settings.pre_request]
+    pre_specs += [Spec(use, use, {}) for use in handler.pre_request if use not in {spec.use for spec in pre_specs}]
+    pre_requests = kept.build("pre-request", registries.pre_requests, pre_specs)
+    observers = kept.build("observers", registries.observers, [use.spec for use in settings.observers])
+
+    consumers: list[Plugin] = [*deciders, handler, *pre_requests, *observers]
+    for profile in profiles.values():
+        consumers += [*profile.filters, *profile.scorers, profile.picker]
+    producers = _producers(settings, registries, kept, consumers)
+    check_dataflow([*producers, *consumers], [MATCHED_TOKENS])
+    document = settings.model_dump_json()
+    return Policy(
+        name=name,
+        hash=hashlib.sha256(document.encode()).hexdigest()[:12],
+        producers=tuple(producers),
+        handler=handler,
+        profiles=profiles,
+        pre_requests=tuple(pre_requests),
+        observers=tuple(_observing([*producers, *consumers])),
+        flow_control=compile_flow_control(
+            settings.flow_control, FlowRegistries(registries.fairness, registries.orderings, registries.detectors)
+        ),
+    )
+
+
+def _profile(name: str, settings: SchedulingProfile, registries: Registries, kept: Instances) -> Profile:
+    for use in settings.scorers:
+        if not (math.isfinite(use.weight) and use.weight >= 0):
+            raise PluginError(f"scorer {use.spec.name!r} has weight {use.weight}; a weight is a number of at least 0")
+    filters = kept.build(name, registries.filters, [use.spec for use in settings.filters])
+    scorers = kept.build(name, registries.scorers, [use.spec for use in settings.scorers])
+    (picker,) = kept.build(name, registries.pickers, [settings.picker.spec])
+    weights = [use.weight for use in settings.scorers]
+    return Profile(name, filters, list(zip(scorers, weights, strict=True)), picker)
+
+
+def _producers(
+    settings: SchedulingPolicy, registries: Registries, kept: Instances, consumers: Iterable[Plugin]
+) -> list[Producer]:
+    """The configured producers, and before them those that are needed and that nobody listed."""
+    producers = kept.build("producers", registries.producers, [use.spec for use in settings.producers])
+    waiting: list[Plugin] = [*consumers, *producers]
+    while waiting:
+        for key in waiting.pop(0).consumes:
+            if key.name == MATCHED_TOKENS.name or any(key in producer.produces for producer in producers):
+                continue
+            suitable = next((kind for kind in registries.producers.types.values() if key in kind.produces), None)
+            if suitable is not None:
+                spec = Spec(suitable.type_name, suitable.type_name, {})
+                added = kept.build("producers", registries.producers, [spec])
+                producers[:0] = added
+                waiting += added
+    return producers
+
+
+def _observing(plugins: Iterable[Plugin]) -> list[ResponseObserver]:
+    return [plugin for plugin in plugins if isinstance(plugin, ResponseObserver)]

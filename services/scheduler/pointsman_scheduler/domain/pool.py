@@ -1,0 +1,206 @@
+"""Everything one scheduler knows about one pool, and the decision.
+
+The service, the simulator and replay drive this same object. It does no I/O: facts come in through its methods, with
+the monotonic time at which they were received; a decision goes out as a value.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_core.refusal import Refusal
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.books import Books
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.dice import Dice
+from pointsman_scheduler.domain.fleet import SILENT_AFTER_S, Fleet
+from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.outcome import (
+    BROKEN,
+    MATCHED,
+    NO_ENDPOINTS,
+    Outcome,
+    Refused,
+    Run,
+    Scheduled,
+    Selection,
+    Sight,
+)
+from pointsman_scheduler.domain.points import MATCHED_TOKENS
+from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.domain.prefix_index import PrefixIndex
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.domain.worker import Worker
+
+
+class PoolScheduler:
+    """One pool as one scheduler sees it. `scheduler` is the instance that its own reservations are made by."""
+
+    def __init__(self, pool: str, scheduler: str, index: PrefixIndex) -> None:
+        self.pool: Final = pool
+        self.scheduler: Final = scheduler
+        self.fleet: Final = Fleet()
+        self.index: Final = index
+        self.books: Final = Books(self.fleet, index)
+        self._block_tokens = 64
+        self._index_epoch = 0
+
+    # Facts ------------------------------------------------------------------------------------------
+
+    def use(self, policies: Iterable[Policy]) -> None:
+        """The policies whose plugins hear what becomes of requests: those that may still decide."""
+        self.books.notify(observer for policy in policies for observer in policy.observers)
+
+    def measure(self, block_tokens: int) -> None:
+        """How many tokens one block of the prefix index has."""
+        if block_tokens != self._block_tokens:
+            self._block_tokens = block_tokens
+            for worker in self.fleet:
+                self.index.describe(worker.life, self._blocks_of(worker), told=False)
+
+    def register(self, registration: WorkerRegistration, now: float) -> None:
+        """A worker joined, renewed its registration, or restarted: requests of its former life are dead."""
+        former = self.fleet.register(registration)
+        if former is not None:
+            self.books.bury(former, now)
+        worker = self.fleet.find(registration.worker)
+        if worker is not None:
+            if worker.life < 0:
+                worker.life = self.index.join(self._blocks_of(worker))
+            else:
+                self.index.describe(worker.life, self._blocks_of(worker), told=False)
+
+    def remove(self, worker: str, now: float) -> None:
+        """The worker's registration lapsed or was withdrawn."""
+        self.fleet.remove(worker, now)
+
+    def hear(self, load: WorkerLoad, now: float) -> bool:
+        """A load report came in. False when it is of a worker, or a life of one, that isn't registered."""
+        return self.fleet.hear(load, now) is not None
+
+    def sweep(self, now: float) -> bool:
+        """Forget what is long gone, for some milliseconds at most. Call it about once a second, and again while it
+        returns True: there is more."""
+        for worker in self.fleet.sweep(now):
+            self.books.bury(worker, now)
+        return self.index.sweep(now)
+
+    def _blocks_of(self, worker: Worker) -> int | None:
+        """How many of our blocks fit into the worker's cache; None when it didn't say."""
+        return worker.capacity_tokens // self._block_tokens or None
+
+    # The decision -----------------------------------------------------------------------------------
+
+    def decide(self, request: ScheduleRequest, now: float, seed: int, policy: Policy) -> Outcome:
+        """Choose, and put the choice on the books at once. `now` is monotonic; `seed` settles ties and draws."""
+        fleet = self.fleet
+        fleet.refresh(now)
+        if self._index_epoch != fleet.epoch:
+            self.index.lay_out([worker.life for worker in fleet.workers])
+            self._index_epoch = fleet.epoch
+        if not fleet.workers:
+            return Refused(NO_ENDPOINTS.refusal(f"Pool {self.pool!r} has no endpoint; try again shortly."), [])
+        everyone = Candidates(fleet, now, Dice(seed))
+        matched: Floats = np.multiply(self.index.match(request.blocks), float(request.block_tokens))
+        request.put(MATCHED_TOKENS, matched)
+        for producer in policy.producers:
+            producer.produce(request, everyone)
+        figures = fleet.figures(1)
+        figures[MATCHED] = matched
+        sight = Sight(fleet.workers, fleet.names, now, figures)
+        results: dict[str, Run | None] = {}
+        runs: list[Run] = []
+        try:
+            # Each turn runs a profile that hasn't run, so the number of profiles bounds the loop.
+            finished = -1
+            while len(results) > finished and (names := policy.handler.pick(request, policy.profiles, results)):
+                finished = len(results)
+                for name in names:
+                    if name not in results:
+                        run = policy.profiles[name].run(request, everyone)
+                        runs.append(run)
+                        results[name] = run if run.chosen else None
+            if not runs:
+                raise BROKEN.refusal(f"No scheduling profile ran for request {request.request_id}.")
+            selection = policy.handler.process_results(request, results)
+            if selection is None:
+                raise self._refusal(runs)
+        except Refusal as refusal:
+            return Refused(refusal, runs, sight)
+        held = self._honour(request, selection)
+        first = selection.primary.chosen[0]
+        return Scheduled(
+            endpoints=[fleet.workers[row] for row in selection.primary.chosen],
+            selection=selection,
+            runs=runs,
+            sight=sight,
+            headers=[edit for each in policy.pre_requests for edit in each.prepare(request, selection)],
+            holds=self._reserve(request, now, selection, sight),
+            cached_tokens=min(request.prompt_tokens, int(sight.figures[MATCHED, first])),
+            held=held,
+            seed=seed,
+            reasons=[*selection.primary.degraded, *selection.degraded, *_aged(fleet.workers[first], now)],
+        )
+
+    def _refusal(self, runs: list[Run]) -> Refusal:
+        last = next((run for run in reversed(runs) if run.exhausted is not None), runs[-1])
+        exhausted = last.exhausted or BROKEN
+        return exhausted.refusal(f"No endpoint of pool {self.pool!r} can take this request: {last.error}.")
+
+    def _honour(self, request: ScheduleRequest, selection: Selection) -> bool:
+        """A request that is on the books already goes where it was sent, if that worker may still serve it."""
+        hold = self.books.ledger.of(request.request_id)
+        if hold is None or not hold.worker.present:
+            return False
+        run, row = selection.primary, hold.worker.row
+        if row not in run.chosen:
+            if not np.any(run.candidates.indices() == row):
+                return False
+            run.chosen.pop()
+        else:
+            run.chosen.remove(row)
+        run.chosen.insert(0, row)
+        selection.rank = hold.rank
+        return True
+
+    def _reserve(self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight) -> list[Hold]:
+        holds: list[Hold] = []
+        for leg, run in (("", selection.primary), *selection.legs.items()):
+            row = run.chosen[0]
+            worker = sight.workers[row]
+            former = self.books.ledger.of(request.request_id, leg)
+            if former is not None:
+                if former.worker is worker:
+                    continue
+                self.books.take_off(former, now)
+            computes = leg == selection.prompt_leg
+            hold = Hold(
+                request.request_id,
+                worker,
+                now,
+                leg=leg,
+                edge=request.edge,
+                scheduler=self.scheduler,
+                attempt=request.attempt,
+                prompt_tokens=request.prompt_tokens,
+                uncached_tokens=max(0, request.prompt_tokens - int(sight.figures[MATCHED, row])) if computes else 0,
+                output_tokens=request.max_output_tokens or 0,
+                block_tokens=request.block_tokens,
+                blocks=request.blocks.tobytes(),
+                lora=request.lora,
+                session=request.session,
+                rank=selection.rank,
+            )
+            self.books.put(hold, now, request.blocks)
+            holds.append(hold)
+        return holds
+
+
+def _aged(worker: Worker, now: float) -> list[str]:
+    age = now - worker.heard
+    if age <= SILENT_AFTER_S:
+        return []
+    told = f"is {age * 1000:.0f} ms old" if age != float("inf") else "never came"
+    return [f"the load report of {worker.name} {told}"]

@@ -1,0 +1,55 @@
+"""All pools of one scheduler."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.prefix_index import PrefixIndex
+
+REVISIONS_KEPT: Final = 8
+"""Configuration revisions that may still decide for requests that began with them."""
+BLOCK_TOKENS: Final = 64
+
+
+class Pools:
+    """A pool's state is made when it is first heard of: workers may register before the configuration names it."""
+
+    def __init__(self, scheduler: str, index_bytes: int) -> None:
+        self._scheduler: Final = scheduler
+        self._index_bytes: Final = index_bytes
+        self._pools: dict[str, PoolScheduler] = {}
+        self._revisions: deque[Mapping[str, Policy]] = deque(maxlen=REVISIONS_KEPT)
+        self._block_tokens: Mapping[str, int] = {}
+
+    def __iter__(self) -> Iterator[PoolScheduler]:
+        return iter(tuple(self._pools.values()))
+
+    def get(self, name: str) -> PoolScheduler | None:
+        """The pool of this name, if anything is known of it."""
+        return self._pools.get(name)
+
+    def of(self, name: str) -> PoolScheduler:
+        """The pool of this name."""
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = PoolScheduler(name, self._scheduler, PrefixIndex(max_bytes=self._index_bytes))
+            self._pools[name] = pool
+            self._tell(pool)
+        return pool
+
+    def block_tokens(self, pool: str) -> int:
+        """Tokens in a block of this pool's prefix index."""
+        return self._block_tokens.get(pool, BLOCK_TOKENS)
+
+    def use(self, policies: Mapping[str, Policy], block_tokens: Mapping[str, int]) -> None:
+        """A configuration revision came into force. State stays as it is."""
+        self._revisions.append(policies)
+        self._block_tokens = block_tokens
+        for pool in self:
+            self._tell(pool)
+
+    def _tell(self, pool: PoolScheduler) -> None:
+        pool.use(revision[pool.pool] for revision in self._revisions if pool.pool in revision)
+        pool.measure(self.block_tokens(pool.pool))

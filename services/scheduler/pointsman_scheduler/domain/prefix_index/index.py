@@ -1,0 +1,407 @@
+"""Which worker has computed which prompt prefix, as far as anybody can know."""
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pointsman_scheduler.domain.arrays import Blocks, Bools, Floats
+from pointsman_scheduler.domain.prefix_index.masks import Masks
+from pointsman_scheduler.domain.prefix_index.recency import Recency
+
+BLOCK_BYTES: Final = 150
+"""One block known: its hash, and its entry in a table of masks at the slack that steady coming and going leaves
+(measured: 280 bytes a block with one holder; 110 while the index only grows)."""
+HOLDING_BYTES: Final = 130
+"""One block of one worker: its entries in that worker's table and log, likewise."""
+EVICTED_TOGETHER: Final = 16
+TOLD_TICK_S: Final = 0.25
+DRAIN_BUDGET: Final = 512
+"""Holdings of a former life that one call removes besides its own work."""
+
+
+class Dump(NamedTuple):
+    """What one worker is known to hold: equal lengths, least recently used first."""
+
+    hashes: Blocks
+    ages: Floats
+    """Seconds since the last use."""
+    stored: Bools
+    """Whether the engine told it; otherwise it was predicted."""
+
+
+class Memory(NamedTuple):
+    """Figures of an index."""
+
+    blocks: int
+    holdings: int
+    """Pairs of a worker and a block."""
+    open_requests: int
+    bytes: int
+    """Estimate of what blocks, holdings and open requests take."""
+    limit: int
+    evicted_capacity: int
+    """Holdings that a worker's own cache can't have kept."""
+    evicted_memory: int
+    """Holdings that gave way because the index was full."""
+    expired: int
+    abandoned: int
+    """Requests that nobody settled in time."""
+
+
+@dataclass(slots=True)
+class _Life:
+    bit: int
+    """The worker's place in every mask."""
+    capacity: int | None
+    told: bool
+    clearings: int = 0
+    stored: Recency = field(default_factory=Recency)
+    """What the engine told."""
+    computed: Recency = field(default_factory=Recency)
+    """What an answered request leaves behind."""
+    claims: dict[int, int] = field(default_factory=dict[int, int])
+    """Blocks of requests on their way, with how many of these have each."""
+
+
+class _Open(NamedTuple):
+    life: int
+    clearings: int
+    blocks: list[int]
+    at: float
+
+
+class PrefixIndex:
+    """Prefix blocks of the workers of one pool.
+
+    A block is known by its 64-bit hash, which already covers everything before it and the salt of model, adapter and
+    tenant. A worker holds a block for one of three reasons: the engine told so (`stored`, until `removed`), a request
+    with it was answered (`confirm`, until it is the least recently used beyond the worker's capacity or unused for
+    `ttl`), or a request with it is on its way there (`write`, until its `confirm` or `retract`).
+
+    A worker is known by its life: the number that `join` gave. A restarted engine joins again.
+    Times are seconds of one monotonic clock. `max_bytes` bounds the estimated size; when it is reached, the holding
+    not used for longest gives way, whosever it is; what a request on its way claims never does.
+    """
+
+    def __init__(
+        self,
+        max_bytes: int = 512 * 2**20,
+        ttl: float = 1800.0,
+        told_ttl: float = 2.0,
+        claim_ttl: float = 1200.0,
+    ) -> None:
+        """`told_ttl` replaces `ttl` at workers whose engine tells what it stores: long enough for the event of an
+        answered request to arrive. After `claim_ttl` a request that nobody settled is retracted."""
+        self._ttl: Final = ttl
+        self._told_ttl: Final = told_ttl
+        self._claim_ttl: Final = claim_ttl
+        self._max_bytes: Final = max_bytes
+        self._now = 0.0
+        self._masks = Masks()
+        self._lives: dict[int, _Life] = {}
+        self._next_life = 1
+        self._rows: list[int] = []
+        self._retired: list[_Life] = []
+        self._holdings = 0
+        self._open: dict[str, _Open] = {}
+        self._open_blocks = 0
+        self._ranking: list[tuple[float, int, Recency, _Life]] = []
+        """A heap of the tables that hold something, each once, by when its oldest block was used or earlier."""
+        self._ranks = 0
+        self._evicted_capacity = self._evicted_memory = self._expired = self._abandoned = 0
+
+    # Workers ----------------------------------------------------------------------------------------------------
+
+    def join(self, kv_blocks: int | None = None, told: bool = False) -> int:
+        """A worker starts a life. Returns its number.
+
+        `kv_blocks`: how many of our blocks its cache has room for; None when it didn't say. `told`: the engine tells
+        what it stores and removes.
+        """
+        life = self._next_life
+        self._next_life += 1
+        self._lives[life] = _Life(self._masks.new_bit(), kv_blocks, told)
+        return life
+
+    def describe(self, life: int, kv_blocks: int | None, told: bool) -> None:
+        """Change what `join` said about a worker."""
+        found = self._lives[life]
+        found.capacity, found.told = kv_blocks, told
+
+    def lay_out(self, lives: Sequence[int]) -> None:
+        """From here on `match` answers for these workers, in this order."""
+        self._rows = list(lives)
+        self._lay_out()
+
+    def forget(self, life: int) -> None:
+        """The worker's life ended: nothing of it is known any more and its requests settle to nothing. No-op for a
+        life that has ended already."""
+        ended = self._lives.pop(life, None)
+        if ended is not None:
+            self._retire(ended)
+
+    def cleared(self, life: int) -> None:
+        """The engine dropped its whole cache. What is on its way there doesn't count either: the engine will tell."""
+        found = self._lives.get(life)
+        if found is None:
+            return
+        self._lives[life] = _Life(self._masks.new_bit(), found.capacity, found.told, clearings=found.clearings + 1)
+        self._retire(found)
+
+    # The hot path -----------------------------------------------------------------------------------------------
+
+    def match(self, blocks: Blocks) -> NDArray[np.int32]:
+        """For each laid-out worker, how many leading blocks of the prompt it holds without a gap."""
+        return self._masks.match(blocks)
+
+    def write(self, life: int, blocks: Blocks, now: float, request_id: str) -> None:
+        """A request with this prompt was sent to the worker: count on its having the blocks until `confirm` or
+        `retract`. Idempotent; a request that went elsewhere before is taken back there."""
+        found = self._lives.get(life)
+        earlier = self._open.get(request_id)
+        if earlier is not None:
+            if found is not None and earlier.life == life and earlier.clearings == found.clearings:
+                return
+            self.retract(request_id, now)
+        if found is None:
+            return
+        self._advance(now)
+        hashes: list[int] = list(dict.fromkeys(blocks.tolist()))  # a chain has each hash once, if its sender is sane
+        claims = found.claims
+        fresh: list[int] = []
+        for block in hashes:
+            count = claims.get(block, 0)
+            claims[block] = count + 1
+            if not count:
+                fresh.append(block)
+        self._masks.hold(fresh, found.bit)
+        self._open[request_id] = _Open(life, found.clearings, hashes, self._now)
+        self._open_blocks += len(hashes)
+        self._make_room()
+
+    def confirm(self, request_id: str, now: float) -> None:
+        """The first byte of the answer came: the worker has the whole prompt. No-op for a request that isn't open."""
+        self._settle(request_id, now, computed=True)
+
+    def retract(self, request_id: str, now: float) -> None:
+        """The request didn't get there: take back what it alone stood for. Blocks that the worker holds for another
+        reason stay. No-op for a request that isn't open."""
+        self._settle(request_id, now, computed=False)
+
+    # What engines tell ------------------------------------------------------------------------------------------
+
+    def stored(self, life: int, blocks: Blocks, now: float) -> None:
+        """The engine has these blocks. No-op for a life that ended."""
+        found = self._lives.get(life)
+        if found is None:
+            return
+        self._advance(now)
+        hashes: list[int] = list(dict.fromkeys(blocks[::-1].tolist()))
+        for block in hashes:
+            if block in found.stored or found.computed.discard(block):
+                continue
+            self._holdings += 1
+        self._masks.hold(hashes, found.bit)
+        # Single blocks come as they fill up: coarse times let them share runs.
+        self._note_use(found.stored, found, hashes, math.floor(self._now / TOLD_TICK_S) * TOLD_TICK_S)
+        self._make_room()
+
+    def removed(self, life: int, blocks: Blocks, now: float) -> None:
+        """The engine dropped these blocks. Requests on their way there will have them computed again, so blocks that
+        they claim stay. No-op for a life that ended."""
+        found = self._lives.get(life)
+        if found is None:
+            return
+        self._advance(now)
+        for block in blocks.tolist():
+            if found.stored.discard(block) or found.computed.discard(block):
+                self._drop(found, block)
+
+    def retold(self, life: int, blocks: Blocks, now: float) -> None:
+        """The engine has these blocks and no others, as far as it tells: what it told before is void. Predictions
+        stay. No-op for a life that ended."""
+        found = self._lives.get(life)
+        if found is None:
+            return
+        kept: set[int] = set(blocks.tolist())
+        for block, _ in found.stored.entries():
+            if block not in kept and found.stored.discard(block):
+                self._drop(found, block)
+        self.stored(life, blocks, now)
+
+    # Upkeep -----------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float, budget: int = 4096) -> bool:
+        """End what is too old and remove what is left of former lives, at most `budget` holdings and as many
+        abandoned requests. To be called about once a second. True when there was more to do."""
+        self._advance(now)
+        for _ in range(budget):
+            oldest = next(iter(self._open.items()), None)
+            if oldest is None or oldest[1].at + self._claim_ttl > self._now:
+                break
+            self._abandoned += 1
+            self._settle(oldest[0], now, computed=False)
+        for life in self._lives.values():
+            ttl = self._told_ttl if life.told else self._ttl
+            while budget > 0 and (used := life.computed.oldest_at()) is not None and used + ttl <= self._now:
+                self._drop(life, life.computed.pop())
+                self._expired += 1
+                budget -= 1
+        return self._drain(budget) <= 0
+
+    def dump(self, life: int, now: float) -> Dump:
+        """What is known of a worker, for a peer that joins. Open requests aren't part of it: they are reservations."""
+        found = self._lives[life]
+        self._advance(now)
+        rows = [(used, block, False) for block, used in found.computed.entries()]
+        rows += [(used, block, True) for block, used in found.stored.entries()]
+        rows.sort(key=lambda row: row[0])
+        return Dump(
+            np.array([block for _, block, _ in rows], dtype=np.uint64),
+            self._now - np.array([used for used, _, _ in rows], dtype=np.float64),
+            np.array([stored for _, _, stored in rows], dtype=np.bool_),
+        )
+
+    def load(self, life: int, dump: Dump, now: float) -> None:
+        """Take over what a peer knew of a worker. What is known here already stays as it is."""
+        found = self._lives[life]
+        self._advance(now)
+        known = {True: found.stored.entries(), False: found.computed.entries()}
+        for block, age, stored in zip(dump.hashes.tolist(), dump.ages.tolist(), dump.stored.tolist(), strict=True):
+            if block not in found.stored and block not in found.computed:
+                known[stored].append((block, self._now - age))
+                self._masks.hold((block,), found.bit)
+                self._holdings += 1
+        for stored, table in ((True, found.stored), (False, found.computed)):
+            table.restore(known[stored])
+            self._rank(table, found)
+        self._shed(found)
+        self._make_room()
+
+    def memory(self) -> Memory:
+        """Figures for metrics and for the bound."""
+        return Memory(
+            blocks=len(self._masks),
+            holdings=self._holdings,
+            open_requests=len(self._open),
+            bytes=self._bytes(),
+            limit=self._max_bytes,
+            evicted_capacity=self._evicted_capacity,
+            evicted_memory=self._evicted_memory,
+            expired=self._expired,
+            abandoned=self._abandoned,
+        )
+
+    # Inside -----------------------------------------------------------------------------------------------------
+
+    def _settle(self, request_id: str, now: float, *, computed: bool) -> None:
+        request = self._open.pop(request_id, None)
+        if request is None:
+            return
+        self._open_blocks -= len(request.blocks)
+        life = self._lives.get(request.life)
+        if life is None or life.clearings != request.clearings:
+            return
+        self._advance(now)
+        claims = life.claims
+        for block in request.blocks:
+            count = claims[block] - 1
+            if count:
+                claims[block] = count
+            else:
+                del claims[block]
+                if not computed:
+                    self._let_go(life, block)
+        if computed:
+            self._compute(life, request.blocks)
+        self._make_room()
+
+    def _compute(self, life: _Life, blocks: list[int]) -> None:
+        """The worker has the prompt of an answered request, whose claim has held its place in the masks."""
+        # From the end, so that the end of a prompt gives way before its beginning, as in the engine.
+        blocks.reverse()
+        stored, computed = life.stored, life.computed
+        if len(stored):
+            self._note_use(stored, life, [block for block in blocks if block in stored], self._now)
+            blocks = [block for block in blocks if block not in stored]
+        before = len(computed)
+        self._note_use(computed, life, blocks, self._now)
+        self._holdings += len(computed) - before
+        self._shed(life)
+
+    def _note_use(self, table: Recency, life: _Life, blocks: list[int], at: float) -> None:
+        table.use(blocks, at)
+        self._rank(table, life)
+
+    def _rank(self, table: Recency, life: _Life) -> None:
+        """Let memory be taken from this table."""
+        if not table.ranked and (oldest := table.oldest_at()) is not None:
+            table.ranked = True
+            self._ranks += 1
+            heapq.heappush(self._ranking, (oldest, self._ranks, table, life))
+
+    def _shed(self, life: _Life) -> None:
+        """Give up what the worker's own cache can't have kept: the engine tells of the rest itself."""
+        if life.capacity is None:
+            return
+        for _ in range(len(life.computed) - life.capacity):
+            self._drop(life, life.computed.pop())
+            self._evicted_capacity += 1
+
+    def _drop(self, life: _Life, block: int) -> None:
+        """One reason is gone from the worker's tables."""
+        self._holdings -= 1
+        if block not in life.claims:
+            self._let_go(life, block)
+
+    def _let_go(self, life: _Life, block: int) -> None:
+        if block not in life.stored and block not in life.computed:
+            self._masks.release(block, life.bit)
+
+    def _make_room(self) -> None:
+        """Take from the table with the oldest use, a few blocks at a time, until everything fits."""
+        while self._ranking and self._bytes() > self._max_bytes:
+            ranked, _, table, life = heapq.heappop(self._ranking)
+            oldest = table.oldest_at()
+            if oldest is not None and oldest <= ranked:
+                for _ in range(min(EVICTED_TOGETHER, len(table))):
+                    self._drop(life, table.pop())
+                    self._evicted_memory += 1
+            # A rank is as of the last time that it was looked at: since then, uses have only made the table younger.
+            table.ranked = False
+            self._rank(table, life)
+
+    def _bytes(self) -> int:
+        return BLOCK_BYTES * len(self._masks) + HOLDING_BYTES * (self._holdings + self._open_blocks)
+
+    def _advance(self, now: float) -> None:
+        self._now = max(self._now, now)
+        if self._retired:
+            self._drain(DRAIN_BUDGET)
+
+    def _drain(self, budget: int) -> int:
+        """Take a former life out of the masks, and give its bit back when nothing of it is left."""
+        while self._retired and budget > 0:
+            life = self._retired[-1]
+            while budget > 0 and (len(life.stored) or len(life.computed)):
+                self._drop(life, (life.stored if len(life.stored) else life.computed).pop_any())
+                budget -= 1
+            while budget > 0 and life.claims:
+                self._let_go(life, life.claims.popitem()[0])
+                budget -= 1
+            if budget > 0:
+                self._retired.pop()
+                self._masks.free_bit(life.bit)
+        return budget
+
+    def _retire(self, life: _Life) -> None:
+        self._retired.append(life)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        self._masks.lay_out([life.bit if (life := self._lives.get(row)) else 0 for row in self._rows])

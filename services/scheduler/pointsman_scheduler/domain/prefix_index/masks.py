@@ -1,0 +1,108 @@
+"""Which workers hold a block: one mask for each block, one bit for each worker's life."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pointsman_scheduler.domain.arrays import Blocks
+
+FEW: Final = 16
+"""Up to so many workers are told apart one by one."""
+MASKS_KEPT: Final = 65536
+
+
+class Masks:
+    """Block hash to the set of lives that hold it, so that a lookup costs one step a block however many workers
+    there are."""
+
+    def __init__(self) -> None:
+        self._masks: dict[int, int] = {}
+        """Block → mask. One dictionary: dividing it would spare the pause in which it grows (30 ms at a million blocks)
+        and make every match half as slow again."""
+        self._known: dict[int, int] = {}
+        self._free: list[int] = []
+        self._bits = 0
+        self._columns = 0
+        self._column_of: dict[int, int] = {}
+        self._laid_out = 0
+        self._places = np.zeros(0, dtype=np.intp)
+
+    def __len__(self) -> int:
+        """Blocks that somebody holds."""
+        return len(self._masks)
+
+    def new_bit(self) -> int:
+        """A bit that no life has."""
+        if self._free:
+            return self._free.pop()
+        self._bits += 1
+        return 1 << (self._bits - 1)
+
+    def free_bit(self, bit: int) -> None:
+        """Give back the bit of a life that holds nothing any more."""
+        self._free.append(bit)
+
+    def hold(self, blocks: Iterable[int], bit: int) -> None:
+        """This life holds these blocks."""
+        masks, known = self._masks, self._known
+        before, after = 0, known.setdefault(bit, bit)
+        for block in blocks:
+            mask = masks.get(block, 0)
+            if mask is not before:
+                # Few different masks exist; one object for each keeps ten million blocks small.
+                before, after = mask, known.setdefault(mask | bit, mask | bit)
+            masks[block] = after
+
+    def release(self, block: int, bit: int) -> None:
+        """This life, which held the block, holds it no more."""
+        mask = self._masks[block] & ~bit
+        if mask:
+            self._masks[block] = self._known.setdefault(mask, mask)
+        else:
+            del self._masks[block]
+        if len(self._known) > MASKS_KEPT:
+            self._known = {}  # they are shared as they are; from here on, new ones are
+
+    def lay_out(self, bits: Sequence[int]) -> None:
+        """From here on `match` answers for these lives, in this order; 0 stands for a column without a life."""
+        self._columns = len(bits)
+        self._column_of = {bit: column for column, bit in enumerate(bits) if bit}
+        self._laid_out = sum(self._column_of)
+        self._places = np.full(self._bits, -1, dtype=np.intp)
+        for bit, column in self._column_of.items():
+            self._places[bit.bit_length() - 1] = column
+
+    def match(self, blocks: Blocks) -> NDArray[np.int32]:
+        """For each column, how many leading blocks its life holds without a gap."""
+        matched = np.zeros(self._columns, dtype=np.int32)
+        held = self._laid_out
+        previous: int | None = -1
+        length = 0
+        for mask in map(self._masks.get, blocks.tolist()):
+            # Neighbouring blocks mostly have the same holders, and equal masks are mostly one object.
+            if mask is not previous:
+                previous = mask
+                both = held & mask if mask is not None else 0
+                if both != held:
+                    if length:
+                        self._fill(matched, held ^ both, length)
+                    held = both
+                    if not held:
+                        return matched
+            length += 1
+        if length:
+            self._fill(matched, held, length)
+        return matched
+
+    def _fill(self, matched: NDArray[np.int32], lives: int, length: int) -> None:
+        if lives.bit_count() <= FEW:
+            while lives:
+                bit = lives & -lives
+                matched[self._column_of[bit]] = length
+                lives ^= bit
+            return
+        raw = lives.to_bytes((self._bits + 7) // 8, "little")
+        held = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=self._bits, bitorder="little")
+        matched[self._places[held.nonzero()[0]]] = length

@@ -1,0 +1,176 @@
+"""Blocks of one worker in order of last use."""
+
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+SLACK: Final = 4096
+FEW: Final = 64
+"""A use of so few blocks joins the last run, if that is of the same time, instead of beginning one."""
+
+
+class _Run:
+    """Blocks that were used at one time, the least recently used first."""
+
+    __slots__ = ("at", "blocks", "stamp")
+
+    def __init__(self, stamp: int, at: float, blocks: "array[int]") -> None:
+        self.stamp = stamp
+        self.at = at
+        self.blocks = blocks
+
+
+class Recency:
+    """A table of blocks and a log of their uses. An entry of the log counts if the table says that it was the block's
+    last use; the others are swept out a few at each use, so no call takes long and the log stays within about twice
+    the table.
+
+    (A dictionary kept in order by deleting and inserting would look for its first key past all that were deleted:
+    taking the oldest ones out of a large one, one by one, is quadratic.)
+    """
+
+    __slots__ = (
+        "_cleaned",
+        "_cleaning",
+        "_next",
+        "_oldest",
+        "_oldest_run",
+        "_rest",
+        "_sealed",
+        "_slack",
+        "_stamps",
+        "logged",
+        "ranked",
+    )
+
+    def __init__(self, slack: int = SLACK) -> None:
+        self._slack: Final = slack
+        self.ranked = False
+        """For the owner: whether this is among those that memory can be taken from."""
+        self._stamps: dict[int, int] = {}
+        """Block → stamp of the run of its last use."""
+        self._next = 0
+        self.logged = 0
+        """Entries of the log."""
+        self._oldest: list[int] = []
+        """What is left of the oldest run, the least recently used last."""
+        self._oldest_run: _Run | None = None
+        self._cleaned: deque[_Run] = deque()
+        """Runs older than those in `_rest`."""
+        self._rest: deque[_Run] = deque()
+        self._cleaning = False
+        self._sealed = False
+        """Whether the last run takes no more blocks."""
+
+    def __len__(self) -> int:
+        return len(self._stamps)
+
+    def __contains__(self, block: int) -> bool:
+        return block in self._stamps
+
+    def use(self, blocks: Sequence[int], at: float) -> None:
+        """These were used at this time, the last one most recently. Times never go back."""
+        if not blocks:
+            return
+        stamps = self._stamps
+        last = self._rest[-1] if self._rest else None
+        if (
+            last is None
+            or last.at != at
+            or self._sealed
+            or len(blocks) > FEW
+            or any(stamps.get(block) == last.stamp for block in blocks)
+        ):
+            self._next += 1
+            last = _Run(self._next, at, array("Q", blocks))
+            self._rest.append(last)
+            self._sealed = False
+        else:
+            last.blocks.extend(blocks)
+        stamps.update(dict.fromkeys(blocks, last.stamp))
+        self.logged += len(blocks)
+        if self._cleaning or self.logged > 2 * len(stamps) + self._slack:
+            self._clean(2 * len(blocks) + FEW)
+
+    def discard(self, block: int) -> bool:
+        """Take one out. Whether it was in."""
+        stamp = self._stamps.pop(block, None)
+        if stamp == self._next:
+            self._sealed = True  # were it used again in the same run, its former place would count
+        return stamp is not None
+
+    def oldest_at(self) -> float | None:
+        """When the least recently used one was used; None when there is none."""
+        run = self._find_oldest()
+        return None if run is None else run.at
+
+    def pop(self) -> int:
+        """Take the least recently used one out. There is one."""
+        if self._find_oldest() is None:
+            raise KeyError("no block is left")
+        block = self._oldest.pop()
+        self.logged -= 1
+        del self._stamps[block]
+        return block
+
+    def pop_any(self) -> int:
+        """Take one out, whichever is quickest."""
+        self._sealed = True
+        return self._stamps.popitem()[0]
+
+    def entries(self) -> list[tuple[int, float]]:
+        """Each block with the time of its last use, the least recently used first."""
+        runs = [*self._cleaned, *self._rest]
+        if self._oldest_run is not None:
+            runs.insert(0, _Run(self._oldest_run.stamp, self._oldest_run.at, array("Q", reversed(self._oldest))))
+        stamps = self._stamps
+        return [(block, run.at) for run in runs for block in run.blocks if stamps.get(block) == run.stamp]
+
+    def restore(self, entries: list[tuple[int, float]]) -> None:
+        """Hold just these, whatever was held before: blocks with the times of their last use."""
+        self._stamps.clear()
+        self._oldest_run = None
+        self._oldest.clear()
+        self._rest.clear()
+        self._cleaned.clear()
+        self.logged = 0
+        for at, run in groupby(sorted(entries, key=lambda entry: entry[1]), key=lambda entry: entry[1]):
+            self.use([block for block, _ in run], at)
+
+    def _find_oldest(self) -> _Run | None:
+        stamps, oldest = self._stamps, self._oldest
+        while True:
+            run = self._oldest_run
+            if run is not None:
+                while oldest:
+                    if stamps.get(oldest[-1]) == run.stamp:
+                        return run
+                    oldest.pop()
+                    self.logged -= 1
+            runs = self._cleaned or self._rest
+            if not runs:
+                self._oldest_run = None
+                return None
+            self._oldest_run = runs.popleft()
+            oldest.extend(reversed(self._oldest_run.blocks))
+
+    def _clean(self, budget: int) -> None:
+        """Drop what doesn't count from the oldest runs that this round hasn't come to."""
+        self._cleaning = True
+        stamps = self._stamps
+        while self._rest and budget > 0:
+            run = self._rest.popleft()
+            before = len(run.blocks)
+            stamp = run.stamp
+            kept = [block for block in run.blocks if stamps.get(block) == stamp]
+            if len(kept) < before:
+                run.blocks = array("Q", kept)
+                self.logged -= before - len(kept)
+            if kept:
+                self._cleaned.append(run)
+            budget -= before
+        if not self._rest:
+            self._rest, self._cleaned = self._cleaned, deque()
+            self._cleaning = False

@@ -1,0 +1,55 @@
+"""A request as the scheduler sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+
+import numpy as np
+
+from pointsman_core.plugins import Key
+from pointsman_scheduler.domain.arrays import Blocks
+
+T = TypeVar("T")
+
+_NO_BLOCKS: Blocks = np.empty(0, dtype=np.uint64)
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+@dataclass(slots=True, eq=False)
+class ScheduleRequest:
+    """Facts about one request, and the attributes that producers add while it is scheduled."""
+
+    request_id: str
+    model: str = ""
+    """Name that the engine knows the model by."""
+    lora: str | None = None
+    prompt_tokens: int = 0
+    tokens_exact: bool = False
+    """Whether a tokenizer counted `prompt_tokens`; otherwise it is estimated."""
+    max_output_tokens: int | None = None
+    blocks: Blocks = field(default_factory=lambda: _NO_BLOCKS)
+    """Chained hashes of the full prompt blocks, salted by model, adapter and tenant."""
+    block_tokens: int = 64
+    headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
+    """Lower-case names."""
+    session: str | None = None
+    priority: int = 0
+    fairness_id: str = ""
+    body_bytes: int = 0
+    slo_ttft_ms: float | None = None
+    slo_itl_ms: float | None = None
+    subset: tuple[str, ...] | None = None
+    """Endpoints (`host` or `host:port`) that the choice is restricted to; None for no restriction."""
+    features: tuple[str, ...] = ()
+    edge: str = ""
+    """Instance of the edge that waits for the decision."""
+    attempt: int = 1
+    attributes: dict[str, object] = field(default_factory=dict[str, object])
+
+    def get(self, key: Key[T]) -> T:
+        """The value of an attribute that the caller declared in `consumes`. KeyError when nobody produced it."""
+        return cast("T", self.attributes[key.name])
+
+    def put(self, key: Key[T], value: T) -> None:
+        """Set an attribute that the caller declared in `produces`."""
+        self.attributes[key.name] = value

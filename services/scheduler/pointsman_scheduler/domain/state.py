@@ -1,0 +1,85 @@
+"""What one scheduler tells another that joins, or missed something: parts of its state, and how they are taken over.
+
+Nothing has to stand still for it. A part holds what was true when it was made; what has changed since reaches the other
+one by the usual messages, before or after, and the books take them in any order.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from pointsman_contracts.scheduling import OpenReservation, SchedulerState, SchedulerStateQuery
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.prefix_index import Dump
+
+PART_BYTES: Final = 256 * 1024
+"""About so much goes into one part: far below what the bus takes, and made in some milliseconds."""
+RESERVATION_BYTES: Final = 512
+"""Of a reservation without its blocks."""
+ENTRY_BYTES: Final = 8 + 4 + 1
+PREFIXES_TOLD: Final = 65536
+"""Most prefix entries of one worker that are told: the most recently used."""
+
+
+def part_of(pool: PoolScheduler, query: SchedulerStateQuery, now: float) -> SchedulerState:
+    """The part that `query` asks for."""
+    if query.worker is None:
+        return _reservations(pool, query)
+    return _prefixes(pool, query.worker, query.offset, now)
+
+
+def take_reservations(pool: PoolScheduler, state: SchedulerState, now: float) -> int:
+    """Put on the books what isn't on them and hasn't ended since. Returns how many counted."""
+    taken = 0
+    for reservation in state.reservations:
+        taken += pool.books.apply(reservation.change, reservation.scheduler, now)
+        if reservation.confirmed:
+            pool.books.apply(reservation.change.model_copy(update={"op": "confirm"}), reservation.scheduler, now)
+    return taken
+
+
+def take_prefixes(pool: PoolScheduler, worker: str, state: SchedulerState, now: float) -> int:
+    """Take over prefix entries. Returns how many there were; 0 when they belong to another life."""
+    found = pool.fleet.find(worker)
+    if found is None or found.registration.boot_id != state.boot_id:
+        return 0
+    blocks = np.frombuffer(state.blocks, dtype="<u8")
+    ages = np.frombuffer(state.ages, dtype="<f4").astype(np.float64)
+    stored = np.frombuffer(state.stored, dtype=np.uint8).astype(np.bool_)
+    # An index takes entries in the order of their use.
+    pool.index.load(found.life, Dump(blocks[::-1], ages[::-1], stored[::-1]), now)
+    return len(blocks)
+
+
+def _reservations(pool: PoolScheduler, query: SchedulerStateQuery) -> SchedulerState:
+    holds = [
+        hold
+        for hold in pool.books.ledger
+        if hold.request_id > query.after and (not query.own or hold.scheduler == pool.scheduler)
+    ]
+    holds.sort(key=lambda hold: hold.request_id)
+    told: list[OpenReservation] = []
+    size = 0
+    for hold in holds:
+        # All legs of a request are in one part: the next one begins with another request.
+        if size > PART_BYTES and hold.request_id != told[-1].change.request_id:
+            return SchedulerState(reservations=tuple(told), more=True)
+        told.append(OpenReservation(change=hold.change("reserve"), scheduler=hold.scheduler, confirmed=hold.confirmed))
+        size += RESERVATION_BYTES + len(hold.blocks)
+    return SchedulerState(reservations=tuple(told))
+
+
+def _prefixes(pool: PoolScheduler, worker: str, offset: int, now: float) -> SchedulerState:
+    found = pool.fleet.find(worker)
+    if found is None:
+        return SchedulerState()
+    dump = pool.index.dump(found.life, now)
+    most = min(PREFIXES_TOLD, offset + PART_BYTES // ENTRY_BYTES)
+    part = slice(offset, most)
+    return SchedulerState(
+        boot_id=found.registration.boot_id,
+        blocks=dump.hashes[::-1][part].astype("<u8").tobytes(),
+        ages=dump.ages[::-1][part].astype("<f4").tobytes(),
+        stored=dump.stored[::-1][part].astype(np.uint8).tobytes(),
+        more=most < min(PREFIXES_TOLD, len(dump.hashes)),
+    )

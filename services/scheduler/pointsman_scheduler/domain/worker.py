@@ -1,0 +1,213 @@
+"""One worker: what it registered, what it reported, what is on its books."""
+
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_scheduler.domain.demotion import Standing
+
+if TYPE_CHECKING:
+    from pointsman_scheduler.domain.ledger import Hold
+
+NEVER: Final = float("-inf")
+
+PREFILL: Final = 1
+DECODE: Final = 2
+ENCODE: Final = 4
+ROLES: Final = {"prefill": PREFILL, "decode": DECODE, "encode": ENCODE, "both": PREFILL | DECODE}
+
+VISIBLE_AFTER_S: Final = 0.05
+"""A request chosen less than this before a load report came in may be missing from it: it was still on its way
+to the engine, or the report on its way here."""
+
+
+def role_bits(role: str) -> int:
+    """The roles that a registration names: one of `ROLES`, or several joined by hyphens; others count for nothing."""
+    bits = 0
+    for part in re.split(r"[-+,]", role):
+        bits |= ROLES.get(part.strip(), 0)
+    return bits
+
+
+class Worker:
+    """One life of an engine. A restart (`boot_id` changes) makes a new one.
+
+    Load figures of the engine are a report old. `load` corrects them by what this scheduler knows to have happened
+    since: requests chosen that no report can show, and requests that ended.
+    """
+
+    __slots__ = (
+        "address",
+        "capacity_tokens",
+        "context_tokens",
+        "departed_at",
+        "ended_running",
+        "ended_waiting",
+        "endpoint",
+        "excused_until",
+        "heard",
+        "holds",
+        "host",
+        "life",
+        "lora_holds",
+        "name",
+        "open",
+        "prefill_tokens",
+        "present",
+        "registration",
+        "report",
+        "roles",
+        "row",
+        "seen_until",
+        "standing",
+        "surplus_since",
+        "unseen_running",
+        "unseen_tokens",
+        "unseen_waiting",
+        "url",
+    )  # fmt: skip
+
+    def __init__(self, registration: WorkerRegistration) -> None:
+        self.name: Final = registration.worker
+        self.row = -1
+        self.life = -1
+        """Its number in the prefix index."""
+        self.present = True
+        """False while it isn't registered."""
+        self.departed_at = NEVER
+        self.excused_until = NEVER
+        """Until then its silence says nothing about it: nobody was heard."""
+        self.report: WorkerLoad | None = None
+        self.heard = NEVER
+        """Monotonic time at which the last report came in."""
+        self.standing = Standing()
+        self.open = 0
+        """Requests on the books."""
+        self.prefill_tokens = 0
+        """Prompt tokens still to be computed by requests that haven't answered yet."""
+        self.context_tokens = 0
+        """Prompt tokens of all requests on the books."""
+        self.holds: dict[str, Hold] = {}
+        """By request id and leg, oldest first."""
+        self.lora_holds: dict[str, int] = {}
+        self.seen_until = NEVER
+        """Reservations made later than this (monotonic time) can't be in the last report."""
+        self.unseen_waiting = 0
+        self.unseen_running = 0
+        self.unseen_tokens = 0
+        self.ended_waiting = 0
+        self.ended_running = 0
+        self.surplus_since = NEVER
+        """Since when the books hold more than the engine reports; NEVER when they don't."""
+        self.register(registration)
+
+    def register(self, registration: WorkerRegistration) -> None:
+        """Take other facts over. ValueError when the URL isn't one; then nothing has changed."""
+        parts = urlsplit(registration.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(
+                f"worker {registration.worker!r} registered {registration.url!r}, which is no URL of an API"
+            )
+        self.registration = registration
+        self.url = registration.url
+        self.host = parts.hostname
+        self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+        self.roles = role_bits(registration.role)
+        self.capacity_tokens = max(0, (registration.kv_blocks or 0) * (registration.block_tokens or 0))
+        """Tokens that the KV cache holds; 0 when the engine didn't say."""
+        self.endpoint = ChosenEndpoint(worker=registration.worker, url=registration.url)
+
+    @property
+    def state(self) -> str:
+        return self.report.state if self.report is not None else "unknown"
+
+    def load(self) -> tuple[int, int, float]:
+        """Requests waiting, sequences running, and the used part of the KV cache in [0,1]."""
+        report = self.report
+        if report is None:
+            waiting, running, kv_usage = self.unseen_waiting, self.unseen_running, 0.0
+        else:
+            waiting = max(0, report.waiting - self.ended_waiting) + self.unseen_waiting
+            running = max(0, report.running - self.ended_running) + self.unseen_running
+            kv_usage = report.kv_usage
+        if self.unseen_tokens and self.capacity_tokens:
+            kv_usage = min(1.0, kv_usage + self.unseen_tokens / self.capacity_tokens)
+        return waiting, running, kv_usage
+
+    def hear(self, report: WorkerLoad, now: float) -> None:
+        """Take a load report in. The engine's own recovery, seen by its agent, ends a demotion."""
+        if report.state == "serving" and self.state == "unreachable":
+            self.standing.answered()
+        if not (0.0 <= report.kv_usage <= 1.0 and report.running >= 0 and report.waiting >= 0):
+            report = _possible(report)
+        self.report = report
+        self.heard = now
+        self.ended_waiting = self.ended_running = 0
+        self.unseen_waiting = self.unseen_running = self.unseen_tokens = 0
+        self.seen_until = now - VISIBLE_AFTER_S
+        for hold in reversed(self.holds.values()):
+            if hold.at <= self.seen_until:
+                break
+            self._count_unseen(hold, 1)
+        if self.open > report.running + report.waiting:
+            self.surplus_since = now if self.surplus_since == NEVER else self.surplus_since
+        else:
+            self.surplus_since = NEVER
+
+    def put(self, hold: "Hold") -> None:
+        """Put a reservation on the books."""
+        self.holds[hold.key] = hold
+        self.open += 1
+        self.context_tokens += hold.prompt_tokens
+        if not hold.confirmed:
+            self.prefill_tokens += hold.uncached_tokens
+        if hold.lora is not None:
+            self.lora_holds[hold.lora] = self.lora_holds.get(hold.lora, 0) + 1
+        if hold.at > self.seen_until:
+            self._count_unseen(hold, 1)
+
+    def confirm(self, hold: "Hold") -> None:
+        """The first byte of the answer came: the prompt is computed and the sequence runs."""
+        self.prefill_tokens -= hold.uncached_tokens
+        if hold.at > self.seen_until:
+            self._count_unseen(hold, -1)
+            hold.confirmed = True
+            self._count_unseen(hold, 1)
+        hold.confirmed = True
+
+    def take_off(self, hold: "Hold") -> None:
+        """Take a reservation off the books."""
+        del self.holds[hold.key]
+        self.open -= 1
+        self.context_tokens -= hold.prompt_tokens
+        if not hold.confirmed:
+            self.prefill_tokens -= hold.uncached_tokens
+        if hold.lora is not None:
+            left = self.lora_holds[hold.lora] - 1
+            if left:
+                self.lora_holds[hold.lora] = left
+            else:
+                del self.lora_holds[hold.lora]
+        if hold.at > self.seen_until:
+            self._count_unseen(hold, -1)
+        elif hold.confirmed:
+            self.ended_running += 1
+        else:
+            self.ended_waiting += 1
+
+    def _count_unseen(self, hold: "Hold", by: int) -> None:
+        if hold.confirmed:
+            self.unseen_running += by
+        else:
+            self.unseen_waiting += by
+        self.unseen_tokens += by * hold.uncached_tokens
+
+
+def _possible(report: WorkerLoad) -> WorkerLoad:
+    """The report with figures that can be: engines have said NaN and less than nothing."""
+    kv_usage = min(1.0, max(0.0, report.kv_usage)) if report.kv_usage == report.kv_usage else 0.0
+    changes = {"kv_usage": kv_usage, "running": max(0, report.running), "waiting": max(0, report.waiting)}
+    return report.model_copy(update=changes)

@@ -1,0 +1,190 @@
+"""Holds requests back while their pool is saturated. A request that waits takes whatever is best when it leaves."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from pointsman_contracts.journey import Journey
+from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.logs import Log
+from pointsman_runtime.stage import Hop
+from pointsman_scheduler.domain.flow_control import Dispatch, Dropped, Figures, FlowController, FlowPolicy, Item
+from pointsman_scheduler.domain.gauge import Gauge
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.refusals import reject
+
+WOKEN_AT_ONCE: Final = 16
+"""Requests that leave in one turn of the event loop: each costs a decision."""
+
+_log = Log("gate")
+
+
+class Waiting(NamedTuple):
+    """What a request needs to go on."""
+
+    journey: Journey
+    hop: Hop[Journey]
+
+
+Decide = Callable[[Journey, Hop[Journey], float], Decision | Rejection]
+"""Chooses for a request that has waited so many seconds."""
+
+
+class _Queue:
+    def __init__(self, pool: PoolScheduler, policy: FlowPolicy) -> None:
+        self.pool: Final = pool
+        self.gauge: Final = Gauge(pool)
+        self.flow: Final = FlowController[Waiting](policy)
+        self.edges: dict[str, str] = {}
+        """Edge of each request that waits."""
+        self.timer: asyncio.Handle | None = None
+        self.due = 0.0
+        """Loop time at which `timer` rings."""
+
+
+class Gate:
+    """One queue for each pool. `decide` is called for each request that goes to an engine."""
+
+    def __init__(self, bus: Bus, pools: Pools, metrics: Metrics, decide: Decide) -> None:
+        self._bus: Final = bus
+        self._pools: Final = pools
+        self._metrics: Final = metrics
+        self._decide: Final = decide
+        self._queues: dict[str, _Queue] = {}
+
+    def configured(self, policies: Mapping[str, FlowPolicy]) -> None:
+        """A revision came into force. What waits goes on waiting under the new policy."""
+        now = time.monotonic()
+        for name, policy in policies.items():
+            queue = self._queues.get(name)
+            if queue is None:
+                self._queues[name] = _Queue(self._pools.of(name), policy)
+            else:
+                queue.flow.adopt(policy, now)
+                self.stirred(name)
+
+    def enter(self, journey: Journey, hop: Hop[Journey]) -> Decision | Rejection | Parked:
+        """A request has come: it goes to an engine at once, waits, or ends."""
+        queue = self._queues.get(journey.target.pool or "") if journey.target is not None else None
+        if queue is None or not queue.flow.policy.enabled or queue.pool.books.ledger.of(journey.request_id) is not None:
+            return self._decide(journey, hop, 0.0)
+        flow, policy = queue.flow, queue.flow.policy
+        now = time.monotonic()
+        capacity = queue.gauge.exactly(policy, now) if len(flow) else queue.gauge.roughly(policy, now)
+        outcome = flow.offer(_item(journey, hop, now), now, capacity)
+        if isinstance(outcome, Dispatch):
+            return self._decide(journey, hop, 0.0)
+        self._plan(queue, now)
+        if isinstance(outcome, Dropped):
+            return self._dropped(queue, outcome)
+        queue.edges[journey.request_id] = journey.edge
+        self._metrics.of(queue.pool.pool).parked()
+        return hop.park(outcome.reason)
+
+    def stirred(self, pool: str) -> None:
+        """Something happened in a pool that may let a request go: looked at in the next turn of the event loop."""
+        queue = self._queues.get(pool)
+        if queue is not None and len(queue.flow):
+            self._plan(queue, time.monotonic(), soon=True)
+
+    def left(self, request_id: str) -> None:
+        """A request is over as far as its edge is concerned: its client hung up."""
+        for queue in self._queues.values():
+            if request_id in queue.edges:
+                self._cancel(queue, request_id)
+
+    def edge_gone(self, edge: str) -> None:
+        """An edge died, and its clients' connections with it."""
+        for queue in self._queues.values():
+            for request_id in [request_id for request_id, at in queue.edges.items() if at == edge]:
+                self._cancel(queue, request_id)
+
+    def figures(self) -> Iterator[tuple[str, Figures]]:
+        """What waits, by pool."""
+        for name, queue in self._queues.items():
+            yield name, queue.flow.figures()
+
+    async def close(self) -> None:
+        """Hand what waits to another scheduler, or end it."""
+        now = time.monotonic()
+        for name, queue in self._queues.items():
+            if queue.timer is not None:
+                queue.timer.cancel()
+            dropped = queue.flow.shut_down(now)
+            elsewhere = self._has_peer()
+            for each in dropped:
+                journey, hop = each.item.payload
+                hop.finish(journey if elsewhere else self._dropped(queue, each))
+            if dropped:
+                _log.info("queue_left", pool=name, requests=len(dropped), handed_over=elsewhere)
+
+    def _has_peer(self) -> bool:
+        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        me = self._bus.identity
+        return any(
+            peer != me.instance and table.addressable(me.service, peer, now)
+            for peer in table.instances(me.service, now)
+        )
+
+    def _cancel(self, queue: _Queue, request_id: str) -> None:
+        dropped = queue.flow.cancel(request_id, time.monotonic())
+        if dropped is not None:  # nobody waits for an answer
+            self._dropped(queue, dropped)
+
+    def _dropped(self, queue: _Queue, dropped: Dropped[Waiting]) -> Rejection:
+        queue.edges.pop(dropped.item.request_id, None)
+        self._metrics.of(queue.pool.pool).dropped(dropped.drop.name.lower())
+        return reject(dropped.item.payload.hop, dropped.refusal)
+
+    def _plan(self, queue: _Queue, now: float, soon: bool = False) -> None:
+        """Look at the queue when it is due, or in the next turn."""
+        due = now if soon else queue.flow.next_wake_at(now)
+        if due is None:
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + max(0.0, due - now)
+        if queue.timer is not None:
+            if queue.due <= at:
+                return
+            queue.timer.cancel()
+        queue.timer, queue.due = loop.call_at(at, self._wake, queue), at
+
+    def _wake(self, queue: _Queue) -> None:
+        queue.timer = None
+        now = time.monotonic()
+        policy = queue.flow.policy
+        for outcome in queue.flow.wake(now, lambda: queue.gauge.exactly(policy, now), most=WOKEN_AT_ONCE):
+            journey, hop = outcome.item.payload
+            if isinstance(outcome, Dispatch):
+                queue.edges.pop(journey.request_id, None)
+                hop.finish(self._decided(journey, hop, outcome.queued_s))
+            else:
+                hop.finish(self._dropped(queue, outcome))
+        self._plan(queue, now)
+
+    def _decided(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> Decision | Rejection:
+        try:
+            return self._decide(journey, hop, queued_s)
+        except Exception as error:  # noqa: BLE001 - a plugin that fails for one request must not keep the others waiting
+            _log.error("decision_failed", error, request_id=journey.request_id)
+            return hop.reject(500, "The scheduler failed; the operator's log says why.", code="scheduling_failed")
+
+
+def _item(journey: Journey, hop: Hop[Journey], now: float) -> Item[Waiting]:
+    facts = journey.request
+    return Item(
+        request_id=journey.request_id,
+        offered_at=now,
+        flow=facts.fairness_id,
+        priority=facts.priority,
+        size=facts.body_bytes,
+        prefill_tokens=facts.prompt_tokens,
+        output_tokens=facts.max_output_tokens or 0,
+        deadline=now + (journey.deadline_ms - time.time_ns() // 1_000_000) / 1000,
+        slo_ttft_s=None if facts.slo_ttft_ms is None else facts.slo_ttft_ms / 1000,
+        payload=Waiting(journey, hop),
+    )

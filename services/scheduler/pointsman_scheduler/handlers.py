@@ -1,0 +1,113 @@
+"""From messages to the pools and back."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pointsman_contracts.journey import Journey
+from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_contracts.scheduling import Reservations
+from pointsman_contracts.subjects import plain
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_runtime.buckets import Entry
+from pointsman_runtime.configuration import Revision
+from pointsman_runtime.logs import Log
+from pointsman_runtime.stage import Hop
+from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.gate import Gate
+from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.replica import Replica
+
+_log = Log("scheduler")
+
+
+class Handlers:
+    """One method for each kind of message. All run to their end in one turn of the event loop."""
+
+    def __init__(
+        self,
+        pools: Pools,
+        gate: Gate,
+        replica: Replica,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pools: Final = pools
+        self._gate: Final = gate
+        self._replica: Final = replica
+        self._metrics: Final = metrics
+        self._clock: Final = clock
+
+    def schedule(self, journey: Journey, hop: Hop[Journey]) -> Decision | Rejection | Parked:
+        """Choose endpoints and answer the edge, at once or when the pool has room."""
+        return self._gate.enter(journey, hop)
+
+    # Workers ----------------------------------------------------------------------------------------
+
+    def registered(self, entry: Entry) -> None:
+        """A registration was written or renewed."""
+        try:
+            registration = WorkerRegistration.decode(entry.value)
+            self._pools.of(registration.pool).register(registration, self._clock())
+        except ValueError as error:
+            self._metrics.malformed.inc()
+            _log.warning("malformed_registration", key=entry.key, problem=type(error).__name__)
+            return
+        self._gate.stirred(registration.pool)
+
+    def deregistered(self, key: str) -> None:
+        """A registration lapsed or was withdrawn."""
+        pool, _, worker = key.partition(".")
+        self._pools.of(plain(pool)).remove(plain(worker), self._clock())
+        self._gate.stirred(plain(pool))
+
+    def load(self, load: WorkerLoad) -> None:
+        """A worker's load report."""
+        self._pools.of(load.pool).hear(load, self._clock())
+        self._gate.stirred(load.pool)
+
+    # What becomes of requests -----------------------------------------------------------------------
+
+    def started(self, event: ResponseStarted) -> None:
+        """The first byte of an answer came."""
+        pool = self._pools.get(event.pool)
+        if pool is not None:
+            pool.books.started(event.request_id, event.worker, event.ttft_ms, self._clock())
+            self._gate.stirred(event.pool)
+
+    def failed(self, event: AttemptFailed) -> None:
+        """An endpoint didn't answer."""
+        pool = self._pools.get(event.pool)
+        if pool is not None:
+            pool.books.failed(event, self._clock())
+            self._gate.stirred(event.pool)
+
+    def completed(self, event: ResponseCompleted) -> None:
+        """A request is over. An edge whose client left before the decision came doesn't know the pool: the request may
+        wait here, or be on the books of any."""
+        self._gate.left(event.request_id)
+        usage = event.usage
+        tokens = usage.completion_tokens if usage is not None else None
+        named = self._pools.get(event.pool)
+        for pool in self._pools if named is None else (named,):
+            pool.books.completed(event.request_id, self._clock(), event.outcome == "ok", tokens, event.duration_ms)
+            self._gate.stirred(pool.pool)
+
+    # Peers and configuration ------------------------------------------------------------------------
+
+    def reserved(self, message: Reservations) -> None:
+        """What another scheduler changed on its books."""
+        if not self._replica.follows(message):
+            return
+        books, now = self._pools.of(message.pool).books, self._clock()
+        ignored = sum(not books.apply(change, message.scheduler, now) for change in message.changes)
+        if ignored:
+            self._metrics.of(message.pool).ignored(ignored)
+        self._gate.stirred(message.pool)
+
+    def configured(self, revision: Revision[Mapping[str, Policy]]) -> None:
+        """A revision came into force; those before it still decide for requests that began with them."""
+        self._pools.use(revision.compiled, {name: pool.block_tokens for name, pool in revision.config.pools.items()})
+        self._gate.configured({name: policy.flow_control for name, policy in revision.compiled.items()})

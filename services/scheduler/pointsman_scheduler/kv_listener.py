@@ -1,0 +1,129 @@
+"""Brings what agents tell of KV caches into the prefix indexes, and asks for what was missed."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from pydantic import ValidationError
+
+from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import BusError
+from pointsman_runtime.logs import Log
+from pointsman_scheduler.domain.arrays import Blocks
+from pointsman_scheduler.domain.kv_following import KvFollower, Told
+from pointsman_scheduler.domain.pools import Pools
+
+TURN_S: Final = 0.1
+ANSWER_TIMEOUT_S: Final = 5.0
+"""A snapshot part is some megabytes."""
+
+_log = Log("kv-events")
+
+
+class KvListener:
+    """One follower for each worker that tells."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        pools: Pools,
+        block_tokens: Callable[[str], int],
+        registry: CollectorRegistry,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`block_tokens(pool)`: tokens in a block of the pool's index."""
+        self._bus: Final = bus
+        self._pools: Final = pools
+        self._block_tokens: Final = block_tokens
+        self._clock: Final = clock
+        self._followers: dict[tuple[str, str], KvFollower] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+        self._other_size: set[tuple[str, str]] = set()
+        self._gaps = Counter(
+            "pointsman_scheduler_kv_gaps", "Times that messages about a worker's KV cache were missing", ["pool"],
+            registry=registry,
+        )  # fmt: skip
+        self._mismatched = Counter(
+            "pointsman_scheduler_kv_other_block_size",
+            "Messages about KV caches whose blocks are of another size than the pool's",
+            ["pool"],
+            registry=registry,
+        )
+        behind = Gauge(
+            "pointsman_scheduler_kv_behind", "Workers of whose KV cache something is missing", registry=registry
+        )
+        behind.set_function(lambda: sum(follower.behind for follower in self._followers.values()))
+
+    def heard(self, event: WorkerKvEvents) -> None:
+        """A message of an agent."""
+        pool = self._pools.get(event.pool)
+        worker = pool.fleet.find(event.worker) if pool is not None else None
+        if worker is None or worker.registration.boot_id != event.boot_id:
+            return  # its registration will come; the next message, a heartbeat at the latest, finds the gap
+        key = (event.pool, event.worker)
+        if event.block_tokens != self._block_tokens(event.pool):
+            self._mismatched.labels(event.pool).inc()
+            if key not in self._other_size:
+                self._other_size.add(key)
+                _log.error(
+                    "kv_block_size_differs", pool=event.pool, worker=event.worker, told=event.block_tokens,
+                    wanted=self._block_tokens(event.pool),
+                )  # fmt: skip
+            return
+        follower = self._followers.get(key)
+        if follower is None:
+            follower = self._followers[key] = KvFollower()
+        before = follower.gaps
+        self._note(*key, event.boot_id, follower.hear(event))
+        if follower.gaps > before:
+            self._gaps.labels(event.pool).inc()
+
+    async def run(self) -> None:
+        """Ask for what is missing, until cancelled."""
+        while True:
+            await asyncio.sleep(TURN_S)
+            now = self._clock()
+            for key, follower in list(self._followers.items()):
+                pool = self._pools.get(key[0])
+                if pool is None or pool.fleet.find(key[1]) is None:
+                    del self._followers[key]
+                    self._other_size.discard(key)
+                elif self._bus.connected and (query := follower.question(now)) is not None:
+                    task = asyncio.get_running_loop().create_task(self._ask(key, follower, query))
+                    self._asking.add(task)
+                    task.add_done_callback(self._asking.discard)
+
+    async def _ask(self, key: tuple[str, str], follower: KvFollower, query: WorkerKvQuery) -> None:
+        try:
+            state = WorkerKvState.decode(await self._bus.ask(query, *key, timeout=ANSWER_TIMEOUT_S))
+        except BusError as error:
+            _log.warning("kv_state_unanswered", pool=key[0], worker=key[1], reason=str(error))
+            return
+        except ValidationError as error:
+            _log.warning("kv_state_malformed", pool=key[0], worker=key[1], problems=error.error_count())
+            return
+        self._note(*key, state.boot_id, follower.answered(state))
+
+    def _note(self, pool: str, name: str, boot_id: str, told: Told) -> None:
+        found = self._pools.get(pool)
+        worker = found.fleet.find(name) if found is not None else None
+        if found is None or worker is None or worker.registration.boot_id != boot_id:
+            return
+        now, index = self._clock(), found.index
+        if told.everything is not None:
+            index.retold(worker.life, _blocks(told.everything), now)
+        for change in told.changes:
+            if change.op == "stored":
+                index.stored(worker.life, _blocks(change.blocks), now)
+            elif change.op == "removed":
+                index.removed(worker.life, _blocks(change.blocks), now)
+            elif change.op == "cleared":
+                index.retold(worker.life, _blocks(b""), now)
+
+
+def _blocks(packed: bytes) -> Blocks:
+    return np.frombuffer(packed, dtype="<u8")

@@ -1,0 +1,96 @@
+"""Wiring of the scheduler."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from pointsman_contracts.journey import Journey
+from pointsman_contracts.kv import WorkerKvEvents
+from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_contracts.scheduling import Reservations, SchedulerStateQuery
+from pointsman_contracts.subjects import ANY
+from pointsman_contracts.worker import WorkerLoad
+from pointsman_core.config import Config, ConfigError
+from pointsman_core.plugins import PluginError
+from pointsman_runtime.buckets import WORKERS_BUCKET, WORKERS_TTL_S
+from pointsman_runtime.service import Service, run
+from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.chooser import Chooser
+from pointsman_scheduler.domain.policies import PolicyBook
+from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.gate import Gate
+from pointsman_scheduler.handlers import Handlers
+from pointsman_scheduler.kv_listener import KvListener
+from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.plugins import registries
+from pointsman_scheduler.reconciler import Reconciler
+from pointsman_scheduler.replica import Replica
+from pointsman_scheduler.settings import SchedulerSettings
+
+REPORTS_AWAITED_S: Final = 0.6
+"""Workers report every 0.4 s at least."""
+LOOK_AGAIN_S: Final = 0.02
+
+
+def compile_policies(book: PolicyBook, config: Config) -> Mapping[str, Policy]:
+    """The policy of each pool. Raises ConfigError that names the plugin."""
+    try:
+        return book.compile(config)
+    except PluginError as error:
+        raise ConfigError([("", str(error))]) from error
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError when this service would refuse the configuration."""
+    compile_policies(PolicyBook(registries()), config)
+
+
+def build(service: Service[SchedulerSettings]) -> None:
+    """Construct everything; connect to nothing."""
+    book = PolicyBook(registries())
+    configuration = service.configuration(lambda config, _revision: compile_policies(book, config))
+    pools = Pools(service.identity.instance, service.settings.prefix_index)
+    metrics = Metrics(service.registry, lambda: pools)
+    announcer = Announcer(service.bus, metrics)
+    replica = Replica(service.bus, pools, metrics)
+    chooser = Chooser(configuration, pools, announcer, metrics)
+    gate = Gate(service.bus, pools, metrics, chooser.decide)
+    handlers = Handlers(pools, gate, replica, metrics)
+    reconciler = Reconciler(service.bus, pools, gate, announcer, metrics)
+    kv = KvListener(service.bus, pools, pools.block_tokens, service.registry)
+    metrics.watch_queues(gate.figures)
+    configuration.on_change(handlers.configured)
+
+    bus = service.bus
+    bus.stage(Journey, handlers.schedule)
+    bus.listen(WorkerLoad, handlers.load, ANY, ANY, keep="latest")
+    bus.listen(WorkerKvEvents, kv.heard, ANY, ANY)
+    bus.listen(Reservations, handlers.reserved, ANY)
+    bus.listen(ResponseStarted, handlers.started, ANY)
+    bus.listen(AttemptFailed, handlers.failed, ANY)
+    bus.listen(ResponseCompleted, handlers.completed, ANY)
+    workers = service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S)
+
+    async def list_workers() -> None:
+        listed = asyncio.Event()
+        workers.watch(handlers.registered, handlers.deregistered, listed.set)
+        await listed.wait()
+        # A scheduler that has heard of one worker alone would send it everything.
+        for _ in range(round(REPORTS_AWAITED_S / LOOK_AGAIN_S)):
+            if all(pool.fleet.heard_of_all for pool in pools):
+                break
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    service.events.handle(SchedulerStateQuery, replica.answer, service.identity.instance)
+    service.on_start(list_workers)
+    service.on_start(replica.join)
+    service.on_stop(replica.close)
+    service.on_stop(gate.close)
+    service.background("reconciler", reconciler.run)
+    service.background("kv-events", kv.run)
+
+
+def main() -> int:
+    """Run the service; returns its exit code."""
+    return run("scheduler", SchedulerSettings, build)

@@ -1,0 +1,153 @@
+"""Prometheus metrics of the scheduler. Children are bound once for each pool."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pointsman_scheduler.domain.flow_control import Figures
+from pointsman_scheduler.domain.pool import PoolScheduler
+
+_DECISION_SECONDS: Final = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2)
+_QUEUED_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 60)
+
+
+class PoolMetrics:
+    """The children of one pool."""
+
+    def __init__(self, parent: "Metrics", pool: str) -> None:
+        self.decided: Final = parent.requests.labels(pool, "scheduled").inc
+        self.held: Final = parent.requests.labels(pool, "held").inc
+        self.took: Final = parent.seconds.labels(pool).observe
+        self.ignored: Final = parent.ignored.labels(pool).inc
+        self.released: Final = parent.released.labels(pool).inc
+        self.parked: Final = parent.parked.labels(pool).inc
+        self.queued: Final = parent.queued_seconds.labels(pool).observe
+        self._requests: Final = parent.requests
+        self._drops: Final = parent.dropped
+        self._pool: Final = pool
+
+    def refused(self, code: str) -> None:
+        """A request ended here; `code` is one of a handful."""
+        self._requests.labels(self._pool, code).inc()
+
+    def dropped(self, reason: str) -> None:
+        """A request ended while it waited; `reason` is one of a handful."""
+        self._drops.labels(self._pool, reason).inc()
+
+
+class Metrics:
+    """What is counted as it happens; the rest is read from the pools when somebody asks."""
+
+    def __init__(self, registry: CollectorRegistry, pools: Callable[[], Iterable[PoolScheduler]]) -> None:
+        self.requests: Final = Counter(
+            "pointsman_scheduler_requests",
+            "Requests by outcome: scheduled, held (sent again, already on the books), or the code of the refusal",
+            ["pool", "outcome"],
+            registry=registry,
+        )
+        self.seconds: Final = Histogram(
+            "pointsman_scheduler_decision_seconds",
+            "Time that a decision takes",
+            ["pool"],
+            buckets=_DECISION_SECONDS,
+            registry=registry,
+        )
+        self.ignored: Final = Counter(
+            "pointsman_scheduler_peer_changes_ignored",
+            "Changes that other schedulers told and that no longer counted",
+            ["pool"],
+            registry=registry,
+        )
+        self.released: Final = Counter(
+            "pointsman_scheduler_reservations_reconciled",
+            "Reservations released because their edge no longer knew them or was gone",
+            ["pool"],
+            registry=registry,
+        )
+        self.gaps: Final = Counter(
+            "pointsman_scheduler_peer_gaps", "Gaps seen in what other schedulers told", ["scheduler"], registry=registry
+        )
+        self.malformed: Final = Counter(
+            "pointsman_scheduler_malformed_registrations", "Registrations that can't be used", registry=registry
+        )
+        self.unpublished: Final = Counter(
+            "pointsman_scheduler_unpublished", "Messages that the bus didn't take", ["type"], registry=registry
+        )
+        self.parked: Final = Counter(
+            "pointsman_scheduler_parked", "Requests that had to wait", ["pool"], registry=registry
+        )
+        self.dropped: Final = Counter(
+            "pointsman_scheduler_dropped",
+            "Requests that ended while they waited, by reason",
+            ["pool", "reason"],
+            registry=registry,
+        )
+        self.queued_seconds: Final = Histogram(
+            "pointsman_scheduler_queued_seconds",
+            "Time that requests waited before they went to an engine",
+            ["pool"],
+            buckets=_QUEUED_SECONDS,
+            registry=registry,
+        )
+        self._registry: Final = registry
+        self._by_pool: Final[dict[str, PoolMetrics]] = {}
+        registry.register(_Pools(pools))
+
+    def of(self, pool: str) -> PoolMetrics:
+        """The children of this pool."""
+        found = self._by_pool.get(pool)
+        if found is None:
+            found = self._by_pool[pool] = PoolMetrics(self, pool)
+        return found
+
+    def watch_queues(self, figures: Callable[[], Iterable[tuple[str, Figures]]]) -> None:
+        """Show what waits when somebody asks."""
+        self._registry.register(_Queues(figures))
+
+
+class _Pools(Collector):
+    def __init__(self, pools: Callable[[], Iterable[PoolScheduler]]) -> None:
+        self._pools = pools
+
+    def collect(self) -> Iterator[Metric]:
+        open_requests = GaugeMetricFamily("pointsman_scheduler_open_requests", "Requests on the books", labels=["pool"])
+        workers = GaugeMetricFamily("pointsman_scheduler_workers", "Workers by state", labels=["pool", "state"])
+        blocks = GaugeMetricFamily("pointsman_scheduler_prefix_blocks", "Prefix blocks known", labels=["pool"])
+        size = GaugeMetricFamily("pointsman_scheduler_prefix_bytes", "Memory of the prefix index", labels=["pool"])
+        evicted = CounterMetricFamily(
+            "pointsman_scheduler_prefix_evicted", "Prefix entries given up, by cause", labels=["pool", "cause"]
+        )
+        for pool in self._pools():
+            open_requests.add_metric([pool.pool], len(pool.books.ledger))
+            states: dict[str, int] = {}
+            for worker in pool.fleet.workers:
+                state = "demoted" if worker.standing.demoted else worker.state
+                states[state] = states.get(state, 0) + 1
+            for state, count in states.items():
+                workers.add_metric([pool.pool, state], count)
+            memory = pool.index.memory()
+            blocks.add_metric([pool.pool], memory.blocks)
+            size.add_metric([pool.pool], memory.bytes)
+            for cause in ("evicted_capacity", "evicted_memory", "expired"):
+                evicted.add_metric([pool.pool, cause.removeprefix("evicted_")], float(getattr(memory, cause)))
+        yield from (open_requests, workers, blocks, size, evicted)
+
+
+class _Queues(Collector):
+    def __init__(self, figures: Callable[[], Iterable[tuple[str, Figures]]]) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ["pool", "priority"]
+        requests = GaugeMetricFamily("pointsman_scheduler_queue_requests", "Requests that wait", labels=labels)
+        size = GaugeMetricFamily("pointsman_scheduler_queue_bytes", "Bodies of those that wait", labels=labels)
+        flows = GaugeMetricFamily("pointsman_scheduler_queue_flows", "Flows that wait", labels=labels)
+        for pool, figures in self._figures():
+            for priority, (count, length, waiting) in figures.by_band.items():
+                requests.add_metric([pool, str(priority)], count)
+                size.add_metric([pool, str(priority)], length)
+                flows.add_metric([pool, str(priority)], waiting)
+        yield from (requests, size, flows)

@@ -1,0 +1,99 @@
+"""The plugins of this distribution. Others offer theirs by entry point, in the group of their extension point."""
+
+from typing import Final
+
+from pointsman_core.plugins import Registry
+from pointsman_scheduler.domain.points import (
+    Decider,
+    Filter,
+    Picker,
+    PreRequest,
+    Producer,
+    ProfileHandler,
+    ResponseObserver,
+    Scorer,
+)
+from pointsman_scheduler.domain.policy import Registries
+from pointsman_scheduler.plugins.deciders.prefill import Always, Multimodal, Prefix
+from pointsman_scheduler.plugins.filters.context_length import ContextLength
+from pointsman_scheduler.plugins.filters.healthy import Healthy
+from pointsman_scheduler.plugins.filters.lora_capable import LoraCapable
+from pointsman_scheduler.plugins.filters.prefix_affinity import PrefixAffinity
+from pointsman_scheduler.plugins.filters.registered import LabelSelector, Role
+from pointsman_scheduler.plugins.filters.session import SessionFilter
+from pointsman_scheduler.plugins.filters.slo_headroom import SloHeadroom
+from pointsman_scheduler.plugins.filters.subset import Subset
+from pointsman_scheduler.plugins.filters.utilization import Utilization
+from pointsman_scheduler.plugins.flow_control import flow_registries
+from pointsman_scheduler.plugins.handlers.data_parallel import DataParallel
+from pointsman_scheduler.plugins.handlers.disaggregated import Disaggregated
+from pointsman_scheduler.plugins.handlers.named import HeaderNamed
+from pointsman_scheduler.plugins.handlers.shadow import Shadow
+from pointsman_scheduler.plugins.handlers.single import Single
+from pointsman_scheduler.plugins.pickers.chance import PowerOfTwo, Random, TopK, WeightedRandom
+from pointsman_scheduler.plugins.pickers.max_score import MaxScore
+from pointsman_scheduler.plugins.pre_requests.destination import DestinationHeader
+from pointsman_scheduler.plugins.pre_requests.legs import PrefillHeader, RankHeader
+from pointsman_scheduler.plugins.producers.active_blocks import ActiveBlocks
+from pointsman_scheduler.plugins.producers.delay import DelayPrediction
+from pointsman_scheduler.plugins.producers.latency import LatencyPrediction
+from pointsman_scheduler.plugins.producers.session import Session
+from pointsman_scheduler.plugins.scorers.affinity import LoraAffinity, SessionScorer
+from pointsman_scheduler.plugins.scorers.books import ActiveRequests, NoHitLru, TokenLoad
+from pointsman_scheduler.plugins.scorers.delay import LeastDelay
+from pointsman_scheduler.plugins.scorers.dynamo_cost import DynamoCost
+from pointsman_scheduler.plugins.scorers.latency import Latency
+from pointsman_scheduler.plugins.scorers.load import KvUtilization, LoadAware, Queue, Running
+from pointsman_scheduler.plugins.scorers.prefix_cache import PrefixCache
+
+PRODUCERS: Final[tuple[type[Producer], ...]] = (Session, LatencyPrediction, DelayPrediction, ActiveBlocks)
+DECIDERS: Final[tuple[type[Decider], ...]] = (Prefix, Always, Multimodal)
+HANDLERS: Final[tuple[type[ProfileHandler], ...]] = (Single, Disaggregated, HeaderNamed, Shadow, DataParallel)
+FILTERS: Final[tuple[type[Filter], ...]] = (
+    Healthy,
+    Subset,
+    LoraCapable,
+    Role,
+    LabelSelector,
+    ContextLength,
+    Utilization,
+    SessionFilter,
+    PrefixAffinity,
+    SloHeadroom,
+)
+SCORERS: Final[tuple[type[Scorer], ...]] = (
+    Queue,
+    Running,
+    LoadAware,
+    KvUtilization,
+    PrefixCache,
+    LoraAffinity,
+    SessionScorer,
+    ActiveRequests,
+    TokenLoad,
+    NoHitLru,
+    Latency,
+    LeastDelay,
+    DynamoCost,
+)
+PICKERS: Final[tuple[type[Picker], ...]] = (MaxScore, Random, WeightedRandom, TopK, PowerOfTwo)
+PRE_REQUESTS: Final[tuple[type[PreRequest], ...]] = (DestinationHeader, PrefillHeader, RankHeader)
+OBSERVERS: Final[tuple[type[ResponseObserver], ...]] = ()
+
+
+def registries() -> Registries:
+    """Built-in plugins and those that installed distributions offer."""
+    flow = flow_registries()
+    return Registries(
+        producers=Registry(Producer, PRODUCERS, "pointsman.scheduler.producers"),
+        deciders=Registry(Decider, DECIDERS, "pointsman.scheduler.deciders"),
+        handlers=Registry(ProfileHandler, HANDLERS, "pointsman.scheduler.handlers"),
+        filters=Registry(Filter, FILTERS, "pointsman.scheduler.filters"),
+        scorers=Registry(Scorer, SCORERS, "pointsman.scheduler.scorers"),
+        pickers=Registry(Picker, PICKERS, "pointsman.scheduler.pickers"),
+        pre_requests=Registry(PreRequest, PRE_REQUESTS, "pointsman.scheduler.pre-requests"),
+        observers=Registry(ResponseObserver, OBSERVERS, "pointsman.scheduler.observers"),
+        fairness=flow.fairness,
+        orderings=flow.orderings,
+        detectors=flow.detectors,
+    )

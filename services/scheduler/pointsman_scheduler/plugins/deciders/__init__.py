@@ -1,0 +1,1 @@
+"""Conditions that profile handlers refer to."""

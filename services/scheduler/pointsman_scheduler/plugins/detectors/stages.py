@@ -1,0 +1,37 @@
+"""Saturation by stage: a pool is as full as the fuller of its prefill and its decode workers."""
+
+import numpy as np
+
+from pointsman_scheduler.domain.arrays import Bools, Floats
+from pointsman_scheduler.domain.fleet import Fleet
+from pointsman_scheduler.domain.worker import DECODE, PREFILL
+
+
+class Stages:
+    """Which workers do which part, kept until the fleet changes. A worker that does both counts in both; one that
+    does neither (encode) counts in none."""
+
+    def __init__(self) -> None:
+        self._fleet: Fleet | None = None
+        self._epoch = -1
+        self._masks: tuple[Bools, ...] = ()
+
+    def of(self, fleet: Fleet) -> tuple[Bools, ...]:
+        """One mask for each stage that somebody does, over the fleet's rows; one for stages done by the same."""
+        if self._fleet is not fleet or self._epoch != fleet.epoch:
+            roles = np.array([worker.roles for worker in fleet.workers], dtype=np.int64)
+            prefill, decode = (roles & PREFILL) != 0, (roles & DECODE) != 0
+            masks = [prefill] if np.array_equal(prefill, decode) else [prefill, decode]
+            self._masks = tuple(mask for mask in masks if mask.any())
+            self._fleet, self._epoch = fleet, fleet.epoch
+        return self._masks
+
+
+def fullest(values: Floats, counted: Bools, stages: tuple[Bools, ...]) -> float:
+    """The greatest of the stages' means over the workers that count; 0 where none does."""
+    saturation = 0.0
+    for stage in stages:
+        chosen = values[stage & counted]
+        if len(chosen):
+            saturation = max(saturation, float(chosen.mean()))
+    return saturation

@@ -1,0 +1,1 @@
+"""Fairness policies: whose turn it is within a band."""

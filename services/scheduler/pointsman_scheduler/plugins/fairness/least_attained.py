@@ -1,0 +1,108 @@
+"""`least-attained-service`: the flow goes next that got the least for its weight of late.
+
+Service counts in tokens, prompt once and expected output `output_weight` times, and fades by half every
+`half_life` (llm-d's program-aware fairness, endpoint-picker.md §1.3).
+"""
+
+import heapq
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_core.units import Duration
+from pointsman_scheduler.domain.flow_control.item import Demand
+from pointsman_scheduler.domain.flow_control.points import FairnessPolicy, Turns
+
+REBASE_AFTER: Final = 64.0
+"""Half-lives after which amounts are scaled down, long before a float overflows."""
+SLACK: Final = 1024
+
+
+class LeastAttainedParams(Params):
+    half_life: Duration = Field(default=60.0, gt=0)
+    """Service this long ago counts half."""
+    output_weight: float = Field(default=2.0, ge=0)
+    """What an output token counts, a prompt token being 1."""
+    weights: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict[str, float])
+    """Flow → its share relative to others; 1 where absent."""
+
+
+class LeastAttainedService(FairnessPolicy):
+    """Shares in tokens, by weight."""
+
+    type_name: ClassVar[str] = "least-attained-service"
+    params_type: ClassVar[type[Params]] = LeastAttainedParams
+
+    def __init__(self, name: str, params: LeastAttainedParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._params: Final = params
+
+    def turns(self) -> Turns:
+        return _Ledger(self._params)
+
+
+class _Ledger(Turns):
+    """Amounts are kept as of a fixed moment: what is served later counts more then, which orders flows as fading
+    would, without touching those that aren't served."""
+
+    def __init__(self, params: LeastAttainedParams) -> None:
+        self._params: Final = params
+        self._base = 0.0
+        self._attained: dict[str, float] = {}
+        self._waiting: set[str] = set()
+        self._heap: list[tuple[float, int, str]] = []
+        self._pushed = 0
+        self._floor = 0.0
+        """What the flow had that was served last: one that comes back owes at least this much, so that resting
+        earns no right to a burst."""
+
+    def enter(self, flow: str, now: float) -> None:
+        self._waiting.add(flow)
+        self._attained[flow] = max(self._attained.get(flow, 0.0), self._floor)
+        self._push(flow)
+
+    def leave(self, flow: str) -> None:
+        self._waiting.discard(flow)
+        if len(self._attained) > SLACK + 2 * len(self._waiting):
+            # Those at the floor would come back to the same amount.
+            resting = [f for f, amount in self._attained.items() if f not in self._waiting and amount <= self._floor]
+            if len(resting) < SLACK // 2:
+                resting = [f for f in self._attained if f not in self._waiting]
+            for idle in resting:
+                del self._attained[idle]
+
+    def next(self, now: float) -> str:
+        while True:
+            amount, _, flow = self._heap[0]
+            if flow in self._waiting and amount == self._attained[flow]:
+                return flow
+            heapq.heappop(self._heap)
+
+    def served(self, demand: Demand, flow: str, now: float) -> None:
+        self._rebase(now)
+        params = self._params
+        self._floor = max(self._floor, self._attained[flow])
+        tokens = max(1.0, demand.prefill_tokens + params.output_weight * demand.output_tokens)
+        scale = 2.0 ** ((now - self._base) / params.half_life)
+        self._attained[flow] += tokens * scale / params.weights.get(flow, 1.0)
+        self._push(flow)
+
+    def _push(self, flow: str) -> None:
+        self._pushed += 1
+        heapq.heappush(self._heap, (self._attained[flow], self._pushed, flow))
+        if len(self._heap) > SLACK + 2 * len(self._waiting):
+            self._heap = [(self._attained[each], place, each) for place, each in enumerate(sorted(self._waiting))]
+            heapq.heapify(self._heap)
+
+    def _rebase(self, now: float) -> None:
+        halvings = (now - self._base) / self._params.half_life
+        if halvings < REBASE_AFTER:
+            return
+        factor = 2.0**-halvings
+        self._base = now
+        self._floor *= factor
+        self._attained = {flow: amount * factor for flow, amount in self._attained.items()}
+        self._heap = [(self._attained[flow], place, flow) for place, flow in enumerate(sorted(self._waiting))]
+        heapq.heapify(self._heap)

@@ -1,0 +1,1 @@
+"""Filters: who may serve a request at all."""

@@ -1,0 +1,51 @@
+"""`healthy`: workers that serve, were heard of lately, and answered when they were last tried."""
+
+from typing import ClassVar, Final
+
+import numpy as np
+
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.fleet import SILENT_AFTER_S
+from pointsman_scheduler.domain.points import Filter, Removal
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.domain.worker import NEVER, Worker
+
+_REFUSING: Final = ("draining", "unreachable")
+
+
+class Healthy(Filter):
+    """Removes workers that are draining, unreachable for their agent, silent, or demoted.
+
+    When that leaves nobody, those that may well work are let through: silent ones, because then the bus or the agents
+    are more likely gone than all engines, and demoted ones, because a breaker must never open for all. Draining and
+    unreachable ones stay out.
+    """
+
+    type_name: ClassVar[str] = "healthy"
+
+    def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
+        fleet, now = candidates.fleet, candidates.now
+        if fleet.all_eligible(now):
+            return None
+
+        def why(worker: Worker) -> str:
+            return _ailment(worker, now)
+
+        keep = candidates.take(fleet.eligible_until) >= now
+        if keep.any():
+            return Removal(keep, why)
+        keep = np.array([worker.state not in _REFUSING for worker in candidates.workers()], dtype=np.bool_)
+        degraded = "no worker is known to be healthy" if keep.any() else None
+        return Removal(keep, why, degraded)
+
+
+def _ailment(worker: Worker, now: float) -> str:
+    if worker.state in _REFUSING:
+        return worker.state
+    if worker.heard == NEVER:
+        return "no load report yet"
+    silence = now - worker.heard
+    if silence > SILENT_AFTER_S:
+        return f"silent for {silence:.1f} s"
+    standing = worker.standing
+    return f"demoted after {standing.failures} failure(s), tried again in {max(0.0, standing.retry_at - now):.1f} s"

@@ -1,0 +1,70 @@
+"""`utilization`: workers that aren't over a limit."""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_scheduler.domain.arrays import Bools, Floats
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.outcome import SATURATED, Exhausted
+from pointsman_scheduler.domain.points import Filter, Removal
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.domain.worker import Worker
+
+Metric = Literal["open", "running", "waiting", "kv-usage"]
+
+_COLUMNS: Final[dict[Metric, Callable[[Candidates], Floats]]] = {
+    "open": lambda candidates: candidates.open,
+    "running": lambda candidates: candidates.running,
+    "waiting": lambda candidates: candidates.waiting,
+    "kv-usage": lambda candidates: candidates.kv_usage,
+}
+
+
+class Limit(Params):
+    metric: Metric
+    max: float = Field(ge=0)
+    """A worker above it is removed."""
+
+
+class UtilizationParams(Params):
+    limits: tuple[Limit, ...] = Field(min_length=1)
+    """Each with `metric`, one of `open` (requests on the schedulers' books), `running`, `waiting` and `kv-usage` (the
+    engine's), and `max`."""
+    when_all_exceed: Literal["reject", "keep"] = "reject"
+    """What happens when nobody is within all limits: 429, or the filter lets everybody through."""
+
+
+class Utilization(Filter):
+    """Removes workers over any of the limits."""
+
+    type_name: ClassVar[str] = "utilization"
+    params_type: ClassVar[type[Params]] = UtilizationParams
+    exhausted: ClassVar[Exhausted] = SATURATED
+
+    def __init__(self, name: str, params: UtilizationParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._limits: Final = params.limits
+        self._keep_all: Final = params.when_all_exceed == "keep"
+
+    def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
+        keep: Bools = np.ones(candidates.size, dtype=np.bool_)
+        for limit in self._limits:
+            keep &= _COLUMNS[limit.metric](candidates) <= limit.max
+        if self._keep_all and not keep.any():
+            return Removal(~keep, "", "every worker is over its limits")
+
+        def why(worker: Worker) -> str:
+            return self._why(worker, candidates)
+
+        return Removal(keep, why)
+
+    def _why(self, worker: Worker, candidates: Candidates) -> str:
+        alone = Candidates(candidates.fleet, candidates.now, candidates.dice, np.array([worker.row]))
+        figures = ((limit, float(_COLUMNS[limit.metric](alone)[0])) for limit in self._limits)
+        return ", ".join(
+            f"{limit.metric} {value:g} is over {limit.max:g}" for limit, value in figures if value > limit.max
+        )

@@ -1,0 +1,33 @@
+"""The flow-control plugins of this distribution."""
+
+from typing import Final
+
+from pointsman_core.plugins import Registry
+from pointsman_scheduler.domain.flow_control.points import FairnessPolicy, OrderingPolicy, SaturationDetector
+from pointsman_scheduler.domain.flow_control.policy import FlowRegistries
+from pointsman_scheduler.plugins.detectors.concurrency import Concurrency
+from pointsman_scheduler.plugins.detectors.utilization import Utilization
+from pointsman_scheduler.plugins.fairness.global_strict import GlobalStrict
+from pointsman_scheduler.plugins.fairness.least_attained import LeastAttainedService
+from pointsman_scheduler.plugins.fairness.round_robin import RoundRobin
+from pointsman_scheduler.plugins.orderings.arrival import FirstCome
+from pointsman_scheduler.plugins.orderings.deadlines import EarliestDeadline, SloDeadline
+from pointsman_scheduler.plugins.orderings.shortest_prefill import WeightedShortestPrefill
+
+FAIRNESS: Final[tuple[type[FairnessPolicy], ...]] = (RoundRobin, GlobalStrict, LeastAttainedService)
+ORDERINGS: Final[tuple[type[OrderingPolicy], ...]] = (
+    FirstCome,
+    EarliestDeadline,
+    SloDeadline,
+    WeightedShortestPrefill,
+)
+DETECTORS: Final[tuple[type[SaturationDetector], ...]] = (Utilization, Concurrency)
+
+
+def flow_registries() -> FlowRegistries:
+    """Built-in plugins and those that installed distributions offer."""
+    return FlowRegistries(
+        fairness=Registry(FairnessPolicy, FAIRNESS, "pointsman.scheduler.fairness"),
+        orderings=Registry(OrderingPolicy, ORDERINGS, "pointsman.scheduler.orderings"),
+        detectors=Registry(SaturationDetector, DETECTORS, "pointsman.scheduler.detectors"),
+    )

@@ -1,0 +1,1 @@
+"""Profile handlers: which profiles run, and what their results mean together."""

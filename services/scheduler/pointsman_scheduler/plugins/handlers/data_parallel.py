@@ -1,0 +1,57 @@
+"""`data-parallel`: the rank inside an engine that runs several."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from pydantic import Field
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.outcome import Run, Selection
+from pointsman_scheduler.domain.points import ResponseObserver
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.plugins.handlers.single import Single
+
+
+class DataParallelParams(Params):
+    imbalance: int = Field(default=4, ge=0)
+    """Requests by which the rank that suits the prompt may be ahead of the emptiest one."""
+
+
+class DataParallel(Single, ResponseObserver):
+    """One scheduling profile, then a rank of the chosen worker: ranks keep caches of their own, so prompts with the
+    same first block go to the same rank, unless that has `imbalance` requests more than another."""
+
+    type_name: ClassVar[str] = "data-parallel"
+    params_type: ClassVar[type[Params]] = DataParallelParams
+    pre_request: ClassVar[tuple[str, ...]] = ("rank-header",)
+
+    def __init__(self, name: str, params: DataParallelParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._imbalance: Final = params.imbalance
+        self._open: Counter[tuple[str, int]] = Counter()
+
+    def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
+        selection = super().process_results(request, results)
+        if selection is not None:
+            run = selection.primary
+            worker = run.candidates.fleet.workers[run.chosen[0]]
+            ranks = worker.registration.data_parallel_size
+            if ranks > 1:
+                count = [self._open[worker.name, rank] for rank in range(ranks)]
+                least = min(range(ranks), key=count.__getitem__)
+                home = int(request.blocks[0]) % ranks if len(request.blocks) else least
+                selection.rank = home if count[home] - count[least] <= self._imbalance else least
+        return selection
+
+    def chosen(self, hold: Hold, now: float) -> None:
+        if hold.rank is not None:
+            self._open[hold.worker.name, hold.rank] += 1
+
+    def gone(self, hold: Hold, now: float) -> None:
+        if hold.rank is not None:
+            key = (hold.worker.name, hold.rank)
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]

@@ -1,0 +1,92 @@
+"""`disaggregated`: prompt and answer on different workers (protocol of llm-d-router's sidecar)."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar, Final, Literal
+
+from pointsman_core.plugins import Params, Plugin, Reference, refer
+from pointsman_scheduler.domain.outcome import Run, Selection
+from pointsman_scheduler.domain.points import Decider, ProfileHandler, need_profile
+from pointsman_scheduler.domain.request import ScheduleRequest
+
+PREFILL: Final = "prefill"
+ENCODE: Final = "encode"
+
+
+class DisaggregatedParams(Params):
+    first: Literal["decode", "prefill"] = "decode"
+    """`decode`: the decider sees what the endpoint that answers holds already."""
+    decode: str = "decode"
+    """Scheduling profile of the endpoint that answers."""
+    prefill: str = "prefill"
+    """Scheduling profile of the worker that computes the prompt."""
+    encode: str | None = None
+    """Scheduling profile of the worker that encodes images, audio and video; none by default."""
+    prefill_when: Reference | None = None
+    """A decider; without one every prompt is computed elsewhere."""
+    encode_when: Reference | None = None
+    """A decider; without one everything is encoded elsewhere."""
+
+
+class Disaggregated(ProfileHandler):
+    """Runs the decode profile, and the others when their deciders want them. A request whose prefill or encode run
+    fails, or falls on the worker that answers, is served by that one alone."""
+
+    type_name: ClassVar[str] = "disaggregated"
+    params_type: ClassVar[type[Params]] = DisaggregatedParams
+    pre_request: ClassVar[tuple[str, ...]] = ("prefill-header",)
+
+    def __init__(self, name: str, params: DisaggregatedParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._params: Final = params
+        self._prefill_when: Final = self._decider(params.prefill_when, others)
+        self._encode_when: Final = self._decider(params.encode_when, others)
+
+    def _decider(self, reference: str | None, others: Mapping[str, Plugin]) -> Decider | None:
+        return None if reference is None else refer(others, reference, Decider, self.name)
+
+    def check(self, profiles: Collection[str]) -> None:
+        for profile in (self._params.decode, self._params.prefill, self._params.encode):
+            if profile is not None:
+                need_profile(self, profile, profiles)
+
+    def pick(
+        self, request: ScheduleRequest, profiles: Collection[str], results: Mapping[str, Run | None]
+    ) -> Sequence[str]:
+        params = self._params
+        if params.first == "prefill":
+            if not results and _wanted(self._prefill_when, request, None):
+                return (params.prefill,)
+            if params.decode not in results:
+                return (params.decode,)
+        elif params.decode not in results:
+            return (params.decode,)
+        decode = results[params.decode]
+        if decode is None:
+            return ()
+        further: list[str] = []
+        if params.encode is not None and _wanted(self._encode_when, request, decode):
+            further.append(params.encode)
+        if params.first == "decode" and _wanted(self._prefill_when, request, decode):
+            further.append(params.prefill)
+        return further
+
+    def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
+        decode = results[self._params.decode]
+        if decode is None:
+            return None
+        selection = Selection(decode)
+        for leg, profile in ((PREFILL, self._params.prefill), (ENCODE, self._params.encode)):
+            if profile is None or profile not in results:
+                continue
+            run = results[profile]
+            if run is None:
+                selection.degraded.append(f"no worker for {leg}: the endpoint that answers does it")
+            elif run.chosen[0] != decode.chosen[0]:
+                selection.legs[leg] = run
+        if PREFILL in selection.legs:
+            selection.prompt_leg = PREFILL
+        return selection
+
+
+def _wanted(decider: Decider | None, request: ScheduleRequest, run: Run | None) -> bool:
+    return decider is None or decider.wanted(request, run)

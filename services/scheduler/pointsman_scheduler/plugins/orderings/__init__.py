@@ -1,0 +1,1 @@
+"""Ordering policies: which request of a flow goes first."""

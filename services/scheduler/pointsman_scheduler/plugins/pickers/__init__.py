@@ -1,0 +1,1 @@
+"""Pickers: from totals to an ordered choice."""

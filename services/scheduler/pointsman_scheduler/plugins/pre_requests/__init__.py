@@ -1,0 +1,1 @@
+"""What is written on a request before it is sent."""

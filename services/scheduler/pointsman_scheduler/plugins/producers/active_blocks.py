@@ -1,0 +1,72 @@
+"""`active-blocks`: prompt blocks of the requests that each worker serves at this moment, each counted once."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+import numpy as np
+
+from pointsman_core.plugins import Key, Params, Plugin
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.points import Producer, ResponseObserver
+from pointsman_scheduler.domain.request import ScheduleRequest
+
+POTENTIAL_BLOCKS: Final[Key[Floats]] = Key("potential-active-blocks", np.ndarray)
+"""Blocks that each worker of the fleet would have in use with this request: those of its open requests and those of
+this one's that they don't share."""
+
+
+class ActiveBlocks(Producer, ResponseObserver):
+    """Counts references to each block by worker, as NVIDIA Dynamo 1.6 does. Blocks are chained, so those of a prompt
+    that open requests share are its first ones."""
+
+    type_name: ClassVar[str] = "active-blocks"
+    produces = (POTENTIAL_BLOCKS,)
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._used: dict[str, dict[int, int]] = {}
+        self._held: dict[str, list[int]] = {}
+
+    def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
+        blocks: list[int] = request.blocks.tolist()
+        used = [self._used.get(name) for name in everyone.fleet.names]
+        potential = [
+            len(blocks) if references is None else len(references) + len(blocks) - _shared(references, blocks)
+            for references in used
+        ]
+        request.put(POTENTIAL_BLOCKS, np.array(potential, dtype=np.float64))
+
+    def chosen(self, hold: Hold, now: float) -> None:
+        blocks: list[int] = np.frombuffer(hold.blocks, dtype="<u8").tolist()
+        self._held[hold.key] = blocks
+        references = self._used.setdefault(hold.worker.name, {})
+        for block in blocks:
+            references[block] = references.get(block, 0) + 1
+
+    def gone(self, hold: Hold, now: float) -> None:
+        references = self._used.get(hold.worker.name)
+        for block in self._held.pop(hold.key, ()):
+            if references is not None:
+                left = references[block] - 1
+                if left:
+                    references[block] = left
+                else:
+                    del references[block]
+        if not references:
+            self._used.pop(hold.worker.name, None)
+
+
+def _shared(references: Mapping[int, int], blocks: list[int]) -> int:
+    """How many of the first blocks are in use: a search by halves, as none is without those before it."""
+    if not blocks or blocks[0] not in references:
+        return 0
+    low, high = 1, len(blocks)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if blocks[middle - 1] in references:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,69 @@
+"""`delay-prediction`: the delay that each choice causes, to the request and to everybody else on that worker."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+import numpy as np
+from pydantic import Field
+
+from pointsman_core.plugins import Key, Params, Plugin
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.delay import DelayEstimator
+from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.points import MATCHED_TOKENS, Producer, ResponseObserver
+from pointsman_scheduler.domain.request import ScheduleRequest
+
+DELAY_COST: Final[Key[Floats]] = Key("delay-cost", np.ndarray)
+"""For each worker of the fleet, the delay that choosing it causes, in milliseconds times requests; tokens until the
+model of the engine is trusted."""
+
+
+class DelayPredictionParams(Params):
+    batch_tokens: int = Field(default=8192, ge=64)
+    """Prompt tokens that an engine computes in one pass: its `max_num_batched_tokens`."""
+    first_token_weight: float = Field(default=16.0, gt=0)
+    """How much worse a wait for the first token is than the same wait within an answer."""
+
+
+class DelayPrediction(Producer, ResponseObserver):
+    """Keeps a shadow of each engine, learns how long its passes take, and predicts from both."""
+
+    type_name: ClassVar[str] = "delay-prediction"
+    params_type: ClassVar[type[Params]] = DelayPredictionParams
+    consumes = (MATCHED_TOKENS,)
+    produces = (DELAY_COST,)
+
+    def __init__(self, name: str, params: DelayPredictionParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self.estimator: Final = DelayEstimator(params.batch_tokens, params.first_token_weight)
+        self._epoch = -1
+
+    def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
+        fleet = everyone.fleet
+        if fleet.epoch != self._epoch:
+            self._epoch = fleet.epoch
+            self.estimator.lay_out([(worker.life, float(worker.capacity_tokens or np.inf)) for worker in fleet.workers])
+        # The last token is always computed, whatever is cached.
+        prompt = max(1, request.prompt_tokens)
+        hit = np.minimum(request.get(MATCHED_TOKENS), prompt - 1.0)
+        depth = int(request.get(MATCHED_TOKENS).max(initial=0.0)) // request.block_tokens
+        prefix = int(request.blocks[depth - 1]) if depth else None
+        now = everyone.now * 1000.0
+        request.put(DELAY_COST, self.estimator.costs(prompt, hit, now, request.max_output_tokens, prefix))
+
+    def chosen(self, hold: Hold, now: float) -> None:
+        prompt = max(1, hold.prompt_tokens)
+        cached = min(prompt - 1, hold.prompt_tokens - hold.uncached_tokens)
+        self.estimator.sent(hold.worker.life, hold.key, now * 1000.0, prompt, cached)
+
+    def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
+        del ttft_ms
+        self.estimator.started(hold.key, now * 1000.0)
+
+    def completed(self, hold: Hold, now: float, output_tokens: int | None, duration_ms: float | None) -> None:
+        del duration_ms
+        self.estimator.ended(hold.key, now * 1000.0, output_tokens)
+
+    def gone(self, hold: Hold, now: float) -> None:
+        self.estimator.ended(hold.key, now * 1000.0, None)

@@ -1,0 +1,95 @@
+"""`latency-prediction`: time to the first token and between tokens that a request would see on each worker, learnt from
+what requests did see."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Final, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from pointsman_core.plugins import Key, Params, Plugin
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.points import MATCHED_TOKENS, Producer, ResponseObserver
+from pointsman_scheduler.domain.regression import RecursiveLeastSquares
+from pointsman_scheduler.domain.request import ScheduleRequest
+
+PREDICTED_TTFT_MS: Final[Key[Floats]] = Key("predicted-ttft-ms", np.ndarray)
+"""Milliseconds to the first token on each worker of the fleet; NaN while too little is known."""
+PREDICTED_ITL_MS: Final[Key[Floats]] = Key("predicted-itl-ms", np.ndarray)
+"""Milliseconds between tokens on each worker of the fleet; NaN while too little is known."""
+
+_LEAST_MS: Final = 0.1
+
+
+class LatencyPredictionParams(Params):
+    trusted_after: int = Field(default=30, ge=1)
+    """Observations before predictions are given."""
+
+
+class _Chosen(NamedTuple):
+    at: float
+    ttft: Floats
+    itl: Floats
+    ttft_ms: float | None = None
+
+
+class LatencyPrediction(Producer, ResponseObserver):
+    """Two linear models for the pool. The first token waits for the prompt's own uncached tokens, for those of
+    requests before it, and for the running batch; later tokens for the running batch and its context."""
+
+    type_name: ClassVar[str] = "latency-prediction"
+    params_type: ClassVar[type[Params]] = LatencyPredictionParams
+    consumes = (MATCHED_TOKENS,)
+    produces = (PREDICTED_TTFT_MS, PREDICTED_ITL_MS)
+
+    def __init__(self, name: str, params: LatencyPredictionParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._trusted_after: Final = params.trusted_after
+        # Priors: a mid-size model on one accelerator computes about 15,000 prompt tokens a second, and a token in
+        # 10 ms; deviations leave room for a factor of ten.
+        self._ttft: Final = RecursiveLeastSquares((20.0, 65.0, 65.0, 5.0), (20.0, 65.0, 65.0, 20.0))
+        self._itl: Final = RecursiveLeastSquares((6.0, 1.0, 2.0), (10.0, 5.0, 10.0))
+        self._chosen: dict[str, _Chosen] = {}
+
+    def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
+        running = everyone.running
+        ttft = np.ones((everyone.size, 4))
+        ttft[:, 1] = np.maximum(request.prompt_tokens - request.get(MATCHED_TOKENS), 0.0) / 1000.0
+        ttft[:, 2] = everyone.prefill_tokens / 1000.0
+        ttft[:, 3] = running / 10.0
+        itl = np.ones((everyone.size, 3))
+        itl[:, 1] = (running + 1.0) / 10.0
+        itl[:, 2] = (everyone.context_tokens + request.prompt_tokens) / 100_000.0
+        request.put(PREDICTED_TTFT_MS, self._predict(self._ttft, ttft))
+        request.put(PREDICTED_ITL_MS, self._predict(self._itl, itl))
+
+    def _predict(self, model: RecursiveLeastSquares, features: Floats) -> Floats:
+        if model.observations < self._trusted_after:
+            return np.full(len(features), np.nan)
+        return np.maximum(model.predict(features), _LEAST_MS)
+
+    def chosen(self, hold: Hold, now: float) -> None:
+        if hold.leg:
+            return
+        worker = hold.worker
+        running = float(worker.load()[1])
+        own = float(hold.uncached_tokens)
+        ttft = np.array((1.0, own / 1000.0, (worker.prefill_tokens - own) / 1000.0, running / 10.0))
+        itl = np.array((1.0, (running + 1.0) / 10.0, worker.context_tokens / 100_000.0))
+        self._chosen[hold.key] = _Chosen(now, ttft, itl)
+
+    def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
+        chosen = self._chosen.get(hold.key)
+        if chosen is not None:
+            self._ttft.observe(chosen.ttft, ttft_ms)
+            self._chosen[hold.key] = chosen._replace(ttft_ms=ttft_ms, at=now)
+
+    def completed(self, hold: Hold, now: float, output_tokens: int | None, duration_ms: float | None) -> None:
+        chosen = self._chosen.get(hold.key)
+        if chosen is not None and chosen.ttft_ms is not None and output_tokens is not None and output_tokens > 1:
+            self._itl.observe(chosen.itl, (now - chosen.at) * 1000.0 / (output_tokens - 1))
+
+    def gone(self, hold: Hold, now: float) -> None:
+        self._chosen.pop(hold.key, None)

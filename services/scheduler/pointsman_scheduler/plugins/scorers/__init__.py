@@ -1,0 +1,1 @@
+"""Scorers: how well each candidate suits a request."""

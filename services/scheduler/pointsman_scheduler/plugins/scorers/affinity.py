@@ -1,0 +1,45 @@
+"""Scorers that send a request where something of it is: `session`, `lora-affinity`."""
+
+from typing import ClassVar, Final
+
+import numpy as np
+
+from pointsman_scheduler.domain.adapters import ACTIVE, WAITING
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.points import Scorer
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.plugins.producers.session import SESSION_WORKER
+
+
+class SessionScorer(Scorer):
+    """1 for the worker that serves the session, 0 for the others."""
+
+    type_name: ClassVar[str] = "session"
+    consumes = (SESSION_WORKER,)
+
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+        bound = candidates.fleet.find(request.get(SESSION_WORKER))
+        if bound is None or not bound.present:
+            return np.zeros(candidates.size)
+        return (candidates.indices() == bound.row).astype(np.float64)
+
+
+_ACTIVE: Final = 1.0
+_ROOM: Final = 0.8
+_WAITING: Final = 0.6
+
+
+class LoraAffinity(Scorer):
+    """1 where the adapter is loaded or was just sent, 0.8 where the engine has room for one more, 0.6 where it waits
+    to be loaded, 0 elsewhere (as llm-d-router 0.10 scores it). 1 for all when the request names no adapter."""
+
+    type_name: ClassVar[str] = "lora-affinity"
+
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+        if request.lora is None:
+            return np.ones(candidates.size)
+        fleet = candidates.fleet
+        states = fleet.adapters.states(request.lora, fleet.workers)
+        scores = np.where(fleet.adapters.free_slots > 0, _ROOM, np.where(states == WAITING, _WAITING, 0.0))
+        return candidates.take(np.where(states == ACTIVE, _ACTIVE, scores))

@@ -1,0 +1,103 @@
+"""Scorers of what is on the schedulers' books: `active-requests`, `token-load`, `no-hit-lru`
+(formulas as in llm-d-router 0.10, `scheduling/scorer`)."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+import numpy as np
+from pydantic import Field
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.points import MATCHED_TOKENS, ResponseObserver, Scorer
+from pointsman_scheduler.domain.request import ScheduleRequest
+
+
+class ActiveRequestsParams(Params):
+    idle_threshold: int = Field(default=0, ge=0)
+    """Up to so many open requests a worker counts as idle."""
+    max_busy_score: float = Field(default=1.0, ge=0, le=1)
+    """Least upper bound of the score of a worker that isn't idle."""
+
+
+class ActiveRequests(Scorer):
+    """1 for idle workers; for the others `(most - open) / most · max_busy_score`."""
+
+    type_name: ClassVar[str] = "active-requests"
+    params_type: ClassVar[type[Params]] = ActiveRequestsParams
+
+    def __init__(self, name: str, params: ActiveRequestsParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._idle: Final = params.idle_threshold
+        self._busy: Final = params.max_busy_score
+
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+        count = candidates.open
+        most = float(count.max())
+        if most <= self._idle:
+            return np.ones(candidates.size)
+        return np.where(count <= self._idle, 1.0, (most - count) / most * self._busy)
+
+
+class TokenLoadParams(Params):
+    threshold: int = Field(default=4_194_304, ge=1)
+    """Prompt tokens at which the score is 0."""
+
+
+class TokenLoad(Scorer):
+    """`1 - min(1, tokens / threshold)`, where tokens are those to compute before this request's first: of the
+    requests on the books and of its own prompt, without what the worker holds."""
+
+    type_name: ClassVar[str] = "token-load"
+    params_type: ClassVar[type[Params]] = TokenLoadParams
+    consumes = (MATCHED_TOKENS,)
+
+    def __init__(self, name: str, params: TokenLoadParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._threshold: Final = float(params.threshold)
+
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+        own = np.maximum(request.prompt_tokens - candidates.take(request.get(MATCHED_TOKENS)), 0.0)
+        return 1.0 - np.minimum((candidates.prefill_tokens + own) / self._threshold, 1.0)
+
+
+class NoHitLru(Scorer, ResponseObserver):
+    """Spreads prompts that nobody holds: 1 for the candidate that got such a prompt longest ago, those that never did
+    first, down to 0 for the last, in equal steps. 0.5 for all when somebody holds a part of the prompt."""
+
+    type_name: ClassVar[str] = "no-hit-lru"
+    consumes = (MATCHED_TOKENS,)
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._epoch = -1
+        self._turn = 0
+        self._last: dict[str, int] = {}
+        self._column: Floats = np.empty(0)
+        """Turn of each worker's last cold prompt; 0 for never."""
+
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+        if candidates.take(request.get(MATCHED_TOKENS)).any():
+            return np.full(candidates.size, 0.5)
+        if candidates.size == 1:
+            return np.ones(1)
+        fleet = candidates.fleet
+        if self._epoch != fleet.epoch:
+            self._last = {name: turn for name, turn in self._last.items() if fleet.find(name) is not None}
+            self._column = np.array([self._last.get(name, 0) for name in fleet.names], dtype=np.float64)
+            self._epoch = fleet.epoch
+        order = np.argsort(candidates.take(self._column), kind="stable")
+        scores = np.empty(candidates.size)
+        scores[order] = np.linspace(1.0, 0.0, candidates.size)
+        return scores
+
+    def chosen(self, hold: Hold, now: float) -> None:
+        if hold.leg or hold.uncached_tokens < hold.prompt_tokens:
+            return
+        self._turn += 1
+        self._last[hold.worker.name] = self._turn
+        row = hold.worker.row
+        if 0 <= row < len(self._column):
+            self._column[row] = self._turn

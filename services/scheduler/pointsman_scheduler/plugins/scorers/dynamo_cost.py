@@ -1,0 +1,49 @@
+"""`dynamo-cost`: the rule of NVIDIA Dynamo 1.6 as a scorer, for comparison side by side (`DefaultWorkerScorer`)."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+import numpy as np
+from pydantic import Field
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.points import MATCHED_TOKENS, Scorer
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.plugins.producers.active_blocks import POTENTIAL_BLOCKS
+from pointsman_scheduler.plugins.scorers.load import fewest_first
+
+
+class DynamoCostParams(Params):
+    overlap_score_credit: float = Field(default=1.0, ge=0)
+    """Blocks that a cached block is worth."""
+    prefill_load_scale: float = Field(default=1.0, ge=0)
+    """Weight of prompt blocks to compute against blocks in use."""
+    decode_active_request_weight: float = Field(default=0.0, ge=0)
+    """Blocks that an open request counts for beside its own."""
+
+
+class DynamoCost(Scorer):
+    """Least cost first: `scale · max(prompt blocks to compute - credit · cached, 0) + blocks in use`, where prompt
+    blocks to compute are those of open requests and of the whole prompt. Use it alone, with the picker `max-score`:
+    scores keep the order of the costs and their ties."""
+
+    type_name: ClassVar[str] = "dynamo-cost"
+    params_type: ClassVar[type[Params]] = DynamoCostParams
+    consumes = (MATCHED_TOKENS, POTENTIAL_BLOCKS)
+
+    def __init__(self, name: str, params: DynamoCostParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._credit: Final = params.overlap_score_credit
+        self._scale: Final = params.prefill_load_scale
+        self._request: Final = params.decode_active_request_weight
+
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+        size = float(request.block_tokens)
+        cached = candidates.take(request.get(MATCHED_TOKENS)) / size
+        prefill = (candidates.prefill_tokens + request.prompt_tokens) / size - self._credit * cached
+        cost = self._scale * np.maximum(prefill, 0.0) + candidates.take(request.get(POTENTIAL_BLOCKS))
+        if self._request:
+            cost = cost + self._request * candidates.open
+        return fewest_first(cost)

@@ -1,0 +1,110 @@
+"""Keeps the books true when word got lost: asks edges about doubtful requests, and writes off those of dead edges."""
+
+import asyncio
+import time
+from collections.abc import Collection
+from typing import Final
+
+from pydantic import ValidationError
+
+from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import BusError, NobodyListens
+from pointsman_runtime.logs import Log
+from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.gate import Gate
+from pointsman_scheduler.metrics import Metrics
+
+EDGES: Final = ("frontend", "epp-adapter")
+TURN_S: Final = 1.0
+EDGE_GONE_AFTER_S: Final = 10.0
+"""An edge that doesn't beat for this long is dead, and its connections to engines with it."""
+SWEEPS: Final = 16
+"""Sweeps of a pool in one turn; other work goes on between them."""
+ASKED_AT_ONCE: Final = 500
+"""Request ids in one question."""
+
+_log = Log("reconciler")
+
+
+class Reconciler:
+    """One turn a second."""
+
+    def __init__(self, bus: Bus, pools: Pools, gate: Gate, announcer: Announcer, metrics: Metrics) -> None:
+        self._bus: Final = bus
+        self._pools: Final = pools
+        self._gate: Final = gate
+        self._announcer: Final = announcer
+        self._metrics: Final = metrics
+        self._heard: dict[str, float] = {}
+        self._listening_since = time.monotonic()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await asyncio.sleep(TURN_S)
+            now = time.monotonic()
+            for pool in self._pools:
+                for _ in range(SWEEPS):
+                    if not pool.sweep(now):
+                        break
+                    await asyncio.sleep(0)
+            if not self._bus.connected:
+                self._listening_since = now
+                continue
+            self._write_off_dead_edges(now)
+            for pool in self._pools:
+                for edge, request_ids in pool.books.ledger.doubtful(now, self._looks_after).items():
+                    await self._ask(pool, edge, tuple(request_ids))
+
+    def _looks_after(self, scheduler: str) -> bool:
+        """Whether reservations of this scheduler are this one's business: its own, and those of dead ones."""
+        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        return scheduler == self._announcer.instance or not table.alive("scheduler", scheduler, now)
+
+    def _write_off_dead_edges(self, now: float) -> None:
+        table, loop_time = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        for service in EDGES:
+            for edge, alive in table.instances(service, loop_time).items():
+                if alive:
+                    self._heard[edge] = now
+        for edge, heard in tuple(self._heard.items()):
+            if now - max(heard, self._listening_since) > EDGE_GONE_AFTER_S:
+                del self._heard[edge]
+                self._gate.edge_gone(edge)
+                for pool in self._pools:
+                    self._write_off(pool, edge)
+
+    async def _ask(self, pool: PoolScheduler, edge: str, request_ids: tuple[str, ...]) -> None:
+        for start in range(0, len(request_ids), ASKED_AT_ONCE):
+            asked = request_ids[start : start + ASKED_AT_ONCE]
+            try:
+                answer = OpenRequests.decode(await self._bus.ask(OpenRequestsQuery(request_ids=asked), edge))
+            except NobodyListens:
+                # An edge that this scheduler has never heard of, and that is no more.
+                self._write_off(pool, edge)
+                return
+            except (BusError, ValidationError) as error:
+                # They are asked about again; a dead edge's are written off when its silence is certain.
+                _log.warning("edge_not_asked", edge=edge, requests=len(asked), reason=type(error).__name__)
+                return
+            self._release(pool, set(asked).difference(answer.request_ids))
+
+    def _write_off(self, pool: PoolScheduler, edge: str) -> None:
+        count = pool.books.edge_gone(edge, time.monotonic())
+        if count:
+            self._metrics.of(pool.pool).released(count)
+            _log.warning("edge_gone", edge=edge, pool=pool.pool, requests=count)
+
+    def _release(self, pool: PoolScheduler, request_ids: Collection[str]) -> None:
+        now = time.monotonic()
+        lost: list[Hold] = []
+        for request_id in request_ids:
+            lost += pool.books.ledger.legs(request_id)
+            pool.books.completed(request_id, now, ok=False)
+        if lost:
+            self._metrics.of(pool.pool).released(len(request_ids))
+            self._announcer.changed(pool.pool, "release", lost)

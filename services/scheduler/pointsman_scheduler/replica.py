@@ -1,0 +1,123 @@
+"""One scheduler among several: tells what it knows, asks when it joins, and asks again for what it missed."""
+
+import asyncio
+import time
+from typing import Final
+
+from pydantic import ValidationError
+
+from pointsman_contracts.scheduling import Reservations, SchedulerState, SchedulerStateQuery
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import BusError
+from pointsman_runtime.logs import Log
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.domain.state import part_of, take_prefixes, take_reservations
+from pointsman_scheduler.metrics import Metrics
+
+ANSWER_S: Final = 2.0
+"""How long a peer may take for one part."""
+JOIN_S: Final = 10.0
+"""How long joining may take: knowing less is better than not serving."""
+
+_log = Log("replica")
+
+
+class Replica:
+    """Peers are found by their heartbeats."""
+
+    def __init__(self, bus: Bus, pools: Pools, metrics: Metrics) -> None:
+        self._bus: Final = bus
+        self._pools: Final = pools
+        self._metrics: Final = metrics
+        self._heard: dict[tuple[str, str], int] = {}
+        self._catching_up: set[asyncio.Task[None]] = set()
+
+    def answer(self, query: SchedulerStateQuery) -> SchedulerState:
+        """Tell a peer a part of what is known here."""
+        pool = self._pools.get(query.pool)
+        return SchedulerState() if pool is None else part_of(pool, query, time.monotonic())
+
+    def follows(self, message: Reservations) -> bool:
+        """Note a peer's message, and ask again when some before it got lost. False for one of this scheduler's own."""
+        if message.scheduler == self._bus.identity.instance:
+            return False
+        key = (message.scheduler, message.pool)
+        before = self._heard.get(key)
+        self._heard[key] = message.sequence
+        if before is not None and message.sequence > before + 1:
+            self._metrics.gaps.labels(message.scheduler).inc()
+            _log.warning("peer_missed", scheduler=message.scheduler, pool=message.pool, since=before)
+            task = asyncio.get_running_loop().create_task(self._catch_up(message.scheduler, message.pool))
+            self._catching_up.add(task)
+            task.add_done_callback(self._catching_up.discard)
+        return True
+
+    async def join(self) -> None:
+        """Take over what a peer knows, if there is one."""
+        peers = self._peers()
+        began = time.monotonic()
+        for peer in peers:
+            try:
+                async with asyncio.timeout(JOIN_S):
+                    requests, blocks = await self._take_all(peer)
+            except (BusError, ValidationError, TimeoutError) as error:
+                _log.warning("peer_not_asked", peer=peer, reason=type(error).__name__)
+                continue
+            took_ms = round((time.monotonic() - began) * 1000)
+            _log.info("joined", peer=peer, requests=requests, prefix_blocks=blocks, took_ms=took_ms)
+            return
+        if peers:
+            _log.warning("joined_without_state", peers=len(peers))
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for task in self._catching_up:
+            task.cancel()
+        if self._catching_up:
+            await asyncio.wait(self._catching_up)
+
+    def _peers(self) -> list[str]:
+        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        me = self._bus.identity
+        return [
+            peer
+            for peer in table.instances(me.service, now)
+            if peer != me.instance and table.addressable(me.service, peer, now)
+        ]
+
+    async def _take_all(self, peer: str) -> tuple[int, int]:
+        requests = blocks = 0
+        for pool in self._pools:
+            requests += await self._take_reservations(peer, pool, own=False)
+            for worker in [worker.name for worker in pool.fleet]:
+                blocks += await self._take_prefixes(peer, pool, worker)
+        return requests, blocks
+
+    async def _take_reservations(self, peer: str, pool: PoolScheduler, own: bool) -> int:
+        taken, after = 0, ""
+        while True:
+            state = await self._ask(peer, SchedulerStateQuery(pool=pool.pool, own=own, after=after))
+            taken += take_reservations(pool, state, time.monotonic())
+            if not state.more or not state.reservations:
+                return taken
+            after = state.reservations[-1].change.request_id
+
+    async def _take_prefixes(self, peer: str, pool: PoolScheduler, worker: str) -> int:
+        taken = 0
+        while True:
+            state = await self._ask(peer, SchedulerStateQuery(pool=pool.pool, worker=worker, offset=taken))
+            count = take_prefixes(pool, worker, state, time.monotonic())
+            taken += count
+            if not state.more or not count:
+                return taken
+
+    async def _catch_up(self, scheduler: str, pool: str) -> None:
+        try:
+            await self._take_reservations(scheduler, self._pools.of(pool), own=True)
+        except (BusError, ValidationError) as error:
+            # Its reservations since then are told by its next messages; what was missed ends unnoticed.
+            _log.warning("peer_not_asked", peer=scheduler, reason=type(error).__name__)
+
+    async def _ask(self, peer: str, query: SchedulerStateQuery) -> SchedulerState:
+        return SchedulerState.decode(await self._bus.ask(query, peer, timeout=ANSWER_S))

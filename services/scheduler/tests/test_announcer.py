@@ -1,0 +1,133 @@
+"""What schedulers tell: once a turn, in sequence, and never more than the bus takes."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.journey import JOURNEY_LIMIT, Target
+from pointsman_contracts.scheduling import RequestScheduled, Reservations
+from pointsman_contracts.subjects import ANY
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.domain.outcome import Removed
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.testing import Bench
+from pointsman_testing import builders, eventually
+from pointsman_testing.buses import RecordedHop
+from pointsman_testing.memory_nats import MemoryNats
+
+TARGET = Target(model="llama-8b", pool="llama")
+
+
+class Room:
+    """A scheduler that tells, and somebody who listens."""
+
+    def __init__(self, nats: MemoryNats) -> None:
+        self.bus = Bus(nats.link(), Identity("scheduler", "scheduler-1"))
+        self.listener = Bus(nats.link(), Identity("recorder", "recorder-1"))
+        self.events: list[RequestScheduled] = []
+        self.reservations: list[Reservations] = []
+        self.listener.listen(RequestScheduled, self.events.append, ANY)
+        self.listener.listen(Reservations, self.reservations.append, ANY)
+        self.announcer = Announcer(self.bus, Metrics(CollectorRegistry(), lambda: Pools("scheduler-1", 2**20)))
+
+    async def begin(self) -> None:
+        for bus in (self.bus, self.listener):
+            bus.open()
+            await bus.wait_connected()
+
+    def schedule(self, bench: Bench) -> None:
+        journey = builders.journey("scheduler", target=TARGET)
+        outcome = bench.decide(bench.request(request_id=journey.request_id))
+        self.announcer.scheduled(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey))
+
+    async def end(self) -> None:
+        for bus in (self.bus, self.listener):
+            await bus.close()
+
+
+@pytest.fixture
+async def nats() -> MemoryNats:
+    return MemoryNats()
+
+
+@pytest.fixture
+async def room(nats: MemoryNats) -> AsyncIterator[Room]:
+    room = Room(nats)
+    await room.begin()
+    yield room
+    await room.end()
+
+
+async def test_decisions_are_told_in_sequence_without_gaps(room: Room) -> None:
+    bench = Bench()
+    bench.join("w1", "w2")
+    for _ in range(20):
+        room.schedule(bench)
+    await eventually(lambda: len(room.events) == 20)
+    assert [event.sequence for event in room.events] == list(range(1, 21))
+    assert {event.policy_hash for event in room.events} == {bench.policy.hash}
+    assert room.reservations == []
+
+
+async def test_peers_hear_of_all_reservations_of_a_turn_in_one_message(room: Room, nats: MemoryNats) -> None:
+    peer = Bus(nats.link(), Identity("scheduler", "scheduler-2"))
+    peer.open()
+    await peer.wait_connected()
+    await eventually(lambda: len(room.bus.heartbeat.table.instances("scheduler", 0.0)) == 2)
+    bench = Bench()
+    bench.join("w1", "w2")
+    for _ in range(5):
+        room.schedule(bench)
+    await eventually(lambda: room.reservations)
+    room.schedule(bench)
+    await eventually(lambda: len(room.reservations) == 2)
+    assert [(len(message.changes), message.sequence) for message in room.reservations] == [(5, 1), (1, 2)]
+    assert {message.scheduler for message in room.reservations} == {"scheduler-1"}
+    await peer.close()
+
+
+async def test_an_event_that_is_too_big_keeps_the_best_candidates_and_counts_the_others(room: Room) -> None:
+    settings: dict[str, object] = {"handler": "shadow", "profiles": {"default": {}, "a": {}, "b": {}, "c": {}}}
+    bench = Bench(settings)
+    bench.join(*[f"a-worker-whose-name-takes-a-lot-of-room-in-an-event-{number:04d}" for number in range(600)])
+    room.schedule(bench)
+    await eventually(lambda: room.events)
+    event = room.events[0]
+    assert len(event.encode()) <= JOURNEY_LIMIT
+    for run in event.runs:
+        assert run.candidates.omitted == 600 - len(run.candidates.workers) > 0
+        assert set(run.chosen) <= set(run.candidates.workers)
+
+
+async def test_a_filter_that_can_not_explain_itself_silences_nobody_else(room: Room) -> None:
+    def speechless(_: object) -> str:
+        raise KeyError("words")
+
+    bench = Bench()
+    bench.join("w1", "w2")
+    journey = builders.journey("scheduler", target=TARGET)
+    outcome = bench.decide()
+    run = outcome.runs[0]
+    run.removed.append(Removed("broken", run.candidates.indices(), speechless))
+    room.announcer.scheduled(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey))
+    room.schedule(bench)
+    await eventually(lambda: room.events)
+    assert [event.request_id for event in room.events] != [journey.request_id]
+
+
+async def test_while_the_bus_is_away_nothing_is_told_and_the_sequence_shows_it(room: Room, nats: MemoryNats) -> None:
+    bench = Bench()
+    bench.join("w1")
+    room.schedule(bench)
+    await eventually(lambda: room.events)
+    nats.stop()
+    room.schedule(bench)
+    room.announcer.tell()
+    nats.start()
+    await eventually(lambda: room.bus.connected and room.listener.connected)
+    room.schedule(bench)
+    await eventually(lambda: len(room.events) == 2)
+    assert [event.sequence for event in room.events] == [1, 3]

@@ -1,0 +1,386 @@
+"""The books stay true whatever is lost, late, told twice or told in another order."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pointsman_contracts.response import AttemptFailed
+from pointsman_contracts.scheduling import ReservationChange
+from pointsman_scheduler.testing import Bench
+
+WORKERS: tuple[str, ...] = ("w0", "w1", "w2")
+EDGES = ("edge-1", "edge-2")
+
+
+def everything(bench: Bench) -> list[tuple[int, int, int]]:
+    return [(worker.open, worker.prefill_tokens, worker.context_tokens) for worker in bench.pool.fleet]
+
+
+# One thing at a time -------------------------------------------------------------------------------
+
+
+def test_a_reservation_that_arrives_after_the_end_of_its_request_does_not_count() -> None:
+    one, two = Bench(), Bench(scheduler="scheduler-2")
+    for bench in (one, two):
+        bench.join(*WORKERS)
+    request = one.request()
+    change = one.decide(request).holds[0].change("reserve")
+    two.pool.books.completed(request.request_id, two.now, ok=True)
+    assert not two.pool.books.apply(change, "scheduler-1", two.now)
+    assert everything(two) == [(0, 0, 0)] * 3
+
+
+def test_a_client_may_use_a_request_id_again() -> None:
+    bench = Bench()
+    bench.join(*WORKERS)
+    for _ in range(3):
+        request = bench.request(request_id="again")
+        bench.decide(request)
+        assert len(bench.pool.books.ledger) == 1
+        bench.pool.books.completed("again", bench.now, ok=True)
+        assert everything(bench) == [(0, 0, 0)] * 3
+
+
+def test_a_reservation_of_a_life_or_a_worker_that_is_not_known_does_not_count() -> None:
+    bench = Bench()
+    bench.join("w0")
+    bench.join("w0", boot_id="life-2")
+    assert not bench.place(bench.request(), "w0")
+    assert not bench.place(bench.request(), "w9")
+    assert everything(bench) == [(0, 0, 0)]
+
+
+def test_schedulers_that_hear_two_choices_in_different_orders_agree() -> None:
+    one = ReservationChange(op="reserve", request_id="r", worker="w0", boot_id="life-1", prompt_tokens=10)
+    two = one.model_copy(update={"worker": "w1", "attempt": 2})
+    three = two.model_copy(update={"worker": "w2"})
+    told = [(one, "a"), (two, "b"), (three, "c")]
+    for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0), (0, 2, 1), (2, 0, 1)):
+        bench = Bench()
+        bench.join(*WORKERS)
+        for position in order:
+            change, scheduler = told[position]
+            bench.pool.books.apply(change, scheduler, bench.now)
+        assert [worker.open for worker in bench.pool.fleet] == [0, 0, 1], order
+
+
+def test_a_fallback_takes_the_reservation_along() -> None:
+    bench = Bench()
+    bench.join(*WORKERS)
+    request = bench.prompt(family=1, blocks=4)
+    first, second, *_ = (worker.name for worker in bench.decide(request).endpoints)
+    bench.fail(request.request_id, first, second)
+    assert {worker.name: worker.open for worker in bench.pool.fleet} == {name: int(name == second) for name in WORKERS}
+    bench.pool.books.started(request.request_id, second, 5.0, bench.now)
+    bench.pool.books.completed(request.request_id, bench.now, ok=True)
+    assert everything(bench) == [(0, 0, 0)] * 3
+    assert bench.decide(bench.prompt(family=1, blocks=4)).endpoints[0].name == second
+
+
+def test_an_answer_from_another_worker_than_expected_moves_the_reservation_there() -> None:
+    bench = Bench()
+    bench.join(*WORKERS)
+    request = bench.request()
+    first, second, *_ = (worker.name for worker in bench.decide(request).endpoints)
+    bench.pool.books.started(request.request_id, second, 5.0, bench.now)
+    assert {worker.name for worker in bench.pool.fleet if worker.open} == {second}
+    assert first != second
+
+
+def test_the_prefix_of_a_request_whose_client_left_before_its_first_byte_is_not_counted_on() -> None:
+    bench = Bench()
+    bench.join(*WORKERS)
+    request = bench.prompt(family=1, blocks=4)
+    bench.decide(request)
+    bench.pool.books.completed(request.request_id, bench.now, ok=False)
+    assert bench.decide(bench.prompt(family=1, blocks=4)).cached_tokens == 0
+
+
+def test_the_prefix_of_an_answer_that_was_cut_off_is_still_there() -> None:
+    bench = Bench()
+    bench.join(*WORKERS)
+    request = bench.prompt(family=1, blocks=4)
+    worker = bench.chosen(request)
+    bench.pool.books.started(request.request_id, worker, 5.0, bench.now)
+    bench.pool.books.completed(request.request_id, bench.now, ok=False)
+    assert bench.decide(bench.prompt(family=1, blocks=4)).cached_tokens == 256
+
+
+def test_when_only_the_end_is_heard_of_the_prefix_is_known_all_the_same() -> None:
+    bench = Bench()
+    bench.join(*WORKERS)
+    request = bench.prompt(family=1, blocks=4)
+    bench.decide(request)
+    bench.pool.books.completed(request.request_id, bench.now, ok=True)
+    assert bench.decide(bench.prompt(family=1, blocks=4)).cached_tokens == 256
+
+
+# Doubt ---------------------------------------------------------------------------------------------
+
+
+def doubtful(bench: Bench) -> dict[str, list[str]]:
+    return bench.pool.books.ledger.doubtful(bench.now, lambda scheduler: scheduler == "scheduler-1")
+
+
+def test_a_request_that_takes_long_is_asked_about_and_never_dropped_for_its_age() -> None:
+    bench = Bench()
+    bench.join("w0")
+    request = bench.request()
+    bench.decide(request)
+    asked: list[float] = []
+    while bench.now < 1600:
+        bench.now += 1
+        bench.hear("w0", running=1)
+        if doubtful(bench):
+            asked.append(bench.now - 1000)
+    assert asked == [60, 120, 180, 240, 300, 360, 420, 480, 540, 600]
+    assert bench.pool.fleet.workers[0].open == 1
+
+
+def test_a_request_that_its_engine_does_not_know_is_asked_about_within_seconds() -> None:
+    bench = Bench()
+    bench.join("w0")
+    lost, living = bench.request(), bench.request()
+    bench.decide(lost)
+    bench.decide(living)
+    for _ in range(6):
+        bench.now += 0.5
+        bench.hear("w0", running=1)
+    assert doubtful(bench) == {"edge-1": [lost.request_id, living.request_id]}
+    assert doubtful(bench) == {}
+    bench.pool.books.completed(lost.request_id, bench.now, ok=False)
+    for _ in range(30):
+        bench.now += 0.5
+        bench.hear("w0", running=1)
+    assert doubtful(bench) == {}
+
+
+def test_each_scheduler_asks_about_its_own() -> None:
+    bench = Bench()
+    bench.join("w0")
+    bench.place(bench.request(), "w0", scheduler="scheduler-2")
+    bench.now += 100
+    assert doubtful(bench) == {}
+    assert bench.pool.books.ledger.doubtful(bench.now, lambda _: True) != {}
+
+
+def test_the_requests_of_a_dead_edge_are_written_off() -> None:
+    bench = Bench()
+    bench.join(*WORKERS)
+    for _ in range(5):
+        bench.decide(bench.request(edge="edge-1"))
+        bench.decide(bench.request(edge="edge-2"))
+    assert bench.pool.books.edge_gone("edge-1", bench.now) == 5
+    assert sum(worker.open for worker in bench.pool.fleet) == 5
+
+
+# Everything at once --------------------------------------------------------------------------------
+
+
+@dataclass
+class Request:
+    """What is true about one request."""
+
+    worker: str
+    edge: str
+    prompt_tokens: int
+    sent_again: bool = False
+    answering: bool = False
+    over: bool = False
+    told: list[object] = field(default_factory=list[object])
+
+
+class Chaos(RuleBasedStateMachine):
+    """Two schedulers on a bus that loses, repeats and reorders, with engines that die and come back. When the noise
+    has settled, both books hold what is really open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.benches = [Bench(), Bench(scheduler="scheduler-2")]
+        self.requests: dict[str, Request] = {}
+        self.lives = dict.fromkeys(WORKERS, 1)
+        self.wire: list[tuple[int, str, object]] = []
+        """Receiver, sender, message."""
+        self.complete = True
+        """Whether both schedulers know of every request: nothing was lost, and no engine took a reservation to its
+        grave while word of the request's going on elsewhere was under way."""
+        for bench in self.benches:
+            bench.join(*WORKERS)
+
+    # What happens
+
+    @rule(by=st.integers(0, 1), edge=st.sampled_from(EDGES), tokens=st.integers(1, 900), blocks=st.integers(0, 6))
+    def a_request_is_scheduled(self, by: int, edge: str, tokens: int, blocks: int) -> None:
+        bench = self.benches[by]
+        request = bench.prompt(family=tokens % 3, blocks=blocks, edge=edge)
+        request.prompt_tokens += tokens
+        outcome = bench.decide(request, seed=tokens)
+        worker = outcome.endpoints[0].name
+        self.requests[request.request_id] = Request(worker, edge, request.prompt_tokens)
+        for hold in outcome.holds:
+            self.wire.append((1 - by, bench.pool.scheduler, hold.change("reserve")))
+
+    def _open(self) -> list[str]:
+        return [name for name, request in self.requests.items() if not request.over]
+
+    @precondition(lambda self: self._open())
+    @rule(by=st.integers(0, 1), pick=st.integers(0, 99), fresh=st.booleans())
+    def a_request_is_sent_again(self, by: int, pick: int, fresh: bool) -> None:
+        names = [name for name in self._open() if not self.requests[name].answering]
+        if not names:
+            return
+        name = names[pick % len(names)]
+        truth = self.requests[name]
+        if truth.sent_again:
+            return
+        truth.sent_again = True
+        bench = self.benches[by]
+        request = bench.request(request_id=name, edge=truth.edge, prompt_tokens=truth.prompt_tokens, attempt=2)
+        outcome = bench.decide(request, seed=pick)
+        if fresh:  # the edge uses the second decision
+            truth.worker = outcome.endpoints[0].name
+        for hold in outcome.holds:
+            self.wire.append((1 - by, bench.pool.scheduler, hold.change("reserve")))
+
+    def _tell_all(self, message: object) -> None:
+        self.wire += [(receiver, "edge", message) for receiver in (0, 1)]
+
+    @precondition(lambda self: self._open())
+    @rule(pick=st.integers(0, 99))
+    def an_answer_begins(self, pick: int) -> None:
+        names = self._open()
+        name = names[pick % len(names)]
+        self.requests[name].answering = True
+        self._tell_all(("started", name, self.requests[name].worker))
+
+    @precondition(lambda self: self._open())
+    @rule(pick=st.integers(0, 99), other=st.sampled_from(WORKERS), outcome=st.sampled_from(["refused", "failed"]))
+    def an_attempt_fails(self, pick: int, other: str, outcome: str) -> None:
+        names = self._open()
+        name = names[pick % len(names)]
+        truth = self.requests[name]
+        if truth.answering or other == truth.worker:
+            return
+        event = AttemptFailed(
+            request_id=name,
+            source=truth.edge,
+            sequence=1,
+            at_ms=0,
+            pool="llama",
+            worker=truth.worker,
+            outcome=outcome,
+            next_worker=other,
+        )
+        truth.worker = other
+        self._tell_all(event)
+
+    @precondition(lambda self: self._open())
+    @rule(pick=st.integers(0, 99), ok=st.booleans())
+    def a_request_ends(self, pick: int, ok: bool) -> None:
+        names = self._open()
+        name = names[pick % len(names)]
+        self.requests[name].over = True
+        self._tell_all(("completed", name, ok))
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def an_engine_restarts(self, worker: str) -> None:
+        self.lives[worker] += 1
+        self.complete = self.complete and not self.wire
+        for name, request in self.requests.items():
+            if request.worker == worker and not request.over:
+                request.over = True
+                self._tell_all(("completed", name, False))
+        for bench in self.benches:
+            bench.join(worker, boot_id=f"life-{self.lives[worker]}")
+
+    @rule(worker=st.sampled_from(WORKERS), by=st.integers(0, 1))
+    def a_registration_lapses_and_returns(self, worker: str, by: int) -> None:
+        bench = self.benches[by]
+        bench.pool.remove(worker, bench.now)
+        bench.join(worker, boot_id=f"life-{self.lives[worker]}")
+
+    @rule(seconds=st.floats(0, 2), running=st.integers(0, 5), waiting=st.integers(0, 5))
+    def time_passes(self, seconds: float, running: int, waiting: int) -> None:
+        for bench in self.benches:
+            bench.now += seconds
+            for worker in WORKERS:
+                bench.hear(worker, boot_id=f"life-{self.lives[worker]}", running=running, waiting=waiting)
+
+    # What the bus does
+
+    @precondition(lambda self: self.wire)
+    @rule(pick=st.integers(0, 999), fate=st.sampled_from(["deliver", "deliver", "deliver", "twice", "lose"]))
+    def the_bus_delivers(self, pick: int, fate: str) -> None:
+        receiver, sender, message = self.wire.pop(pick % len(self.wire))
+        self.complete = self.complete and fate != "lose"
+        for _ in range({"deliver": 1, "twice": 2, "lose": 0}[fate]):
+            self._deliver(receiver, sender, message)
+
+    def _deliver(self, receiver: int, sender: str, message: object) -> None:
+        bench = self.benches[receiver]
+        books = bench.pool.books
+        match message:
+            case ReservationChange():
+                books.apply(message, sender, bench.now)
+            case AttemptFailed():
+                books.failed(message, bench.now)
+            case ("started", str(name), str(worker)):
+                books.started(name, worker, 5.0, bench.now)
+            case ("completed", str(name), bool(ok)):
+                books.completed(name, bench.now, ok=ok)
+            case _:
+                pytest.fail(f"{message!r}")
+
+    # What must hold
+
+    @invariant()
+    def nothing_is_ever_negative(self) -> None:
+        for bench in self.benches:
+            for worker in bench.pool.fleet:
+                assert worker.open >= 0
+                assert worker.prefill_tokens >= 0
+                assert worker.context_tokens >= 0
+                waiting, running, kv_usage = worker.load()
+                assert waiting >= 0
+                assert running >= 0
+                assert 0 <= kv_usage <= 1
+
+    @invariant()
+    def the_sums_are_those_of_the_entries(self) -> None:
+        for bench in self.benches:
+            holds = list(bench.pool.books.ledger)
+            for worker in bench.pool.fleet:
+                mine = [hold for hold in holds if hold.worker is worker]
+                assert worker.open == len(mine) == len(worker.holds)
+                assert worker.context_tokens == sum(hold.prompt_tokens for hold in mine)
+                assert worker.prefill_tokens == sum(hold.uncached_tokens for hold in mine if not hold.confirmed)
+
+    def teardown(self) -> None:
+        """The noise settles: what is on the wire arrives, edges say what is open, and the books are true."""
+        while self.wire:
+            self._deliver(*self.wire.pop(0))
+        really_open = set(self._open())
+        for bench in self.benches:
+            for _ in range(3):
+                bench.now += 70
+                for worker in WORKERS:
+                    bench.hear(worker, boot_id=f"life-{self.lives[worker]}")
+                for names in bench.pool.books.ledger.doubtful(bench.now, lambda _: True).values():
+                    for name in set(names) - really_open:
+                        bench.pool.books.completed(name, bench.now, ok=False)
+            known = {hold.request_id for hold in bench.pool.books.ledger}
+            assert known <= really_open
+            if self.complete:
+                assert known == really_open
+            for name in really_open:
+                self.requests[name].over = True
+                bench.pool.books.completed(name, bench.now, ok=True)
+            assert set(everything(bench)) <= {(0, 0, 0)}
+            assert len(bench.pool.books.ledger) == 0
+
+
+TestChaos = Chaos.TestCase
+TestChaos.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,69 @@
+"""The scheduling policy that everybody gets who configures none."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_core.config import SchedulingPolicy
+from pointsman_scheduler.domain.outcome import Scheduled
+from pointsman_scheduler.domain.policy import compile_policy
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.prefix_index import PrefixIndex
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.plugins import registries
+from pointsman_scheduler.plugins.producers.delay import DelayPrediction
+
+
+class Pool:
+    """Eight idle engines under the default policy; no signal comes after the first."""
+
+    def __init__(self, seed: int, trusted: bool) -> None:
+        self.policy = compile_policy("default", SchedulingPolicy(), registries())
+        self.pool = PoolScheduler("pool", "scheduler", PrefixIndex())
+        self.pool.use([self.policy])
+        self.seed = seed
+        for index in range(8):
+            name = f"w{index}"
+            self.pool.register(
+                WorkerRegistration(
+                    worker=name, pool="pool", url=f"http://{name}", block_tokens=64, kv_blocks=16384, boot_id="1",
+                    agent="a", version="0", registered_ms=0,
+                ),
+                0.0,
+            )  # fmt: skip
+            self.pool.hear(WorkerLoad(worker=name, pool="pool", boot_id="1", sequence=1, at_ms=0), 0.0)
+        if trusted:
+            (delay,) = [each for each in self.policy.producers if isinstance(each, DelayPrediction)]
+            rng = np.random.default_rng(0)
+            for _ in range(200):
+                tokens, batch = rng.uniform(0.0, 8.0), float(rng.integers(1, 50))
+                passed = np.array([1.0, tokens, tokens**2, 0.0, 1.0, batch, 0.01 * batch])
+                delay.estimator.model.learn(passed, 22.0 + 15.0 * tokens + 0.4 * tokens**2 + 0.5 * batch, 5.0)
+            assert delay.estimator.model.trusted
+
+    def send(self, count: int, tokens: int, blocks: list[int]) -> Counter[str]:
+        chosen: Counter[str] = Counter()
+        for index in range(count):
+            request = ScheduleRequest(
+                request_id=f"r{index}", prompt_tokens=tokens, blocks=np.array(blocks, dtype=np.uint64)
+            )
+            outcome = self.pool.decide(request, 0.5 + index * 1e-5, self.seed * 1000 + index, self.policy)
+            assert isinstance(outcome, Scheduled)
+            chosen[outcome.endpoints[0].name] += 1
+        return chosen
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_simultaneous_short_prompts_spread_over_idle_engines(seed: int, trusted: bool) -> None:
+    chosen = Pool(seed, trusted).send(64, 32, [])
+    assert max(chosen.values()) / 8 <= 1.25
+
+
+@pytest.mark.requirement("S2-21")
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_burst_that_shares_a_new_prefix_computes_it_on_at_most_two_engines(seed: int, trusted: bool) -> None:
+    assert len(Pool(seed, trusted).send(16, 8000, list(range(1, 126)))) <= 2

@@ -1,0 +1,198 @@
+"""In which order the framework calls the extension points for one request."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from pointsman_contracts.journey import HeaderEdit
+from pointsman_core.config import SchedulingPolicy
+from pointsman_core.plugins import Params, Plugin, Reference, Registry, refer
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.outcome import Run, Scheduled, Selection
+from pointsman_scheduler.domain.points import (
+    Decider,
+    Filter,
+    Picker,
+    PreRequest,
+    Producer,
+    ProfileHandler,
+    Removal,
+    ResponseObserver,
+    Scorer,
+)
+from pointsman_scheduler.domain.policy import compile_policy
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.plugins import registries
+from pointsman_scheduler.testing import Bench
+
+calls: list[str] = []
+
+
+class TracedProducer(Producer):
+    type_name = "producer"
+
+    def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
+        calls.append(f"Producer.produce {self.name}")
+
+
+class TracedFilter(Filter):
+    type_name = "filter"
+
+    def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
+        calls.append(f"  Filter.filter {self.name}: {candidates.size} candidates")
+        return Removal(candidates.indices() != 0, "first")
+
+
+class TracedScorer(Scorer):
+    type_name = "scorer"
+
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+        calls.append(f"  Scorer.score {self.name}: {candidates.size} candidates")
+        return candidates.kv_usage
+
+
+class TracedPicker(Picker):
+    type_name = "picker"
+
+    def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
+        calls.append(f"  Picker.pick {self.name}")
+        return (len(totals) - 1, 0)
+
+
+class TracedDecider(Decider):
+    type_name = "decider"
+
+    def wanted(self, request: ScheduleRequest, run: Run | None) -> bool:
+        calls.append(f"Decider.wanted {self.name}")
+        return True
+
+
+class HandlerParams(Params):
+    decider: Reference
+
+
+class TracedHandler(ProfileHandler):
+    type_name = "handler"
+    params_type = HandlerParams
+
+    def __init__(self, name: str, params: HandlerParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self.decider = refer(others, params.decider, Decider, name)
+
+    def pick(
+        self, request: ScheduleRequest, profiles: Collection[str], results: Mapping[str, Run | None]
+    ) -> Sequence[str]:
+        calls.append(f"ProfileHandler.pick, finished: {', '.join(results) or 'none'}")
+        if not results:
+            return ("decode",)
+        return ("prefill",) if "prefill" not in results and self.decider.wanted(request, results["decode"]) else ()
+
+    def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
+        calls.append("ProfileHandler.process_results")
+        decode, prefill = results["decode"], results["prefill"]
+        assert decode is not None
+        assert prefill is not None
+        return Selection(decode, {"prefill": prefill}, "prefill")
+
+
+class TracedPreRequest(PreRequest):
+    type_name = "pre-request"
+
+    def prepare(self, request: ScheduleRequest, selection: Selection) -> Sequence[HeaderEdit]:
+        calls.append(f"PreRequest.prepare {self.name}")
+        return ()
+
+
+class TracedObserver(ResponseObserver):
+    type_name = "observer"
+
+    def chosen(self, hold: Hold, now: float) -> None:
+        calls.append(f"ResponseObserver.chosen {hold.leg or 'answer'} at {hold.worker.name}")
+
+    def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
+        calls.append(f"ResponseObserver.started {hold.leg or 'answer'} at {hold.worker.name}")
+
+    def failed(self, hold: Hold, now: float) -> None:
+        calls.append(f"ResponseObserver.failed {hold.leg or 'answer'} at {hold.worker.name}")
+
+    def completed(self, hold: Hold, now: float, output_tokens: int | None, duration_ms: float | None) -> None:
+        calls.append(f"ResponseObserver.completed {hold.leg or 'answer'} at {hold.worker.name}")
+
+    def gone(self, hold: Hold, now: float) -> None:
+        calls.append(f"ResponseObserver.gone {hold.leg or 'answer'} at {hold.worker.name}")
+
+
+ORDER = """\
+Producer.produce one
+Producer.produce two
+ProfileHandler.pick, finished: none
+  Filter.filter first: 4 candidates
+  Filter.filter second: 3 candidates
+  Scorer.score load: 3 candidates
+  Scorer.score cache: 3 candidates
+  Picker.pick picker
+ProfileHandler.pick, finished: decode
+Decider.wanted decider
+  Scorer.score scorer: 4 candidates
+  Picker.pick picker
+ProfileHandler.pick, finished: decode, prefill
+ProfileHandler.process_results
+PreRequest.prepare pre-request
+ResponseObserver.chosen answer at w3
+ResponseObserver.chosen prefill at w3
+-- the first endpoint refuses
+ResponseObserver.failed answer at w3
+ResponseObserver.gone answer at w3
+ResponseObserver.chosen answer at w1
+-- the first byte comes
+ResponseObserver.gone prefill at w3
+ResponseObserver.started answer at w1
+-- the last byte went
+ResponseObserver.completed answer at w1
+ResponseObserver.gone answer at w1
+"""
+
+
+def test_the_extension_points_are_called_in_this_order() -> None:
+    traced = registries()._replace(
+        producers=Registry(Producer, (TracedProducer,), "none"),
+        deciders=Registry(Decider, (TracedDecider,), "none"),
+        handlers=Registry(ProfileHandler, (TracedHandler,), "none"),
+        filters=Registry(Filter, (TracedFilter,), "none"),
+        scorers=Registry(Scorer, (TracedScorer,), "none"),
+        pickers=Registry(Picker, (TracedPicker,), "none"),
+        pre_requests=Registry(PreRequest, (TracedPreRequest,), "none"),
+        observers=Registry(ResponseObserver, (TracedObserver,), "none"),
+    )
+    settings: dict[str, object] = {
+        "handler": {"use": "handler", "decider": "decider"},
+        "deciders": ["decider"],
+        "producers": [{"use": "producer", "name": "one"}, {"use": "producer", "name": "two"}],
+        "pre-request": ["pre-request"],
+        "observers": ["observer"],
+        "profiles": {
+            "decode": {
+                "filters": [{"use": "filter", "name": "first"}, {"use": "filter", "name": "second"}],
+                "scorers": [{"use": "scorer", "name": "load"}, {"use": "scorer", "name": "cache", "weight": 2}],
+                "picker": "picker",
+            },
+            "prefill": {"filters": [], "scorers": ["scorer"], "picker": "picker"},
+        },
+    }
+    calls.clear()
+    bench = Bench()
+    bench.join("w0", "w1", "w2", "w3")
+    policy = compile_policy("traced", SchedulingPolicy.model_validate(settings), traced)
+    bench.pool.use([policy])
+    request = bench.request()
+    outcome = bench.pool.decide(request, bench.now, 1, policy)
+    assert isinstance(outcome, Scheduled)
+    calls.append("-- the first endpoint refuses")
+    bench.fail(request.request_id, "w3", "w1")
+    calls.append("-- the first byte comes")
+    bench.pool.books.started(request.request_id, "w1", 5.0, bench.now)
+    calls.append("-- the last byte went")
+    bench.pool.books.completed(request.request_id, bench.now, ok=True)
+    order = "\n".join(calls) + "\n"
+    print(order)  # noqa: T201 - with `pytest -s` this is the documentation
+    assert order == ORDER

@@ -1,0 +1,278 @@
+"""Requests wait while their pool is saturated; whoever waits gets exactly one answer, or none when nobody listens."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import uvloop
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.journey import Journey, RequestFacts, Target
+from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_runtime.buckets import Entry
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.configuration import Configuration
+from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.chooser import Chooser
+from pointsman_scheduler.domain.policies import PolicyBook
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.gate import Gate
+from pointsman_scheduler.handlers import Handlers
+from pointsman_scheduler.main import compile_policies
+from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.plugins import registries
+from pointsman_scheduler.replica import Replica
+from pointsman_testing import builders, eventually
+from pointsman_testing.buses import RecordedHop
+from pointsman_testing.memory_nats import MemoryNats
+
+CONFIG = """
+pools: {llama: {models: [llama-8b]}}
+scheduling:
+  default:
+    flow_control:
+      ttl: %s
+      detector: {use: concurrency, max_requests: 1}
+"""
+
+
+class Desk:
+    """A scheduler without processes: every engine takes one request at a time."""
+
+    def __init__(self, nats: MemoryNats, ttl: str) -> None:
+        self.bus = Bus(nats.link(), Identity("scheduler", "scheduler-1"))
+        registry = CollectorRegistry()
+        book = PolicyBook(registries())
+        self.configuration = Configuration(lambda config, _: compile_policies(book, config), registry)
+        self.pools = Pools("scheduler-1", 2**24)
+        self.metrics = Metrics(registry, lambda: self.pools)
+        chooser = Chooser(self.configuration, self.pools, Announcer(self.bus, self.metrics), self.metrics)
+        self.gate = Gate(self.bus, self.pools, self.metrics, chooser.decide)
+        self.handlers = Handlers(self.pools, self.gate, Replica(self.bus, self.pools, self.metrics), self.metrics)
+        self.configuration.on_change(self.handlers.configured)
+        assert self.configuration.offer(1, CONFIG % ttl)
+
+    def engine(self, worker: str) -> None:
+        registration = WorkerRegistration(
+            worker=worker,
+            pool="llama",
+            url=f"http://{worker}:8000",
+            boot_id="1",
+            agent="a",
+            version="1",
+            registered_ms=0,
+        )
+        self.handlers.registered(Entry(f"llama.{worker}", registration.encode(), 1))
+        self.handlers.load(WorkerLoad(worker=worker, pool="llama", boot_id="1", sequence=1, at_ms=0))
+
+    def ask(self, request_id: str, attempt: int = 1, **facts: object) -> RecordedHop[Journey]:
+        """A journey arrives; the first answer is the first of `sent`."""
+        journey = builders.journey(
+            "scheduler",
+            request_id=request_id,
+            attempt=attempt,
+            target=Target(model="llama-8b", pool="llama"),
+            request=RequestFacts.model_validate({"api": "chat.completions", "prompt_tokens": 10} | facts),
+        )
+        hop = RecordedHop(journey)
+        hop.finish(self.handlers.schedule(journey, hop))
+        return hop
+
+    def end(self, request_id: str, outcome: str = "ok", pool: str = "llama") -> None:
+        self.handlers.completed(
+            ResponseCompleted(
+                request_id=request_id, source="edge-1", sequence=1, at_ms=0, pool=pool, status=200, outcome=outcome
+            )
+        )
+
+
+@pytest.fixture
+async def nats() -> MemoryNats:
+    return MemoryNats()
+
+
+@pytest.fixture
+async def desk(nats: MemoryNats) -> AsyncIterator[Desk]:
+    desk = Desk(nats, "20s")
+    desk.bus.open()
+    await desk.bus.wait_connected()
+    desk.engine("w1")
+    yield desk
+    await desk.bus.close()
+
+
+def kinds(hop: RecordedHop[Journey]) -> list[str]:
+    return [type(outcome).__name__ for outcome in hop.sent]
+
+
+async def test_a_request_for_a_full_pool_waits_and_goes_when_another_one_ends(desk: Desk) -> None:
+    first = desk.ask("first")
+    second = desk.ask("second")
+    assert (kinds(first), kinds(second)) == (["Decision"], ["Parked"])
+    desk.end("first")
+    await eventually(lambda: len(second.sent) == 2)
+    decision = second.sent[1]
+    assert isinstance(decision, Decision)
+    assert decision.queued_ms > 0
+
+
+async def test_a_request_that_waits_takes_what_is_best_when_it_leaves(desk: Desk) -> None:
+    desk.ask("first")
+    second = desk.ask("second")
+    desk.engine("w2")
+    await eventually(lambda: len(second.sent) == 2)
+    decision = second.sent[1]
+    assert isinstance(decision, Decision)
+    assert decision.endpoints[0].worker == "w2"
+
+
+async def test_higher_priorities_go_first(desk: Desk) -> None:
+    desk.ask("first")
+    low, high = desk.ask("low"), desk.ask("high", priority=5)
+    desk.end("first")
+    await eventually(lambda: len(high.sent) == 2)
+    assert kinds(low) == ["Parked"]
+    desk.end("high")
+    await eventually(lambda: len(low.sent) == 2)
+
+
+@pytest.mark.parametrize("pool", ["-", "llama"])
+async def test_a_client_that_hangs_up_leaves_the_queue_at_once(desk: Desk, pool: str) -> None:
+    desk.ask("first")
+    gone, patient = desk.ask("gone"), desk.ask("patient")
+    desk.end("gone", "client_gone", pool)
+    assert [figures.requests for _, figures in desk.gate.figures()] == [1]
+    desk.end("first")
+    await eventually(lambda: len(patient.sent) == 2)
+    assert kinds(gone) == ["Parked"]
+
+
+async def test_a_request_that_is_sent_again_keeps_its_place_and_is_answered_on_its_new_way(desk: Desk) -> None:
+    desk.ask("first")
+    waiting, later = desk.ask("waiting"), desk.ask("later")
+    again = desk.ask("waiting", attempt=2)
+    assert kinds(again) == ["Parked"]
+    desk.end("first")
+    await eventually(lambda: len(again.sent) == 2)
+    decision = again.sent[1]
+    assert isinstance(decision, Decision)
+    assert decision.attempt == 2
+    assert (kinds(waiting), kinds(later)) == (["Parked"], ["Parked"])
+
+
+async def test_a_request_that_was_decided_is_decided_again_although_the_pool_is_full(desk: Desk) -> None:
+    first = desk.ask("first")
+    again = desk.ask("first", attempt=2)
+    assert kinds(again) == ["Decision"]
+    decisions = [hop.sent[0] for hop in (first, again)]
+    workers = [decision.endpoints[0].worker for decision in decisions if isinstance(decision, Decision)]
+    assert workers == ["w1", "w1"]
+    assert len(desk.pools.of("llama").books.ledger) == 1
+
+
+async def test_a_request_that_waits_too_long_is_told_so_and_when_to_come_back(nats: MemoryNats) -> None:
+    desk = Desk(nats, "100ms")
+    desk.bus.open()
+    await desk.bus.wait_connected()
+    desk.engine("w1")
+    desk.ask("first")
+    waiting = desk.ask("waiting")
+    await eventually(lambda: len(waiting.sent) == 2)
+    rejection = waiting.sent[1]
+    assert isinstance(rejection, Rejection)
+    assert (rejection.status, rejection.dropped_reason) == (429, "rejected-ttl-expired")
+    assert rejection.retry_after_s is not None
+    await desk.bus.close()
+
+
+async def test_a_pool_without_endpoints_is_waited_for_and_the_first_to_come_serves(nats: MemoryNats) -> None:
+    desk = Desk(nats, "20s")
+    desk.bus.open()
+    await desk.bus.wait_connected()
+    waiting = desk.ask("waiting")
+    assert kinds(waiting) == ["Parked"]
+    desk.engine("w1")
+    await eventually(lambda: len(waiting.sent) == 2)
+    assert isinstance(waiting.sent[1], Decision)
+    await desk.bus.close()
+
+
+async def test_a_pool_whose_endpoints_do_not_come_is_a_503(nats: MemoryNats) -> None:
+    desk = Desk(nats, "100ms")
+    desk.bus.open()
+    await desk.bus.wait_connected()
+    waiting = desk.ask("waiting")
+    await eventually(lambda: len(waiting.sent) == 2)
+    rejection = waiting.sent[1]
+    assert isinstance(rejection, Rejection)
+    assert (rejection.status, rejection.dropped_reason) == (503, "rejected-no-endpoints")
+    await desk.bus.close()
+
+
+async def test_when_the_last_scheduler_ends_those_who_wait_are_told(desk: Desk) -> None:
+    desk.ask("first")
+    waiting = desk.ask("waiting")
+    await desk.gate.close()
+    rejection = waiting.sent[1]
+    assert isinstance(rejection, Rejection)
+    assert (rejection.status, rejection.dropped_reason) == (503, "rejected-shutting-down")
+
+
+async def test_when_a_scheduler_ends_those_who_wait_go_to_another_one(nats: MemoryNats, desk: Desk) -> None:
+    peer = Bus(nats.link(), Identity("scheduler", "scheduler-2"))
+    peer.open()
+    await peer.wait_connected()
+    peer.serve()
+    loop = asyncio.get_running_loop()
+    table = desk.bus.heartbeat.table
+    await eventually(lambda: table.addressable("scheduler", "scheduler-2", loop.time()))
+    desk.ask("first")
+    waiting = desk.ask("waiting")
+    await desk.gate.close()
+    handed = waiting.sent[1]
+    assert isinstance(handed, Journey)
+    assert handed.itinerary[0].service == "scheduler"
+    await peer.close()
+
+
+async def test_the_requests_of_an_edge_that_died_leave_the_queue(desk: Desk) -> None:
+    desk.ask("first")
+    desk.ask("waiting")
+    desk.gate.edge_gone("edge-1")
+    assert [figures.requests for _, figures in desk.gate.figures()] == [0]
+
+
+async def test_without_flow_control_nothing_waits(desk: Desk) -> None:
+    text = (CONFIG % "20s").replace("flow_control:", "flow_control:\n      enabled: false")
+    assert desk.configuration.offer(2, text)
+    assert [kinds(desk.ask(f"request-{number}")) for number in range(5)] == [["Decision"]] * 5
+
+
+async def test_a_revision_that_makes_room_lets_those_who_wait_go(desk: Desk) -> None:
+    desk.ask("first")
+    waiting = desk.ask("waiting")
+    assert isinstance(waiting.sent[0], Parked)
+    assert desk.configuration.offer(2, (CONFIG % "20s").replace("max_requests: 1", "max_requests: 10"))
+    await eventually(lambda: len(waiting.sent) == 2)
+
+
+def test_a_queue_wakes_on_the_loop_that_services_run_on() -> None:
+    """uvloop's timers differ from asyncio's, on which the other tests run."""
+
+    async def scenario() -> None:
+        desk = Desk(MemoryNats(), "20s")
+        desk.bus.open()
+        await desk.bus.wait_connected()
+        desk.engine("w1")
+        desk.ask("first")
+        waiting = [desk.ask(f"waiting-{number}") for number in range(3)]
+        for request_id in ("first", "waiting-0", "waiting-1"):
+            desk.end(request_id)
+            desk.handlers.load(WorkerLoad(worker="w1", pool="llama", boot_id="1", sequence=2, at_ms=0))
+            await eventually(lambda: any(len(hop.sent) == 2 for hop in waiting))
+            waiting.pop(0)
+        await desk.bus.close()
+
+    uvloop.run(scenario())

@@ -1,0 +1,218 @@
+"""Which profiles run for a request, and what their results mean together."""
+
+from collections import Counter
+
+import pytest
+
+from pointsman_contracts.journey import HeaderEdit
+from pointsman_scheduler.domain.explanation import explain
+from pointsman_scheduler.testing import Bench
+
+ROLES: dict[str, object] = {
+    "decode": {"filters": ["healthy", {"use": "role", "role": "decode"}], "scorers": ["queue"]},
+    "prefill": {"filters": ["healthy", {"use": "role", "role": "prefill"}], "scorers": ["prefix-cache"]},
+}
+PREFIX_DECIDER: dict[str, object] = {"use": "prefix", "uncached_tokens": 512}
+
+
+def split(**handler: object) -> Bench:
+    """Two workers for prompts, two for answers."""
+    bench = Bench(
+        {
+            "handler": {"use": "disaggregated", **handler},
+            "deciders": [PREFIX_DECIDER, "multimodal"],
+            "profiles": ROLES,
+        }
+    )
+    bench.join("p1", "p2", role="prefill")
+    bench.join("d1", "d2", role="decode")
+    return bench
+
+
+def headers(edits: list[HeaderEdit]) -> dict[str, str | None]:
+    return {edit.name: edit.value for edit in edits}
+
+
+def test_a_long_prompt_is_computed_by_a_prefill_worker_and_answered_by_a_decode_worker() -> None:
+    bench = split(prefill_when="prefix")
+    request = bench.prompt(family=1, blocks=20)
+    outcome = bench.decide(request)
+    assert outcome.endpoints[0].name.startswith("d")
+    prefiller = headers(outcome.headers)["x-prefiller-host-port"]
+    assert prefiller is not None
+    assert prefiller.split(",")[0] in ("p1:8000", "p2:8000")
+    assert [(hold.leg, hold.worker.name[0], hold.uncached_tokens) for hold in outcome.holds] == [
+        ("", "d", 0),
+        ("prefill", "p", 1280),
+    ]
+
+
+def test_a_short_prompt_stays_with_the_endpoint_that_answers() -> None:
+    bench = split(prefill_when="prefix")
+    outcome = bench.decide(bench.prompt(family=1, blocks=4))
+    assert [run.profile for run in outcome.runs] == ["decode"]
+    assert headers(outcome.headers)["x-prefiller-host-port"] is None
+    assert [hold.leg for hold in outcome.holds] == [""]
+
+
+def test_decode_first_asks_what_the_endpoint_that_answers_holds() -> None:
+    bench = split(prefill_when="prefix")
+    for name in ("d1", "d2"):
+        request = bench.prompt(family=1, blocks=20)
+        assert bench.place(request, name)
+        bench.pool.books.started(request.request_id, name, 1.0, bench.now)
+        bench.pool.books.completed(request.request_id, bench.now, ok=True)
+    assert [run.profile for run in bench.decide(bench.prompt(family=1, blocks=20)).runs] == ["decode"]
+    prefill_first = split(prefill_when="prefix", first="prefill")
+    runs = prefill_first.decide(prefill_first.prompt(family=1, blocks=20)).runs
+    assert [run.profile for run in runs] == ["prefill", "decode"]
+
+
+def test_without_a_decider_every_prompt_is_computed_elsewhere() -> None:
+    bench = split()
+    assert list(bench.decide(bench.request(prompt_tokens=1)).selection.legs) == ["prefill"]
+
+
+def test_when_no_prefill_worker_is_left_the_endpoint_that_answers_does_it_all_and_says_so() -> None:
+    bench = split(prefill_when="prefix")
+    for name in ("p1", "p2"):
+        bench.hear(name, state="unreachable")
+    outcome = bench.decide(bench.prompt(family=1, blocks=20))
+    assert [(run.profile, run.error) for run in outcome.runs] == [
+        ("decode", None),
+        ("prefill", "role left no candidate"),
+    ]
+    assert outcome.reasons == ["no worker for prefill: the endpoint that answers does it"]
+    assert outcome.holds[0].uncached_tokens == 1280
+
+
+def test_without_a_decode_worker_there_is_no_answer() -> None:
+    bench = split(prefill_when="prefix")
+    for name in ("d1", "d2"):
+        bench.hear(name, state="unreachable")
+    assert bench.refused(bench.prompt(family=1, blocks=20)).refusal.status == 503
+
+
+def test_a_worker_that_does_both_is_not_told_to_fetch_from_itself() -> None:
+    bench = Bench({"handler": "disaggregated", "profiles": ROLES})
+    bench.join("w", role="both")
+    outcome = bench.decide(bench.prompt(family=1, blocks=20))
+    assert outcome.selection.legs == {}
+    assert headers(outcome.headers)["x-prefiller-host-port"] is None
+
+
+def test_media_are_encoded_elsewhere_when_the_decider_says_so() -> None:
+    bench = Bench(
+        {
+            "handler": {
+                "use": "disaggregated",
+                "encode": "encode",
+                "encode_when": "multimodal",
+                "prefill_when": "prefix",
+            },
+            "deciders": [PREFIX_DECIDER, "multimodal"],
+            "profiles": {**ROLES, "encode": {"filters": [{"use": "role", "role": "encode"}]}},
+        }
+    )
+    bench.join("d", role="decode")
+    bench.join("e", role="encode")
+    seen = bench.decide(bench.request(features=("vision",)))
+    assert headers(seen.headers)["x-encoder-hosts-ports"] == "e:8000"
+    read = bench.decide(bench.request())
+    assert headers(read.headers)["x-encoder-hosts-ports"] is None
+
+
+def test_the_first_byte_ends_the_work_of_the_prefill_worker() -> None:
+    bench = split()
+    request = bench.prompt(family=1, blocks=20)
+    outcome = bench.decide(request)
+    prefiller = outcome.holds[1].worker
+    assert (prefiller.open, prefiller.prefill_tokens) == (1, 1280)
+    bench.pool.books.started(request.request_id, outcome.endpoints[0].name, 5.0, bench.now)
+    assert (prefiller.open, prefiller.prefill_tokens) == (0, 0)
+    bench.pool.books.completed(request.request_id, bench.now, ok=True)
+    again = bench.decide(bench.prompt(family=1, blocks=20))
+    assert again.holds[1].worker is prefiller
+    assert again.holds[1].uncached_tokens == 0
+
+
+def test_a_header_names_the_profile_and_a_wrong_name_is_told_the_right_ones() -> None:
+    bench = Bench({"handler": {"use": "header-named", "default": "decode"}, "profiles": ROLES})
+    bench.join("p", role="prefill")
+    bench.join("d", role="decode")
+    assert bench.chosen(bench.request(headers={"epp-profile": "prefill"})) == "p"
+    assert bench.chosen(bench.request()) == "d"
+    refusal = bench.refused(bench.request(headers={"epp-profile": "prefil"})).refusal
+    assert (refusal.status, refusal.code) == (400, "unknown_scheduling_profile")
+    assert "did you mean 'prefill'?" in refusal.message
+
+
+def test_a_shadow_is_recorded_and_changes_nothing() -> None:
+    alone: dict[str, object] = {"filters": ["healthy"], "scorers": ["queue"], "picker": "weighted-random"}
+    plain = Bench(alone)
+    shadowed = Bench({"handler": "shadow", "profiles": {"default": alone, "tried": {"picker": "random"}}})
+    for bench in (plain, shadowed):
+        bench.join(*[f"w{number}" for number in range(10)])
+    for seed in range(100):
+        one, two = plain.decide(seed=seed), shadowed.decide(seed=seed)
+        assert [worker.name for worker in one.endpoints] == [worker.name for worker in two.endpoints]
+        assert [hold.worker.name for hold in two.holds] == [hold.worker.name for hold in one.holds]
+    assert [run.profile for run in explain(shadowed.decide()).runs] == ["default", "tried"]
+
+
+def test_a_shadow_that_finds_nobody_is_told_and_no_harm() -> None:
+    bench = Bench(
+        {
+            "handler": "shadow",
+            "profiles": {"default": {}, "tried": {"filters": [{"use": "role", "role": "encode"}]}},
+        }
+    )
+    bench.join("w")
+    runs = explain(bench.decide()).runs
+    assert runs[1].chosen == ()
+    assert runs[1].error == "role left no candidate"
+    assert runs[1].candidates.filtered == {"w": "role: its role is 'both', not encode"}
+
+
+def test_prompts_with_the_same_beginning_go_to_the_same_rank_until_it_is_too_full() -> None:
+    bench = Bench({"handler": {"use": "data-parallel", "imbalance": 3}})
+    bench.join("w", data_parallel_size=4)
+    ranks: list[int | None] = []
+    for _ in range(5):
+        outcome = bench.decide(bench.prompt(family=1, blocks=4))
+        ranks.append(outcome.holds[0].rank)
+        assert headers(outcome.headers)["x-data-parallel-rank"] == str(outcome.holds[0].rank)
+    assert len(set(ranks[:4])) == 1
+    assert ranks[4] != ranks[0]
+
+
+def test_short_prompts_go_to_the_emptiest_rank_and_every_scheduler_counts() -> None:
+    one, two = Bench({"handler": "data-parallel"}), Bench({"handler": "data-parallel"}, "scheduler-2")
+    for bench in (one, two):
+        bench.join("w", data_parallel_size=4)
+    for _ in range(4):
+        outcome = one.decide()
+        assert two.pool.books.apply(outcome.holds[0].change("reserve"), "scheduler-1", two.now)
+    assert Counter(hold.rank for hold in two.decide().holds) == {0: 1}
+    request = one.request()
+    rank = one.decide(request).holds[0].rank
+    one.pool.books.completed(request.request_id, one.now, ok=True)
+    assert one.decide().holds[0].rank == rank
+
+
+def test_an_engine_with_one_rank_is_left_to_itself() -> None:
+    bench = Bench({"handler": "data-parallel"})
+    bench.join("w")
+    outcome = bench.decide()
+    assert outcome.holds[0].rank is None
+    assert headers(outcome.headers)["x-data-parallel-rank"] is None
+
+
+@pytest.mark.parametrize("endpoints", [1, 3])
+def test_the_destination_names_the_choice_and_its_fallbacks(endpoints: int) -> None:
+    bench = Bench({"scorers": ["queue"], "picker": {"use": "max-score", "endpoints": endpoints}})
+    for number, host in enumerate(("10.0.0.1", "[fd00::2]", "10.0.0.3")):
+        bench.join(f"w{number}", url=f"http://{host}:800{number}")
+        bench.hear(f"w{number}", waiting=number)
+    expected = ["10.0.0.1:8000", "[fd00::2]:8001", "10.0.0.3:8002"][:endpoints]
+    assert headers(bench.decide().headers) == {"x-gateway-destination-endpoint": ",".join(expected)}

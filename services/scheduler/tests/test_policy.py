@@ -1,0 +1,146 @@
+"""A policy that can't work is refused before the first request, in words that help."""
+
+import pytest
+
+from pointsman_core.config import SchedulingPolicy, load
+from pointsman_core.plugins import Key, Params, PluginError, Registry
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.points import Producer, Scorer
+from pointsman_scheduler.domain.policies import PolicyBook
+from pointsman_scheduler.domain.policy import compile_policy
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.plugins import SCORERS, registries
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"scorers": ["quue"]}, "profiles.default: unknown scorer type 'quue'; did you mean 'queue'? known: active-r"),
+        ({"filters": ["helthy"]}, "unknown filter type 'helthy'; did you mean 'healthy'?"),
+        ({"picker": "max-scor"}, "unknown picker type 'max-scor'; did you mean 'max-score'?"),
+        ({"handler": "singel"}, "unknown profile handler type 'singel'; did you mean 'single'?"),
+        ({"scorers": [{"use": "queue", "treshold": 1}]}, "unknown parameter 'treshold'; known: none"),
+        (
+            {"scorers": [{"use": "load-aware", "treshold": 1}]},
+            "unknown parameter 'treshold'; did you mean 'threshold'?",
+        ),
+        ({"scorers": ["queue", "queue"]}, "scorer 'queue' is configured twice; give one of them another `name`"),
+        ({"scorers": [{"use": "queue", "weight": -1}]}, "scorer 'queue' has weight -1.0"),
+        ({"scorers": [{"use": "queue", "weight": float("nan")}]}, "a weight is a number of at least 0"),
+        ({"profiles": {"a": {}, "b": {}}}, "works with one scheduling profile; there are 2: a, b"),
+        ({"handler": "disaggregated"}, "needs a scheduling profile 'decode'; there are: default"),
+        ({"handler": "shadow"}, "needs a second scheduling profile"),
+        ({"handler": {"use": "header-named"}}, "default: Field required"),
+        (
+            {"handler": {"use": "disaggregated", "prefill_when": "prefx"}, "deciders": ["prefix"]},
+            "unknown plugin 'prefx'; did you mean 'prefix'?",
+        ),
+        ({"filters": [{"use": "label-selector"}]}, "give `match_labels` or `match_expressions`"),
+        ({"filters": [{"use": "role", "role": "decoder"}]}, "role: Input should be 'prefill', 'decode' or 'encode'"),
+        (
+            {"pre-request": ["destination"]},
+            "unknown pre request type 'destination'; did you mean 'destination-header'?",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_would_be_right(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(PluginError) as refused:
+        compile_policy("chat", SchedulingPolicy.model_validate(settings), registries())
+    assert words in str(refused.value)
+    assert str(refused.value).startswith("scheduling.chat")
+
+
+def test_a_policy_without_profiles_is_refused() -> None:
+    with pytest.raises(ValueError, match="profiles"):
+        SchedulingPolicy.model_validate({"profiles": {}})
+
+
+THERMAL = Key("gpu-temperature", float)
+
+
+class Cool(Scorer):
+    """Needs what nobody produces, unless a producer is installed with it."""
+
+    type_name = "cool"
+    consumes = (THERMAL,)
+
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+        return candidates.kv_usage * request.get(THERMAL)
+
+
+class Thermometer(Producer):
+    """Produces it."""
+
+    type_name = "thermometer"
+    produces = (THERMAL,)
+
+    def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
+        request.put(THERMAL, 0.5)
+
+
+def test_an_input_that_nobody_produces_is_refused_and_a_producer_that_is_installed_is_added() -> None:
+    scorers = Registry(Scorer, (*SCORERS, Cool), "pointsman.scheduler.scorers")
+    settings = SchedulingPolicy.model_validate({"scorers": ["cool"]})
+    with pytest.raises(PluginError, match="'cool' needs the attribute 'gpu-temperature': no configured plugin"):
+        compile_policy("chat", settings, registries()._replace(scorers=scorers))
+    installed = registries()._replace(
+        scorers=scorers, producers=Registry(Producer, (Thermometer,), "pointsman.scheduler.producers")
+    )
+    policy = compile_policy("chat", settings, installed)
+    assert [producer.name for producer in policy.producers] == ["thermometer"]
+
+
+def test_two_plugin_types_of_the_same_name_are_refused() -> None:
+    with pytest.raises(PluginError, match="scorer type 'queue' is taken"):
+        Registry(Scorer, (*SCORERS, type("Twin", (Cool,), {"type_name": "queue"})), "pointsman.scheduler.scorers")
+
+
+def test_equal_policies_have_equal_hashes_and_others_have_others() -> None:
+    def hash_of(**settings: object) -> str:
+        return compile_policy("chat", SchedulingPolicy.model_validate(settings), registries()).hash
+
+    assert hash_of() == hash_of()
+    assert hash_of(scorers=["queue"]) == hash_of(profiles={"default": {"scorers": ["queue"]}})
+    assert hash_of(scorers=["queue"]) != hash_of(scorers=[{"use": "queue", "weight": 2}])
+
+
+def test_what_a_plugin_learnt_outlives_a_revision_that_does_not_change_it() -> None:
+    book = PolicyBook(registries())
+    first = book.compile(load({"pools": {"llama": {}}, "scheduling": {"default": {"scorers": ["latency", "queue"]}}}))
+    second = book.compile(load({"pools": {"llama": {}}, "scheduling": {"default": {"scorers": ["latency"]}}}))
+    third = book.compile(
+        load(
+            {
+                "pools": {"llama": {}},
+                "scheduling": {
+                    "default": {
+                        "scorers": ["latency"],
+                        "producers": [{"use": "latency-prediction", "trusted_after": 5}],
+                    }
+                },
+            }
+        )
+    )
+    assert first["llama"].producers[0] is second["llama"].producers[0]
+    assert third["llama"].producers[0] is not second["llama"].producers[0]
+
+
+def test_pools_do_not_share_what_plugins_learn() -> None:
+    book = PolicyBook(registries())
+    config = load({"pools": {"a": {}, "b": {}}, "scheduling": {"default": {"scorers": ["latency"]}}})
+    compiled = book.compile(config)
+    assert compiled["a"].producers[0] is not compiled["b"].producers[0]
+
+
+def test_a_policy_that_no_pool_uses_must_be_right_as_well() -> None:
+    book = PolicyBook(registries())
+    with pytest.raises(PluginError, match=r"scheduling\.spare"):
+        book.compile(load({"pools": {"a": {}}, "scheduling": {"default": {}, "spare": {"scorers": ["nope"]}}}))
+
+
+def test_every_parameter_of_every_plugin_has_words() -> None:
+    for registry in registries():
+        for plugin in registry.types.values():
+            assert plugin.__doc__, plugin
+            assert issubclass(plugin.params_type, Params)

@@ -1,0 +1,64 @@
+"""The order of use, held against an ordered dictionary."""
+
+from collections import OrderedDict
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from pointsman_scheduler.domain.prefix_index.recency import Recency
+
+BLOCKS = st.lists(st.integers(0, 12), unique=True, max_size=8)
+
+
+class Order(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recency = Recency(slack=4)
+        self.model: OrderedDict[int, float] = OrderedDict()
+        self.now = 0.0
+
+    @rule(blocks=BLOCKS, step=st.sampled_from([0.0, 0.0, 1.0]))
+    def use(self, blocks: list[int], step: float) -> None:
+        self.now += step
+        self.recency.use(blocks, self.now)
+        for block in blocks:
+            self.model[block] = self.now
+            self.model.move_to_end(block)
+
+    @rule(block=st.integers(0, 12))
+    def discard(self, block: int) -> None:
+        assert self.recency.discard(block) == (self.model.pop(block, None) is not None)
+
+    @rule(count=st.integers(1, 4))
+    def pop(self, count: int) -> None:
+        for _ in range(min(count, len(self.model))):
+            assert self.recency.pop() == self.model.popitem(last=False)[0]
+
+    @rule()
+    def restore(self) -> None:
+        entries = self.recency.entries()
+        self.recency.restore(entries[::2])
+        self.model = OrderedDict(entries[::2])
+
+    @invariant()
+    def same_order(self) -> None:
+        assert self.recency.entries() == list(self.model.items())
+        assert self.recency.oldest_at() == next(iter(self.model.values()), None)
+        assert len(self.recency) == len(self.model)
+
+    @invariant()
+    def log_is_bounded(self) -> None:
+        assert self.recency.logged <= 4 * len(self.model) + 64
+
+
+Order.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestOrder = Order.TestCase
+
+
+def test_a_prompt_that_comes_again_and_again_leaves_no_trail() -> None:
+    recency = Recency()
+    for turn in range(5000):
+        recency.use(list(range(32)), float(turn))
+    assert recency.logged < 10_000
+    assert len(recency) == 32

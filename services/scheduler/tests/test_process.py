@@ -1,0 +1,267 @@
+"""The scheduler as its neighbours see it: a process on a real NATS server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import nats
+import numpy as np
+import pytest
+from nats.js.api import KeyValueConfig
+from nats.js.errors import BucketNotFoundError
+
+from pointsman_contracts.journey import Journey, RequestFacts, Target
+from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_contracts.scheduling import RequestScheduled, Reservations
+from pointsman_contracts.subjects import ANY, kv_key
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.connection import Connection
+from pointsman_runtime.presence import Nobody
+from pointsman_testing import builders, eventually
+from pointsman_testing.nats_server import NatsServer
+from pointsman_testing.processes import Processes, ServiceProcess
+
+CONFIG = """
+pools: {llama: {models: [llama-8b]}}
+"""
+
+
+class Neighbours:
+    """An edge, two agents and a listener."""
+
+    def __init__(self, bus: Bus, url: str) -> None:
+        self.bus = bus
+        self.url = url
+        self.answers: list[Decision | Rejection | Parked] = []
+        self.scheduled: list[RequestScheduled] = []
+        self.reservations: list[Reservations] = []
+        self.asked: list[Journey] = []
+        self.first: ServiceProcess
+        self._loads: dict[str, WorkerLoad] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        self.bus.listen(RequestScheduled, self.scheduled.append, ANY)
+        self.bus.listen(Reservations, self.reservations.append, ANY)
+        self.bus.open()
+        await self.bus.wait_connected()
+        self.bus.link.subscribe("_INBOX.edge", lambda _s, _r, _h, data: self.answers.append(REPLY.validate_json(data)))
+        self._task = asyncio.get_running_loop().create_task(self._push_loads())
+
+    async def _push_loads(self) -> None:
+        while True:
+            for load in self._loads.values():
+                self.bus.publish(load, load.pool, load.worker)
+            await asyncio.sleep(0.1)
+
+    async def register(self, worker: str, boot_id: str = "life-1") -> None:
+        client = await nats.connect(self.url)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+        try:
+            js = client.jetstream()  # pyright: ignore[reportUnknownMemberType]
+            try:
+                store = await js.key_value("pm-workers")
+            except BucketNotFoundError:
+                config = KeyValueConfig(bucket="pm-workers", ttl=60)
+                store = await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType]
+            registration = WorkerRegistration(
+                worker=worker,
+                pool="llama",
+                url=f"http://{worker}.local:8000",
+                boot_id=boot_id,
+                agent=f"agent-{worker}",
+                version="1",
+                registered_ms=builders.unix_ms(),
+                kv_blocks=1024,
+                block_tokens=64,
+            )
+            await store.put(kv_key(WorkerRegistration, "llama", worker), registration.encode())
+        finally:
+            await client.close()
+        self._loads[worker] = WorkerLoad(worker=worker, pool="llama", boot_id=boot_id, sequence=1, at_ms=0)
+
+    def ask(self, pool: str = "llama", **facts: object) -> Journey:
+        journey = builders.journey(
+            "scheduler",
+            model="llama-8b",
+            target=Target(model="llama-8b", pool=pool),
+            request=RequestFacts.model_validate({"api": "chat.completions", "prompt_tokens": 100} | facts),
+        )
+        self.bus.forward(journey, "_INBOX.edge")
+        self.asked.append(journey)
+        return journey
+
+    def complete(self, journey: Journey, pool: str = "llama") -> None:
+        self.bus.publish(
+            ResponseCompleted(
+                request_id=journey.request_id,
+                source="edge-1",
+                sequence=len(self.asked),
+                at_ms=0,
+                pool=pool,
+                worker="w1",
+                status=200,
+                outcome="ok",
+            ),
+            pool,
+        )
+
+    def schedulers_alive(self) -> int:
+        instances = self.bus.heartbeat.table.instances("scheduler", asyncio.get_running_loop().time())
+        return sum(instances.values())
+
+    async def end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self.bus.close()
+
+
+StartScheduler = Callable[[], Awaitable[ServiceProcess]]
+
+
+@pytest.fixture
+def start_scheduler(own_nats_server: NatsServer, processes: Processes, tmp_path: Path) -> StartScheduler:
+    config = tmp_path / "pointsman.yaml"
+    config.write_text(CONFIG)
+    env = {"POINTSMAN_NATS_URL": own_nats_server.url, "POINTSMAN_CONFIG": str(config)}
+
+    async def start() -> ServiceProcess:
+        process = processes.start("pointsman-scheduler", env=env)
+        await process.wait_ready()
+        return process
+
+    return start
+
+
+@pytest.fixture
+async def neighbours(own_nats_server: NatsServer, start_scheduler: StartScheduler) -> AsyncIterator[Neighbours]:
+    url = own_nats_server.url
+    bus = Bus(Connection([url], name="edge"), Identity("frontend", "edge-1"))
+    neighbours = Neighbours(bus, url)
+    await neighbours.begin()
+    await neighbours.register("w1")
+    await neighbours.register("w2")
+    neighbours.first = await start_scheduler()
+    loop = asyncio.get_running_loop()
+    table = bus.heartbeat.table
+    await eventually(lambda: not isinstance(table.where("scheduler", "llama", loop.time()), Nobody))
+    yield neighbours
+    await neighbours.end()
+
+
+async def test_an_edge_gets_a_decision_and_everybody_learns_why(neighbours: Neighbours) -> None:
+    journey = neighbours.ask()
+    await eventually(lambda: neighbours.answers)
+    decision = neighbours.answers[0]
+    assert isinstance(decision, Decision)
+    assert decision.request_id == journey.request_id
+    assert {endpoint.worker for endpoint in decision.endpoints} == {"w1", "w2"}
+    assert decision.endpoints[0].url == f"http://{decision.endpoints[0].worker}.local:8000"
+    assert decision.headers[0].name == "x-gateway-destination-endpoint"
+    await eventually(lambda: neighbours.scheduled)
+    event = neighbours.scheduled[0]
+    assert event.endpoints == tuple(endpoint.worker for endpoint in decision.endpoints)
+    assert event.sequence == 1
+    assert set(event.runs[0].candidates.scores) == {"least-delay", "queue"}
+    assert event.trail[-1].stage == "scheduler"
+
+
+async def test_a_pool_that_does_not_exist_is_a_404_that_names_the_others(neighbours: Neighbours) -> None:
+    neighbours.ask(pool="mistral")
+    await eventually(lambda: neighbours.answers)
+    rejection = neighbours.answers[0]
+    assert isinstance(rejection, Rejection)
+    assert (rejection.status, rejection.code) == (404, "model_not_found")
+    assert "'mistral'" in rejection.message
+    assert "llama" in rejection.message
+
+
+async def test_a_refused_connection_takes_the_worker_out_until_it_is_tried_again(neighbours: Neighbours) -> None:
+    journey = neighbours.ask()
+    await eventually(lambda: neighbours.answers)
+    decision = neighbours.answers[0]
+    assert isinstance(decision, Decision)
+    dead, alive = (endpoint.worker for endpoint in decision.endpoints)
+    neighbours.bus.publish(
+        AttemptFailed(
+            request_id=journey.request_id,
+            source="edge-1",
+            sequence=1,
+            at_ms=0,
+            pool="llama",
+            worker=dead,
+            outcome="refused",
+            next_worker=alive,
+        ),
+        "llama",
+    )
+    neighbours.bus.publish(
+        ResponseStarted(
+            request_id=journey.request_id, source="edge-1", sequence=1, at_ms=0, pool="llama", worker=alive, ttft_ms=5
+        ),
+        "llama",
+    )
+
+    async def left_out() -> RequestScheduled | None:
+        asked = neighbours.ask()
+        await eventually(lambda: any(event.request_id == asked.request_id for event in neighbours.scheduled))
+        event = neighbours.scheduled[-1]
+        return event if event.endpoints == (alive,) else None
+
+    event = await eventually(left_out)
+    assert event is not None
+    assert event.runs[0].candidates.filtered[dead].startswith("healthy: demoted")
+
+
+@pytest.mark.parametrize("pool", ["llama", "-"], ids=["told by its pool", "by an edge that never learnt the pool"])
+async def test_completed_requests_leave_the_books(neighbours: Neighbours, pool: str) -> None:
+    journeys = [neighbours.ask() for _ in range(20)]
+    await eventually(lambda: len(neighbours.answers) == 20)
+    for journey in journeys:
+        neighbours.complete(journey, pool)
+
+    async def shown_idle() -> bool:
+        asked = neighbours.ask()
+        await eventually(lambda: any(event.request_id == asked.request_id for event in neighbours.scheduled))
+        return sum(neighbours.scheduled[-1].runs[0].candidates.waiting) < 20
+
+    await eventually(shown_idle)
+
+
+async def test_a_second_scheduler_knows_what_the_first_one_did_and_goes_on_without_it(
+    neighbours: Neighbours, start_scheduler: StartScheduler
+) -> None:
+    prompts = [np.random.default_rng(n).integers(1, 2**63, size=30, dtype=np.uint64).tobytes() for n in range(6)]
+
+    async def homes() -> list[tuple[str, int]]:
+        before = len(neighbours.scheduled)
+        journeys = [neighbours.ask(blocks=blocks, prompt_tokens=1920) for blocks in prompts]
+        await eventually(lambda: len(neighbours.scheduled) == before + len(prompts))
+        events = {event.request_id: event for event in neighbours.scheduled}
+        return [
+            (events[journey.request_id].endpoints[0], events[journey.request_id].cached_tokens) for journey in journeys
+        ]
+
+    first = await homes()
+    second = await start_scheduler()
+    (joined,) = [line for line in second.log_lines() if line["event"] == "joined"]
+    assert joined["requests"] == len(prompts)
+    for journey in neighbours.asked:
+        neighbours.complete(journey)
+    neighbours.first.kill()
+    await eventually(lambda: neighbours.schedulers_alive() == 1)
+    assert await homes() == [(worker, 1920) for worker, _ in first]
+    assert {event.source for event in neighbours.scheduled[-len(prompts) :]} != {neighbours.scheduled[0].source}
+
+
+async def test_a_reservation_reaches_the_other_scheduler(
+    neighbours: Neighbours, start_scheduler: StartScheduler
+) -> None:
+    await start_scheduler()
+    journey = neighbours.ask()
+    await eventually(lambda: neighbours.reservations)
+    (change,) = neighbours.reservations[0].changes
+    assert (change.op, change.request_id) == ("reserve", journey.request_id)
+    assert change.worker == neighbours.scheduled[-1].endpoints[0]

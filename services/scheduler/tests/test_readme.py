@@ -1,0 +1,19 @@
+"""The README lists what there is."""
+
+from pointsman_scheduler.catalogue import README, page
+from pointsman_scheduler.plugins import registries
+
+
+def test_the_readme_lists_every_extension_point_and_plugin() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert page() in text, "run: python -m pointsman_scheduler.catalogue"
+    for registry in registries():
+        for name in registry.types:
+            assert f"#### `{name}`" in text
+
+
+def test_every_parameter_is_explained() -> None:
+    for registry in registries():
+        for plugin in registry.types.values():
+            for name, field in plugin.params_type.model_fields.items():
+                assert field.description, f"{plugin.__name__}.{name}"

@@ -1,0 +1,137 @@
+"""Books that lost word of something are put right by asking, and by noticing who is gone."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.journey import Journey
+from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
+from pointsman_contracts.reply import Rejection
+from pointsman_contracts.scheduling import ReservationChange, Reservations
+from pointsman_contracts.subjects import ANY, subject
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.stage import Hop
+from pointsman_scheduler import reconciler as module
+from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.gate import Gate
+from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.reconciler import Reconciler
+from pointsman_testing import eventually
+from pointsman_testing.memory_nats import MemoryNats
+
+
+def undecided(journey: Journey, hop: Hop[Journey], queued_s: float) -> Rejection:
+    pytest.fail("nothing is to be decided")
+
+
+class Surroundings:
+    """A scheduler with one worker on its books, its peer, and an edge."""
+
+    def __init__(self) -> None:
+        nats = MemoryNats()
+        self.scheduler = Bus(nats.link(), Identity("scheduler", "scheduler-1"))
+        self.peer = Bus(nats.link(), Identity("scheduler", "scheduler-2"))
+        self.edge = Bus(nats.link(), Identity("frontend", "edge-1"))
+        self.told: list[Reservations] = []
+        self.peer.listen(Reservations, self.told.append, ANY)
+        self.pools = Pools("scheduler-1", 2**24)
+        metrics = Metrics(CollectorRegistry(), lambda: self.pools)
+        announcer = Announcer(self.scheduler, metrics)
+        gate = Gate(self.scheduler, self.pools, metrics, undecided)
+        self.reconciler = Reconciler(self.scheduler, self.pools, gate, announcer, metrics)
+
+    @property
+    def pool(self) -> PoolScheduler:
+        return self.pools.of("llama")
+
+    async def begin(self) -> None:
+        for bus in (self.scheduler, self.peer, self.edge):
+            bus.open()
+            await bus.wait_connected()
+        loop = asyncio.get_running_loop()
+        table = self.scheduler.heartbeat.table
+        await eventually(lambda: table.alive("frontend", "edge-1", loop.time()))
+        await eventually(lambda: table.alive("scheduler", "scheduler-2", loop.time()))
+        registration = WorkerRegistration(
+            worker="w1", pool="llama", url="http://w1:8000", boot_id="1", agent="a", version="1", registered_ms=0
+        )
+        self.pool.register(registration, time.monotonic())
+        self.pool.hear(WorkerLoad(worker="w1", pool="llama", boot_id="1", sequence=1, at_ms=0), time.monotonic())
+
+    def hold(self, request_id: str, edge: str = "edge-1", scheduler: str = "scheduler-1", age_s: float = 100.0) -> None:
+        change = ReservationChange(
+            op="reserve", request_id=request_id, worker="w1", boot_id="1", edge=edge, prompt_tokens=10
+        )
+        assert self.pool.books.apply(change, scheduler, time.monotonic() - age_s)
+
+    def answer(self, *open_requests: str) -> None:
+        """The edge says which requests are open."""
+
+        def reply(_subject: str, reply_to: str, _headers: bytes, payload: bytes) -> None:
+            asked = OpenRequestsQuery.decode(payload).request_ids
+            answer = OpenRequests(request_ids=tuple(name for name in asked if name in open_requests))
+            self.edge.link.publish(reply_to, answer.encode())
+
+        self.edge.link.subscribe(subject(OpenRequestsQuery, "edge-1"), reply)
+
+    @property
+    def books(self) -> set[str]:
+        return {hold.request_id for hold in self.pool.books.ledger}
+
+    async def end(self) -> None:
+        for bus in (self.scheduler, self.peer, self.edge):
+            await bus.close()
+
+
+@pytest.fixture
+async def around(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Surroundings]:
+    monkeypatch.setattr(module, "TURN_S", 0.05)
+    monkeypatch.setattr(module, "EDGE_GONE_AFTER_S", 0.5)
+    around = Surroundings()
+    await around.begin()
+    task = asyncio.get_running_loop().create_task(around.reconciler.run())
+    yield around
+    task.cancel()
+    await asyncio.wait([task])
+    await around.end()
+
+
+async def test_what_the_edge_no_longer_knows_is_released_and_told(around: Surroundings) -> None:
+    around.answer("open")
+    around.hold("open")
+    around.hold("lost")
+    await eventually(lambda: around.books == {"open"})
+    await eventually(lambda: around.told)
+    assert [(change.op, change.request_id) for change in around.told[0].changes] == [("release", "lost")]
+
+
+async def test_young_reservations_are_not_asked_about(around: Surroundings) -> None:
+    around.answer()
+    around.hold("young", age_s=10.0)
+    around.hold("lost")
+    await eventually(lambda: around.books == {"young"})
+
+
+async def test_a_living_scheduler_looks_after_its_own_and_a_dead_one_is_stood_in_for(around: Surroundings) -> None:
+    around.answer()
+    around.hold("of the living", scheduler="scheduler-2")
+    around.hold("of the dead", scheduler="scheduler-9")
+    await eventually(lambda: around.books == {"of the living"})
+
+
+async def test_the_requests_of_an_edge_that_falls_silent_are_written_off(around: Surroundings) -> None:
+    around.answer("open")
+    around.hold("open", age_s=1.0)
+    around.edge.heartbeat.stop()
+    await eventually(lambda: around.books == set(), timeout=10)
+
+
+async def test_the_requests_of_an_edge_that_nobody_ever_heard_of_are_written_off(around: Surroundings) -> None:
+    around.hold("orphan", edge="edge-9")
+    await eventually(lambda: around.books == set())

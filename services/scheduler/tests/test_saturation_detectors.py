@@ -1,0 +1,108 @@
+"""How full a pool is, by what engines report and by what is on the books."""
+
+import pytest
+
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_core.plugins import Spec
+from pointsman_scheduler.domain.fleet import Fleet
+from pointsman_scheduler.domain.ledger import Hold, Ledger
+from pointsman_scheduler.plugins.flow_control import flow_registries
+
+
+class Pool:
+    """A fleet at second 100, told things by name."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet()
+        self.ledger = Ledger(self.fleet.settle)
+        self.sequence = 0
+
+    def join(self, name: str, role: str = "both") -> None:
+        self.fleet.register(
+            WorkerRegistration(
+                worker=name, pool="p", url=f"http://{name}:1", role=role, boot_id="b", agent="a", version="1",
+                registered_ms=0, kv_blocks=100, block_tokens=16,
+            )
+        )  # fmt: skip
+
+    def hear(self, name: str, at: float, **load: object) -> None:
+        self.sequence += 1
+        message = {"worker": name, "pool": "p", "boot_id": "b", "sequence": self.sequence, "at_ms": 0, **load}
+        self.fleet.hear(WorkerLoad.model_validate(message), at)
+
+    def send(self, name: str, count: int, at: float, prompt_tokens: int = 0) -> None:
+        worker = self.fleet.find(name)
+        assert worker is not None
+        for _ in range(count):
+            self.sequence += 1
+            self.ledger.reserve(Hold(f"r{self.sequence}", worker, at, prompt_tokens=prompt_tokens))
+
+    def saturation(self, detector: str, at: float = 100.0, **params: object) -> float:
+        (plugin,) = flow_registries().detectors.build([Spec(detector, detector, params)])
+        self.fleet.refresh(at)
+        return plugin.saturation(self.fleet, at)
+
+
+@pytest.fixture
+def pool() -> Pool:
+    pool = Pool()
+    for name in "ab":
+        pool.join(name)
+        pool.hear(name, 99.9)
+    return pool
+
+
+def test_utilization_is_the_mean_of_the_fuller_of_queue_and_cache(pool: Pool) -> None:
+    pool.hear("a", 99.9, waiting=5, kv_usage=0.2)
+    pool.hear("b", 99.9, waiting=1, kv_usage=0.4)
+    assert pool.saturation("utilization") == pytest.approx((1.0 + 0.5) / 2)
+
+
+def test_a_worker_that_fell_silent_says_nothing_about_saturation(pool: Pool) -> None:
+    pool.hear("a", 98.0, waiting=50)
+    pool.hear("b", 99.9, waiting=1)
+    assert pool.saturation("utilization") == pytest.approx(0.2)
+
+
+def test_a_pool_that_is_not_heard_of_at_all_is_not_saturated(pool: Pool) -> None:
+    pool.hear("a", 90.0, waiting=50, kv_usage=1.0)
+    pool.hear("b", 90.0, waiting=50, kv_usage=1.0)
+    assert pool.saturation("utilization") == 0.0
+
+
+def test_a_draining_worker_is_no_capacity_and_no_saturation(pool: Pool) -> None:
+    pool.hear("a", 99.9, waiting=50, state="draining")
+    assert pool.saturation("utilization") == 0.0
+
+
+def test_requests_sent_since_the_report_join_the_queue_that_it_shows(pool: Pool) -> None:
+    pool.hear("a", 99.9, waiting=1, running=8)
+    pool.send("a", 4, 100.0)
+    assert pool.saturation("utilization") == pytest.approx((1.0 + 0.0) / 2)
+
+
+def test_an_engine_with_an_empty_queue_takes_a_burst_before_it_counts(pool: Pool) -> None:
+    pool.hear("a", 99.9, running=100)
+    pool.send("a", 25, 100.0)
+    assert pool.saturation("utilization") == 0.0
+    pool.send("a", 5, 100.0)
+    assert pool.saturation("utilization") == pytest.approx((1.0 + 0.0) / 2)
+
+
+def test_a_pool_is_as_full_as_its_fuller_stage() -> None:
+    pool = Pool()
+    for name, role, waiting in (("p", "prefill", 10), ("d1", "decode", 0), ("d2", "decode", 1), ("e", "encode", 99)):
+        pool.join(name, role)
+        pool.hear(name, 99.9, waiting=waiting)
+    assert pool.saturation("utilization") == pytest.approx(2.0)
+
+
+def test_concurrency_counts_what_is_on_the_books_whatever_was_reported(pool: Pool) -> None:
+    pool.hear("a", 10.0, waiting=500)
+    pool.send("a", 6, 100.0, prompt_tokens=1000)
+    pool.send("b", 2, 100.0, prompt_tokens=4000)
+    assert pool.saturation("concurrency", max_requests=10) == pytest.approx(8 / 20)
+    tokens = pool.saturation("concurrency", mode="tokens", max_tokens=10_000)
+    assert tokens == pytest.approx(14_000 / 20_000)
+    hybrid = pool.saturation("concurrency", mode="hybrid", max_requests=10, max_tokens=10_000)
+    assert hybrid == pytest.approx((0.6 + 0.8) / 2)

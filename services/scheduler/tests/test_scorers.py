@@ -1,0 +1,330 @@
+"""How well candidates suit a request, scorer by scorer."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from pointsman_core.config import SchedulingPolicy
+from pointsman_core.plugins import Registry
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.outcome import Scheduled
+from pointsman_scheduler.domain.points import Scorer
+from pointsman_scheduler.domain.policy import compile_policy
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.plugins import SCORERS, registries
+from pointsman_scheduler.testing import Bench
+
+
+def by(*scorers: object) -> Bench:
+    return Bench({"filters": [], "scorers": list(scorers)})
+
+
+def loads(bench: Bench, **columns: Mapping[str, float]) -> None:
+    names = next(iter(columns.values()))
+    bench.join(*names)
+    for name in names:
+        bench.hear(name, **{column: values[name] for column, values in columns.items()})
+
+
+@pytest.mark.parametrize(
+    ("scorer", "column", "figures", "expected"),
+    [
+        ("queue", "waiting", {"a": 0, "b": 5, "c": 10}, {"a": 1.0, "b": 0.5, "c": 0.0}),
+        ("queue", "waiting", {"a": 3, "b": 3}, {"a": 1.0, "b": 1.0}),
+        ("running", "running", {"a": 8, "b": 2, "c": 4}, {"a": 0.0, "b": 1.0, "c": 2 / 3}),
+        ("kv-utilization", "kv_usage", {"a": 0.25, "b": 1.0}, {"a": 0.75, "b": 0.0}),
+        ("load-aware", "waiting", {"a": 0, "b": 64, "c": 500}, {"a": 0.5, "b": 0.25, "c": 0.0}),
+        ({"use": "load-aware", "threshold": 10}, "waiting", {"a": 5, "b": 10}, {"a": 0.25, "b": 0.0}),
+    ],
+)
+def test_load_scorers_follow_their_formulas(
+    scorer: object, column: str, figures: dict[str, float], expected: dict[str, float]
+) -> None:
+    bench = by(scorer)
+    loads(bench, **{column: figures})
+    assert bench.scores() == pytest.approx(expected)
+
+
+def test_a_prefix_scores_by_the_part_of_the_full_blocks_that_is_held() -> None:
+    bench = by("prefix-cache")
+    bench.join("a", "b")
+    home = bench.serve(bench.prompt(family=1, blocks=6))
+    other = {"a": "b", "b": "a"}[home]
+    assert bench.scores(bench.prompt(family=1, blocks=8)) == {home: 0.75, other: 0.0}
+    whole = bench.prompt(family=1, blocks=6)
+    whole.prompt_tokens += 63
+    assert bench.scores(whole) == {home: 1.0, other: 0.0}
+    assert bench.scores(bench.request(prompt_tokens=63)) == {home: 0.0, other: 0.0}
+
+
+def test_the_length_of_a_match_can_count_beside_its_share() -> None:
+    bench = by({"use": "prefix-cache", "match_length_weight": 0.5, "match_length_scale": 640})
+    bench.join("a", "b")
+    home = bench.serve(bench.prompt(family=1, blocks=5))
+    assert bench.scores(bench.prompt(family=1, blocks=10))[home] == pytest.approx(0.5 * 0.5 + 0.5 * 0.25)
+
+
+def test_an_adapter_scores_by_where_it_is() -> None:
+    bench = by("lora-affinity")
+    bench.join("active", "room", "waiting", "full", loras=["sql"])
+    bench.hear("active", running_loras=["sql", "x"], max_loras=2)
+    bench.hear("room", running_loras=["x"], max_loras=2)
+    bench.hear("waiting", running_loras=["x"], waiting_loras=["sql"], max_loras=2)
+    bench.hear("full", running_loras=["x", "y"], max_loras=2)
+    scores = bench.scores(bench.request(lora="sql"))
+    assert scores == {"active": 1.0, "room": 0.8, "waiting": 0.6, "full": 0.0}
+    assert set(bench.scores(bench.request()).values()) == {1.0}
+
+
+def test_an_adapter_is_at_home_from_the_moment_a_request_for_it_is_sent_there() -> None:
+    bench = by("lora-affinity")
+    bench.join("a", "b", "c", "d", loras=["sql"])
+    for name in "abcd":
+        bench.hear(name, max_loras=1)
+    home = bench.chosen(bench.request(lora="sql"))
+    assert {bench.chosen(bench.request(lora="sql"), seed) for seed in range(10)} == {home}
+
+
+def test_no_room_for_adapters_scores_nothing() -> None:
+    bench = by("lora-affinity")
+    bench.join("a", loras=["sql"])
+    bench.hear("a", max_loras=0)
+    assert bench.scores(bench.request(lora="sql")) == {"a": 0.0}
+
+
+def test_active_requests_score_by_the_books_alone() -> None:
+    bench = by("active-requests", {"use": "session", "weight": 0.001})
+    bench.join("a", "b", "c")
+    for name in "abc":
+        bench.hear(name, running=50)
+    home = bench.chosen(bench.request(session="s"))
+    bench.use({"filters": [], "scorers": ["active-requests"]})
+    assert bench.scores()[home] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("params", "counts", "expected"),
+    [
+        ({}, (0, 1, 4), (1.0, 0.75, 0.0)),
+        ({"idle_threshold": 1}, (0, 1, 4), (1.0, 1.0, 0.0)),
+        ({"max_busy_score": 0.5}, (0, 2, 4), (1.0, 0.25, 0.0)),
+        ({}, (0, 0, 0), (1.0, 1.0, 1.0)),
+    ],
+)
+def test_active_requests_follow_their_formula(
+    params: dict[str, object], counts: tuple[int, ...], expected: tuple[float, ...]
+) -> None:
+    bench = by({"use": "active-requests", **params})
+    bench.join("a", "b", "c")
+    for name, count in zip("abc", counts, strict=True):
+        for _ in range(count):
+            assert bench.place(bench.request(), name)
+    assert bench.scores() == pytest.approx(dict(zip("abc", expected, strict=True)))
+
+
+def test_token_load_counts_what_is_to_be_computed_before_the_first_token() -> None:
+    bench = by({"use": "token-load", "threshold": 1000})
+    bench.join("a", "b")
+    home = bench.serve(bench.prompt(family=1, blocks=10))
+    other = {"a": "b", "b": "a"}[home]
+    scores = bench.scores(bench.prompt(family=1, blocks=10))
+    assert scores == pytest.approx({home: 1.0, other: 1.0 - 0.64})
+    assert bench.scores(bench.request(prompt_tokens=100_000)) == {home: 0.0, other: 0.0}
+
+
+def test_prompts_that_nobody_holds_go_around() -> None:
+    bench = by("no-hit-lru")
+    bench.join("a", "b", "c", "d")
+    first = [bench.chosen(bench.prompt(family=family, blocks=4)) for family in range(4)]
+    assert sorted(first) == ["a", "b", "c", "d"]
+    assert [bench.chosen(bench.prompt(family=family, blocks=4)) for family in range(10, 14)] == first
+    warm = bench.scores(bench.prompt(family=0, blocks=4))
+    assert set(warm.values()) == {0.5}
+
+
+def test_one_candidate_has_nobody_to_go_around_with() -> None:
+    bench = by("no-hit-lru")
+    bench.join("a")
+    assert bench.scores() == {"a": 1.0}
+
+
+def test_a_session_scores_its_worker() -> None:
+    bench = by("session")
+    bench.join("a", "b", "c")
+    assert set(bench.scores(bench.request(session="s")).values()) == {0.0}
+    home = bench.chosen(bench.request(session="s"))
+    assert bench.scores(bench.request(session="s")) == {name: float(name == home) for name in "abc"}
+
+
+def test_replicas_agree_on_the_worker_of_a_session() -> None:
+    one, two = by("session"), by("session")
+    for bench in (one, two):
+        bench.join("a", "b", "c", "d", "e", "f")
+    outcome = one.decide(one.request(session="s"))
+    assert two.pool.books.apply(outcome.holds[0].change("reserve"), "scheduler-1", two.now)
+    assert two.chosen(two.request(session="s"), seed=99) == outcome.endpoints[0].name
+
+
+def train(bench: Bench, seconds_per_1000_tokens: float) -> None:
+    """Every answer begins as late as its prompt is long; tokens follow every 10 ms."""
+    for number in range(60):
+        tokens = 500 * (1 + number % 7)
+        request = bench.request(prompt_tokens=tokens)
+        worker = bench.chosen(request, seed=number)
+        bench.now += seconds_per_1000_tokens * tokens / 1000
+        bench.pool.books.started(request.request_id, worker, seconds_per_1000_tokens * tokens, bench.now)
+        bench.now += 0.5
+        bench.pool.books.completed(request.request_id, bench.now, ok=True, output_tokens=51, duration_ms=500)
+        for name in bench.pool.fleet.names:
+            bench.hear(name)
+
+
+def test_predicted_latency_prefers_who_holds_the_prompt() -> None:
+    bench = by("latency")
+    bench.join("a", "b")
+    train(bench, 0.1)
+    home = bench.serve(bench.prompt(family=1, blocks=100))
+    assert bench.scores(bench.prompt(family=1, blocks=100))[home] == pytest.approx(1.0)
+
+
+def test_with_an_objective_those_that_keep_it_come_before_those_that_miss_it() -> None:
+    bench = by("latency")
+    bench.join("a", "b")
+    train(bench, 0.1)
+    home = bench.serve(bench.prompt(family=1, blocks=100))
+    scores = bench.scores(bench.prompt(family=1, blocks=100, slo_ttft_ms=300.0))
+    assert scores.pop(home) > 0.5
+    assert max(scores.values()) <= 0.5
+
+
+def test_among_those_that_keep_the_objective_the_tightest_is_filled_first() -> None:
+    bench = by("latency")
+    bench.join("a", "b")
+    train(bench, 0.1)
+    home = bench.serve(bench.prompt(family=1, blocks=20))
+    roomy = bench.prompt(family=1, blocks=20, slo_ttft_ms=5000.0)
+    assert bench.chosen(roomy) != home
+    bench.use({"filters": [], "scorers": [{"use": "latency", "prefer": "most-headroom"}]})
+    train(bench, 0.1)
+    assert bench.chosen(bench.prompt(family=1, blocks=20, slo_ttft_ms=5000.0)) == home
+
+
+def test_without_predictions_load_and_prefix_decide() -> None:
+    bench = by("latency")
+    loads(bench, waiting={"a": 0, "b": 10}, kv_usage={"a": 0.0, "b": 0.9})
+    assert bench.scores(bench.request()) == pytest.approx({"a": 2 / 3, "b": 0.1 / 3})
+
+
+def test_headroom_keeps_those_predicted_to_be_in_time() -> None:
+    bench = Bench({"filters": [{"use": "slo-headroom", "exploration": 0}], "scorers": ["latency"]})
+    bench.join("a", "b")
+    assert bench.survivors(bench.request(slo_ttft_ms=1.0)) == {"a", "b"}
+    train(bench, 0.1)
+    home = bench.serve(bench.prompt(family=1, blocks=100))
+    assert bench.survivors(bench.prompt(family=1, blocks=100, slo_ttft_ms=300.0)) == {home}
+    assert bench.survivors(bench.prompt(family=1, blocks=100, slo_ttft_ms=0.01)) == {"a", "b"}
+    assert bench.survivors(bench.prompt(family=1, blocks=100)) == {"a", "b"}
+
+
+def test_dynamos_rule_adds_prompt_blocks_to_compute_and_blocks_in_use() -> None:
+    bench = by("dynamo-cost")
+    bench.join("a", "b", "c")
+    # One holds 10 of 20 blocks and serves nobody, one serves another prompt of 8 blocks, one is idle and knows nothing.
+    home = bench.serve(bench.prompt(family=1, blocks=10))
+    busy, idle = {"a", "b", "c"} - {home}
+    assert bench.place(bench.prompt(family=2, blocks=8), busy)
+    costs = {home: 20 - 10 + 20, busy: 8 + 20 + 8 + 20, idle: 20 + 20}
+    least, most = min(costs.values()), max(costs.values())
+    scores = bench.scores(bench.prompt(family=1, blocks=10, own_blocks=10))
+    assert scores == pytest.approx({name: (most - cost) / (most - least) for name, cost in costs.items()})
+
+
+def test_blocks_that_open_requests_share_are_in_use_once() -> None:
+    bench = by("dynamo-cost")
+    bench.join("a", "b")
+    first = bench.chosen(bench.prompt(family=1, blocks=20))
+    shared = bench.scores(bench.prompt(family=1, blocks=20))
+    other = {"a": "b", "b": "a"}[first]
+    # Sharing: prompt blocks 20 (booked) + 20 - 20 (predicted cached), in use 20. Elsewhere: 20 and 20.
+    assert shared[first] == shared[other] == 1.0
+
+
+def test_an_ended_request_leaves_no_blocks_in_use() -> None:
+    bench = by("dynamo-cost")
+    bench.join("a", "b")
+    for number in range(20):
+        bench.serve(bench.prompt(family=number % 3, blocks=10), seed=number)
+    producer = bench.policy.producers[0]
+    assert vars(producer)["_used"] == {}
+    assert vars(producer)["_held"] == {}
+
+
+class _Wild(Scorer):
+    """Whatever a plugin of somebody else might return."""
+
+    type_name = "wild"
+
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+        return np.array([math.nan, 7.0, -3.0, 0.5, math.inf, -math.inf])[: candidates.size]
+
+
+def test_scores_outside_the_range_are_clamped_and_what_is_no_number_counts_as_nothing() -> None:
+    bench = Bench()
+    bench.join("a", "b", "c", "d", "e", "f")
+    extended = registries()._replace(scorers=Registry(Scorer, (*SCORERS, _Wild), "pointsman.scheduler.scorers"))
+    settings = SchedulingPolicy.model_validate({"scorers": [{"use": "wild", "weight": 2}]})
+    outcome = bench.pool.decide(bench.request(), bench.now, 1, compile_policy("wild", settings, extended))
+    assert isinstance(outcome, Scheduled)
+    run = outcome.selection.primary
+    assert run.scores is not None
+    assert run.scores[0].tolist() == [0.0, 1.0, 0.0, 0.5, 1.0, 0.0]
+    assert run.scores[-1].tolist() == [0.0, 2.0, 0.0, 1.0, 2.0, 0.0]
+
+
+@pytest.mark.parametrize("scorer", SCORERS, ids=lambda scorer: scorer.type_name)
+def test_every_scorer_stays_within_bounds_whatever_the_load(scorer: type[Scorer]) -> None:
+    bench = by(scorer.type_name)
+    names = [f"w{number}" for number in range(30)]
+    bench.join(*names, loras=["sql"])
+    dice = np.random.default_rng(7)
+    for turn in range(50):
+        bench.now += 0.01
+        for name in names:
+            bench.hear(
+                name,
+                running=int(dice.integers(0, 300)),
+                waiting=int(dice.integers(0, 50)),
+                kv_usage=float(dice.random()),
+                running_loras=["sql"] if dice.random() < 0.3 else [],
+                max_loras=int(dice.integers(0, 3)),
+            )
+        outcome = bench.decide(
+            bench.prompt(family=turn % 5, blocks=8, own_blocks=3, lora="sql", session=f"s{turn % 4}"), seed=turn
+        )
+        run = outcome.selection.primary
+        assert run.scores is not None
+        raw = bench.policy.profiles["default"].scorers[0].score(bench_request(bench, outcome), run.candidates)
+        assert np.isfinite(raw).all()
+        assert raw.min() >= -1e-12
+        assert raw.max() <= 1 + 1e-12
+
+
+def bench_request(bench: Bench, outcome: Scheduled) -> ScheduleRequest:
+    """A request like the last one, with its attributes."""
+    request = bench.prompt(family=1, blocks=8, lora="sql", session="s1")
+    everyone = outcome.selection.primary.candidates
+    request.attributes["matched-tokens"] = outcome.sight.figures[4]
+    for producer in bench.policy.producers:
+        producer.produce(request, everyone)
+    return request
+
+
+def test_a_scorer_gets_its_declared_inputs_and_nothing_else() -> None:
+    for scorer in SCORERS:
+        settings = SchedulingPolicy.model_validate({"scorers": [{"use": scorer.type_name}]})
+        policy = compile_policy("default", settings, registries())
+        produced = {key.name for producer in policy.producers for key in producer.produces} | {"matched-tokens"}
+        assert {key.name for key in scorer.consumes} <= produced

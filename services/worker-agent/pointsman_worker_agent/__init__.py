@@ -1,0 +1,1 @@
+"""Registers one engine, pushes its load, drains it."""

@@ -1,0 +1,1 @@
+"""What the agent hears from its engine besides HTTP."""

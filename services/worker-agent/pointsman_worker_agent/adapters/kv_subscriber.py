@@ -1,0 +1,132 @@
+"""Hears the KV events that an engine publishes over ZeroMQ, and asks for those it missed.
+
+vLLM and SGLang: PUB sends `[topic, number, payload]`; ROUTER answers `[b"", first number]` with `[b"", number,
+payload]`… and ends with number -1. Numbers are 8 bytes, big-endian.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import zmq
+import zmq.asyncio
+
+from pointsman_runtime.logs import Log
+from pointsman_worker_agent.domain.kv_endpoints import KvEndpoints
+from pointsman_worker_agent.domain.kv_sequence import END, BatchSequence, Next
+
+REPLAY_TIMEOUT_S: Final = 5.0
+"""Silence of a replay after which it is given up: a publisher looks at requests between two batches."""
+REPLAY_AGAIN_S: Final = 30.0
+"""After a replay that failed, gaps are counted and not asked about for so long."""
+MISSING_AFTER_S: Final = 10.0
+
+_log = Log("kv-events")
+
+
+class KvSubscriber:
+    """One rank's publisher.
+
+    `take` gets each batch once and in order; `lost` is called where some are missing for good, `reset` where the
+    engine began anew and what it told is void.
+    """
+
+    def __init__(
+        self,
+        context: zmq.asyncio.Context,
+        endpoints: KvEndpoints,
+        take: Callable[[bytes], None],
+        lost: Callable[[], None],
+        reset: Callable[[], None],
+    ) -> None:
+        self.sequence: Final = BatchSequence()
+        self.heard = 0
+        """Batches taken."""
+        self.connected = False
+        """Whether the publisher was ever there."""
+        self._context: Final = context
+        self._endpoints: Final = endpoints
+        self._take: Final = take
+        self._lost: Final = lost
+        self._reset: Final = reset
+        self._no_replay_until = 0.0
+
+    async def run(self) -> None:
+        """Listen until cancelled. A publisher that isn't there yet is waited for."""
+        socket = self._context.socket(zmq.SUB)
+        missing = asyncio.get_running_loop().call_later(MISSING_AFTER_S, self._say_missing)
+        try:
+            socket.set_hwm(0)
+            socket.subscribe(self._endpoints.topic)
+            socket.connect(self._endpoints.live)
+            await self._replay()
+            while True:
+                frames = await socket.recv_multipart()
+                if len(frames) != 3 or len(frames[1]) != 8:
+                    _log.warning("kv_frames_malformed", endpoint=self._endpoints.live, frames=len(frames))
+                    continue
+                self.connected = True
+                await self._hear(int.from_bytes(frames[1], "big"), frames[2])
+        finally:
+            missing.cancel()
+            socket.close(linger=0)
+
+    async def _hear(self, number: int, payload: bytes) -> None:
+        verdict = self.sequence.live(number)
+        if verdict is Next.SKIP:
+            return
+        if verdict is Next.RESET:
+            _log.info("kv_publisher_restarted", endpoint=self._endpoints.live)
+            self._reset()
+            verdict = Next.TAKE if number == 0 else Next.REPLAY
+        if verdict is Next.REPLAY:
+            await self._replay()
+            if number < self.sequence.wanted:
+                self.sequence.live(number)  # the replay brought it as well
+                return
+        missing = self.sequence.taken(number)
+        if missing:
+            self._say_lost(missing)
+        self._handle(payload)
+
+    async def _replay(self) -> None:
+        """Ask for everything from the next number on."""
+        loop = asyncio.get_running_loop()
+        if self._endpoints.replay is None or loop.time() < self._no_replay_until:
+            return
+        socket = self._context.socket(zmq.DEALER)
+        try:
+            socket.connect(self._endpoints.replay)
+            request = [b"", self.sequence.wanted.to_bytes(8, "big")]
+            await socket.send_multipart(request)  # pyright: ignore[reportUnknownMemberType] - its Sequence has no type
+            while True:
+                async with asyncio.timeout(REPLAY_TIMEOUT_S):
+                    frames = await socket.recv_multipart()
+                if len(frames) != 3 or len(frames[1]) != 8:
+                    continue
+                self.connected = True
+                number = int.from_bytes(frames[1], "big")
+                if number == END:
+                    return
+                before = self.sequence.missed
+                if self.sequence.replayed(number):
+                    if self.sequence.missed > before:
+                        self._say_lost(self.sequence.missed - before)
+                    self._handle(frames[2])
+        except TimeoutError:
+            self._no_replay_until = loop.time() + REPLAY_AGAIN_S
+            _log.warning("kv_replay_unanswered", endpoint=self._endpoints.replay, waited_s=REPLAY_TIMEOUT_S)
+        finally:
+            socket.close(linger=0)
+
+    def _handle(self, payload: bytes) -> None:
+        self.heard += 1
+        self._take(payload)
+
+    def _say_lost(self, batches: int) -> None:
+        _log.warning("kv_events_lost", endpoint=self._endpoints.live, batches=batches)
+        self._lost()
+
+    def _say_missing(self) -> None:
+        if not self.connected:
+            _log.error("kv_publisher_missing", endpoint=self._endpoints.live, waited_s=MISSING_AFTER_S)

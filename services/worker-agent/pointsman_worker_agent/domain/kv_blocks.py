@@ -1,0 +1,246 @@
+"""From the engine's blocks to ours: same tokens, other size, other hash.
+
+One of ours may span several of the engine's; it is held while all of these are.
+"""
+
+import sys
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import xxhash
+
+from pointsman_core.prefix import salt
+from pointsman_worker_agent.domain.kv_wire import EngineHash, Event, Removed, Stored
+
+TOKEN_BYTES: Final = 4
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block of the engine's that is in its cache."""
+
+    parent: int
+    """Our hash before the group that it belongs to."""
+    mask: int
+    """Salt of model and adapter."""
+    pending: bytes
+    """Tokens of its group up to its end; empty when the group is complete."""
+    members: tuple[EngineHash, ...]
+    """Blocks of its group up to itself."""
+    ours: int | None = None
+    """Our hash that ends with this block, unsalted."""
+    copies: int = 0
+
+
+@dataclass(slots=True)
+class Delta:
+    """What came and what went, of our blocks, salted."""
+
+    stored: list[int] = field(default_factory=list[int])
+    removed: list[int] = field(default_factory=list[int])
+
+
+class RankBlocks:
+    """The cache of one data-parallel rank."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self.unknown = 0
+        """Blocks whose beginning was never heard of, or whose tokens aren't all there is to them."""
+        self._bytes: Final = block_tokens * TOKEN_BYTES
+        self._block_tokens: Final = block_tokens
+        self._blocks: dict[EngineHash, _Block] = {}
+        self._ends: dict[EngineHash, set[EngineHash]] = {}
+        """Member of a group → the last blocks of the groups that it is a member of."""
+        self._held: set[EngineHash] = set()
+        """Last blocks of the groups that are complete."""
+        self._suspects: deque[EngineHash] = deque()
+        """Known when events were lost, the oldest first: those may have told that some of these left."""
+
+    def doubt(self) -> None:
+        """Events were lost. What was known stays, but gives way first when there is more than the cache can hold:
+        wiping it would forget a warm cache that the engine doesn't tell of again (user-pains.md, 23)."""
+        self._suspects = deque(self._blocks)
+
+    def apply(self, event: Event, model: str, capacity: int | None) -> Delta:
+        """Take an event in. `model` is the name that requests without an adapter know the engine's model by,
+        `capacity` the size of the cache in the engine's blocks, if it says."""
+        delta = Delta()
+        if isinstance(event, Stored):
+            self._store(event, model, delta)
+        elif isinstance(event, Removed):
+            for each in event.hashes:
+                self._remove(each, delta)
+        else:
+            delta = self.clear()
+        while self._suspects and capacity is not None and len(self._blocks) > capacity:
+            name = self._suspects.popleft()
+            if name in self._blocks:
+                self._blocks[name].copies = 1
+                self._remove(name, delta)
+        return delta
+
+    def clear(self) -> Delta:
+        """Everything left."""
+        gone = [self._salted(self._blocks[end]) for end in self._held if end in self._blocks]
+        self._blocks.clear()
+        self._ends.clear()
+        self._held.clear()
+        self._suspects.clear()
+        return Delta(removed=gone)
+
+    def _store(self, event: Stored, model: str, delta: Delta) -> None:
+        if self._block_tokens % event.block_size:
+            self.unknown += len(event.hashes)
+            return
+        name = event.lora or model
+        mask = salt(name, event.lora or "")
+        if event.parent is None:
+            root = salt("", _cache_salt(event), "ids")
+            before = _Block(root, mask, b"", (), ours=root)
+        else:
+            known = self._blocks.get(event.parent)
+            if known is None:
+                self.unknown += len(event.hashes)
+                return
+            before = known
+        for position, each in enumerate(event.hashes):
+            if _is_opaque(event, position):
+                self.unknown += len(event.hashes) - position
+                return
+            start = position * event.block_size
+            before = self._add(each, event.tokens[start : start + event.block_size], before, delta)
+
+    def _add(self, name: EngineHash, tokens: list[int], before: _Block, delta: Delta) -> _Block:
+        block = self._blocks.get(name)
+        if block is None:
+            complete = before.ours is not None
+            parent = before.ours if before.ours is not None else before.parent
+            pending = _little_endian(tokens) if complete else before.pending + _little_endian(tokens)
+            members = (name,) if complete else (*before.members, name)
+            block = self._blocks[name] = _Block(parent, before.mask, pending, members)
+            if len(pending) >= self._bytes:
+                block.ours = xxhash.xxh3_64_intdigest(pending, parent)
+                block.pending = b""
+                for member in members:
+                    self._ends.setdefault(member, set()).add(name)
+            self._complete(self._ends.get(name, ()), delta)
+        block.copies += 1
+        return block
+
+    def _complete(self, ends: "set[EngineHash] | tuple[()]", delta: Delta) -> None:
+        """Groups that have all their blocks, now that one more is there, are held."""
+        for end in ends:
+            last = self._blocks.get(end)
+            if last is not None and end not in self._held and all(member in self._blocks for member in last.members):
+                self._held.add(end)
+                delta.stored.append(self._salted(last))
+
+    def _remove(self, name: EngineHash, delta: Delta) -> None:
+        block = self._blocks.get(name)
+        if block is None:
+            return
+        block.copies -= 1
+        if block.copies > 0:
+            return
+        for end in self._ends.get(name, ()):
+            if end in self._held:
+                self._held.discard(end)
+                delta.removed.append(self._salted(self._blocks[end]))
+        del self._blocks[name]
+        if block.ours is not None:
+            for member in block.members:
+                ends = self._ends[member]
+                ends.discard(name)
+                if not ends:
+                    del self._ends[member]
+
+    def _salted(self, block: _Block) -> int:
+        return (block.ours or 0) ^ block.mask
+
+
+class EngineBlocks:
+    """The caches of all ranks of an engine: a block is held while one of them has it."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens: Final = block_tokens
+        self._ranks: dict[int, RankBlocks] = {}
+        self._held: dict[int, int] = {}
+
+    @property
+    def unknown(self) -> int:
+        """Blocks that couldn't be followed."""
+        return sum(rank.unknown for rank in self._ranks.values())
+
+    @property
+    def size(self) -> int:
+        """How many blocks are held."""
+        return len(self._held)
+
+    def held(self) -> list[int]:
+        """Every block held."""
+        return list(self._held)
+
+    def apply(self, rank: int, event: Event, model: str, capacity: int | None = None) -> Delta:
+        """Take an event of one rank in; as `RankBlocks.apply`."""
+        return self._merge(self._of(rank).apply(event, model, capacity))
+
+    def doubt(self, rank: int) -> None:
+        """Events of one rank were lost."""
+        self._of(rank).doubt()
+
+    def clear(self, rank: int) -> Delta:
+        """Nothing is known of one rank any more."""
+        return self._merge(self._of(rank).clear())
+
+    def _of(self, rank: int) -> RankBlocks:
+        blocks = self._ranks.get(rank)
+        if blocks is None:
+            blocks = self._ranks[rank] = RankBlocks(self._block_tokens)
+        return blocks
+
+    def _merge(self, delta: Delta) -> Delta:
+        """Of what changed at one rank, what changed for the engine."""
+        merged = Delta()
+        for block in delta.stored:
+            count = self._held.get(block, 0)
+            self._held[block] = count + 1
+            if not count:
+                merged.stored.append(block)
+        for block in delta.removed:
+            count = self._held[block] - 1
+            if count:
+                self._held[block] = count
+            else:
+                del self._held[block]
+                merged.removed.append(block)
+        return merged
+
+
+def _little_endian(tokens: list[int]) -> bytes:
+    words = array("I", tokens)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tobytes()
+
+
+def _extras(event: Stored, position: int) -> list[object]:
+    """What the hash of a block covers besides its tokens and its adapter."""
+    keys = event.extra[position] if event.extra is not None and position < len(event.extra) else None
+    if not isinstance(keys, list | tuple):
+        return []
+    return [key for key in keys if key != event.lora]  # pyright: ignore[reportUnknownVariableType]
+
+
+def _cache_salt(event: Stored) -> str:
+    """The request's `cache_salt`, which only the first block's hash names."""
+    extras = _extras(event, 0)
+    return extras[0] if len(extras) == 1 and isinstance(extras[0], str) else ""
+
+
+def _is_opaque(event: Stored, position: int) -> bool:
+    """Whether images or embeddings are in the block: equal tokens don't mean equal blocks then."""
+    extras = _extras(event, position)
+    first = position == 0 and event.parent is None
+    return bool(extras) and not (first and len(extras) == 1 and isinstance(extras[0], str))

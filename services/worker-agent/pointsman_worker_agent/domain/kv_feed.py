@@ -1,0 +1,141 @@
+"""What the bus is told of a KV cache: numbered changes, and answers to those who missed some."""
+
+from array import array
+from collections import deque
+from collections.abc import Callable
+from sys import byteorder
+from typing import Final, NamedTuple
+
+from pointsman_contracts.kv import KvChange, WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_worker_agent.domain.kv_blocks import Delta
+
+KEPT: Final = 1024
+"""Messages that can be asked for again."""
+MOST_BLOCKS: Final = 4096
+"""Blocks in one message: 44 KB of JSON."""
+PART_BLOCKS: Final = 262_144
+"""Blocks in one part of a snapshot: 2.8 MB of JSON."""
+SNAPSHOT_KEPT_S: Final = 10.0
+
+
+class _Snapshot(NamedTuple):
+    sequence: int
+    blocks: "array[int]"
+    used_at: float
+
+
+class KvFeed:
+    """One engine's changes on their way to the bus. `held` names every block that the engine holds."""
+
+    def __init__(self, *, pool: str, worker: str, agent: str, block_tokens: int, held: Callable[[], list[int]]) -> None:
+        self.sequence = 0
+        """Of the last message with changes."""
+        self._pool: Final = pool
+        self._worker: Final = worker
+        self._agent: Final = agent
+        self._block_tokens: Final = block_tokens
+        self._held: Final = held
+        self._boot_id = ""
+        self._waiting: list[tuple[str, list[int]]] = []
+        self._kept: deque[WorkerKvEvents] = deque(maxlen=KEPT)
+        self._snapshots: dict[int, _Snapshot] = {}
+
+    def begin(self, boot_id: str) -> None:
+        """This is the engine's life from here on. Its first changes may have been heard before its name."""
+        if boot_id != self._boot_id:
+            self._boot_id = boot_id
+            self._waiting = [("cleared", []), ("stored", self._held())]
+            self._kept.clear()
+            self._snapshots.clear()
+
+    def add(self, delta: Delta) -> None:
+        """Something changed. What came is told before what went: an event has only one of them."""
+        for op, blocks in (("stored", delta.stored), ("removed", delta.removed)):
+            if not blocks:
+                continue
+            if self._waiting and self._waiting[-1][0] == op:
+                self._waiting[-1][1].extend(blocks)
+            else:
+                self._waiting.append((op, list(blocks)))
+
+    def take(self, now_ms: int) -> list[WorkerKvEvents]:
+        """The messages that are due."""
+        waiting, self._waiting = self._waiting, []
+        messages: list[WorkerKvEvents] = []
+        changes: list[KvChange] = []
+        room = MOST_BLOCKS
+        for op, blocks in waiting:
+            for start in range(0, max(1, len(blocks)), MOST_BLOCKS):
+                part = blocks[start : start + MOST_BLOCKS]
+                if changes and len(part) > room:
+                    messages.append(self._message(tuple(changes), now_ms))
+                    changes, room = [], MOST_BLOCKS
+                changes.append(KvChange(op=op, blocks=_packed(part)))
+                room -= len(part)
+        if changes:
+            messages.append(self._message(tuple(changes), now_ms))
+        return messages
+
+    def heartbeat(self, now_ms: int) -> WorkerKvEvents:
+        """Says which message was the last."""
+        return self._event(self.sequence, (), now_ms)
+
+    def answer(self, query: WorkerKvQuery, now: float) -> WorkerKvState:
+        """What the asker missed: from what is kept if it suffices, else a part of everything. `now` is monotonic."""
+        if query.as_of is None and query.agent == self._agent and 0 < query.since <= self.sequence:
+            first = self._kept[0].sequence if self._kept else self.sequence + 1
+            if query.since >= first - 1:
+                missed = [message for message in self._kept if message.sequence > query.since]
+                changes = tuple(change for message in missed for change in message.changes)
+                if sum(len(change.blocks) for change in changes) <= PART_BLOCKS * 8:
+                    return WorkerKvState(
+                        boot_id=self._boot_id, agent=self._agent, sequence=self.sequence, changes=changes
+                    )
+        return self._part(query, now)
+
+    def _part(self, query: WorkerKvQuery, now: float) -> WorkerKvState:
+        self._snapshots = {
+            at: snapshot for at, snapshot in self._snapshots.items() if now - snapshot.used_at < SNAPSHOT_KEPT_S
+        }
+        snapshot = self._snapshots.get(query.as_of) if query.as_of is not None else None
+        offset = query.offset
+        if snapshot is None:
+            # What waits to be told is in the snapshot already; told again after it, it changes nothing.
+            snapshot, offset = _Snapshot(self.sequence, array("Q", self._held()), now), 0
+        blocks = snapshot.blocks[offset : offset + PART_BLOCKS]
+        if offset + len(blocks) < len(snapshot.blocks):
+            self._snapshots[snapshot.sequence] = snapshot._replace(used_at=now)
+        return WorkerKvState(
+            boot_id=self._boot_id,
+            agent=self._agent,
+            sequence=snapshot.sequence,
+            snapshot=True,
+            held=_packed(blocks),
+            offset=offset,
+            total=len(snapshot.blocks),
+        )
+
+    def _message(self, changes: tuple[KvChange, ...], now_ms: int) -> WorkerKvEvents:
+        self.sequence += 1
+        message = self._event(self.sequence, changes, now_ms)
+        self._kept.append(message)
+        return message
+
+    def _event(self, sequence: int, changes: tuple[KvChange, ...], now_ms: int) -> WorkerKvEvents:
+        return WorkerKvEvents(
+            worker=self._worker,
+            pool=self._pool,
+            boot_id=self._boot_id,
+            agent=self._agent,
+            sequence=sequence,
+            at_ms=now_ms,
+            block_tokens=self._block_tokens,
+            changes=changes,
+        )
+
+
+def _packed(blocks: "list[int] | array[int]") -> bytes:
+    words = array("Q", blocks)
+    if byteorder == "big":
+        words.byteswap()
+    return words.tobytes()

@@ -1,0 +1,155 @@
+"""What vLLM and SGLang publish about their KV caches, decoded.
+
+A batch is `[ts, events, data_parallel_rank]`, an event `[kind, field, …]`; recent vLLM sends both as maps of the same
+fields. Fields were only ever added at the end, so what is missing has its default and what is unknown is passed over.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+import msgspec
+
+EngineHash = int | bytes
+"""The engine's own name of a block; covers everything before it."""
+
+INDEXABLE: Final = frozenset({None, "full_attention", "mla_attention", "sink_full_attention"})
+"""KV groups whose blocks mean that the whole prefix is there; sliding windows and states don't."""
+DEVICE: Final = frozenset({None, "GPU", "gpu"})
+"""Other media are slower tiers: a block there has to be fetched first."""
+
+_BATCH: Final = ("ts", "events", "data_parallel_rank")
+_STORED: Final = (
+    "type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
+    "extra_keys", "group_idx", "kv_cache_spec_kind",
+)  # fmt: skip
+_REMOVED: Final = ("type", "block_hashes", "medium", "group_idx")
+
+
+class MalformedBatch(ValueError):
+    """The payload isn't a batch of KV events. Names the field, never quotes tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A run of blocks of one prompt is in the cache."""
+
+    hashes: list[EngineHash]
+    parent: EngineHash | None
+    """The block before the first; None at the start of a prompt."""
+    tokens: list[int]
+    block_size: int
+    lora: str | None = None
+    extra: Sequence[object] | None = None
+    """For each block what its hash covers besides tokens, or None."""
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """These blocks left the cache, wherever in a prompt they are."""
+
+    hashes: list[EngineHash]
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """All blocks left."""
+
+
+Event = Stored | Removed | Cleared
+
+
+class Decoder:
+    """Decodes the batches of one publisher. Remembers which KV groups don't count: removals don't say it."""
+
+    def __init__(self) -> None:
+        self._decode: Final = msgspec.msgpack.Decoder()
+        self._skipped: set[int] = set()
+
+    def decode(self, payload: bytes) -> list[Event]:
+        """The events of a batch that matter here, in order. Raises MalformedBatch."""
+        try:
+            document = self._decode.decode(payload)
+        except msgspec.DecodeError as error:
+            raise MalformedBatch("not MessagePack") from error
+        events = _fields(document, _BATCH, "batch").get("events")
+        if not isinstance(events, list):
+            raise MalformedBatch("a batch without a list of events")
+        found: list[Event] = []
+        for event in cast("list[object]", events):
+            kind = _kind(event)
+            if kind == "BlockStored":
+                found += self._stored(_fields(event, _STORED, "BlockStored"))
+            elif kind == "BlockRemoved":
+                found += self._removed(_fields(event, _REMOVED, "BlockRemoved"))
+            elif kind == "AllBlocksCleared":
+                found.append(Cleared())
+        return found
+
+    def _stored(self, fields: dict[str, object]) -> list[Event]:
+        group = _number(fields.get("group_idx"), "group_idx")
+        if fields.get("kv_cache_spec_kind") not in INDEXABLE:
+            self._skipped.add(group)
+            return []
+        if fields.get("medium") not in DEVICE:
+            return []
+        tokens = fields.get("token_ids")
+        size = _number(fields.get("block_size"), "block_size")
+        hashes = _hashes(fields)
+        if not isinstance(tokens, list) or size < 1 or len(cast("list[object]", tokens)) < size * len(hashes):
+            raise MalformedBatch("BlockStored: token_ids don't fill its blocks")
+        lora, extra, parent = fields.get("lora_name"), fields.get("extra_keys"), fields.get("parent_block_hash")
+        if parent is not None and not isinstance(parent, int | bytes):
+            raise MalformedBatch("BlockStored: parent_block_hash is no hash")
+        return [
+            Stored(
+                hashes,
+                parent,
+                cast("list[int]", tokens),
+                size,
+                lora if isinstance(lora, str) else None,
+                cast("list[object]", extra) if isinstance(extra, list) else None,
+                group,
+            )
+        ]
+
+    def _removed(self, fields: dict[str, object]) -> list[Event]:
+        group = _number(fields.get("group_idx"), "group_idx")
+        if group in self._skipped or fields.get("medium") not in DEVICE:
+            return []
+        return [Removed(_hashes(fields), group)]
+
+
+def _kind(event: object) -> object:
+    if isinstance(event, dict):
+        return cast("dict[object, object]", event).get("type")
+    row = cast("list[object]", event) if isinstance(event, list) else []
+    return row[0] if row else None
+
+
+def _fields(value: object, names: tuple[str, ...], what: str) -> dict[str, object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value)
+    if isinstance(value, list):
+        return dict(zip(names, cast("list[object]", value), strict=False))
+    raise MalformedBatch(f"{what}: neither a list nor a map")
+
+
+def _hashes(fields: dict[str, object]) -> list[EngineHash]:
+    hashes = fields.get("block_hashes")
+    if not isinstance(hashes, list):
+        raise MalformedBatch("block_hashes is no list")
+    for each in cast("list[object]", hashes):
+        if not isinstance(each, int | bytes):
+            raise MalformedBatch("block_hashes: neither numbers nor bytes")
+    return cast("list[EngineHash]", hashes)
+
+
+def _number(value: object, name: str) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, int):
+        raise MalformedBatch(f"{name} is no number")
+    return value

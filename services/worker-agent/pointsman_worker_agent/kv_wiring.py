@@ -1,0 +1,60 @@
+"""Puts together what hears an engine's KV events and tells them."""
+
+import zmq.asyncio
+
+from pointsman_contracts.kv import WorkerKvQuery
+from pointsman_engines.speaker import EngineSpeaker
+from pointsman_runtime.service import Service
+from pointsman_worker_agent.adapters.kv_subscriber import KvSubscriber
+from pointsman_worker_agent.domain.kv_endpoints import KvEndpoints
+from pointsman_worker_agent.kv_metrics import KvMetrics
+from pointsman_worker_agent.kv_speaker import FLUSH_S, KvSpeaker
+from pointsman_worker_agent.settings import WorkerAgentSettings
+
+
+def tell_kv_events(service: Service[WorkerAgentSettings], engine: EngineSpeaker, endpoints: KvEndpoints) -> None:
+    """Hear every rank's publisher and tell the bus what the engine holds."""
+    settings = service.settings
+    worker = engine.worker
+    ranks = settings.kv_ranks
+
+    def model() -> str:
+        facts = engine.status.facts
+        models = (facts.served.models if facts is not None else ()) or worker.models
+        return models[0] if models and facts is not None else ""
+
+    def capacity() -> int | None:
+        facts = engine.status.facts
+        blocks = facts.cache.kv_blocks if facts is not None else None
+        return None if blocks is None else -(-blocks // ranks)
+
+    speaker = KvSpeaker(
+        service.bus,
+        pool=worker.pool,
+        worker=worker.worker,
+        block_tokens=settings.kv_block_tokens,
+        boot_id=lambda: engine.status.boot_id,
+        model=model,
+        capacity=capacity,
+    )
+    context = zmq.asyncio.Context()
+
+    async def close() -> None:
+        context.destroy(linger=0)
+
+    def subscriber(rank: int) -> KvSubscriber:
+        return KvSubscriber(
+            context,
+            endpoints.of_rank(rank),
+            take=lambda payload: speaker.heard(rank, payload),
+            lost=lambda: speaker.lost(rank),
+            reset=lambda: speaker.reset(rank),
+        )
+
+    subscribers = [subscriber(rank) for rank in range(ranks)]
+    for rank, each in enumerate(subscribers):
+        service.background(f"kv-events-{rank}", each.run)
+    service.every(FLUSH_S, speaker.flush)
+    service.events.handle(WorkerKvQuery, speaker.answer, worker.pool, worker.worker)
+    service.registry.register(KvMetrics(speaker, subscribers))
+    service.on_stop(close)

@@ -1,0 +1,37 @@
+"""Wiring of the worker-agent."""
+
+import aiohttp
+
+from pointsman_engines.engine_metrics import EngineMetrics
+from pointsman_engines.speaker import EngineSpeaker
+from pointsman_runtime.buckets import WORKERS_BUCKET, WORKERS_TTL_S
+from pointsman_runtime.service import Service, run
+from pointsman_worker_agent.handlers import Handlers
+from pointsman_worker_agent.kv_wiring import tell_kv_events
+from pointsman_worker_agent.settings import WorkerAgentSettings
+
+
+def build(service: Service[WorkerAgentSettings]) -> None:
+    """Construct everything; connect to nothing."""
+    settings = service.settings
+    session = aiohttp.ClientSession()
+    service.on_stop(session.close)
+    entries = service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S)
+    speaker = EngineSpeaker(service.bus, entries, session, settings.described(), settings.access())
+    service.events.on_connected(speaker.registrar.renew)
+    service.registry.register(EngineMetrics(lambda: [speaker]))
+    service.readiness.add("engine", lambda: speaker.problem)
+
+    endpoints = settings.kv_endpoints()
+    if endpoints is not None:
+        tell_kv_events(service, speaker, endpoints)
+
+    handlers = Handlers(speaker, settings.drain_timeout_s)
+    service.on_start(handlers.start)
+    service.background("engine", handlers.supervise)
+    service.on_stop(handlers.drain)
+
+
+def main() -> int:
+    """Run the service; returns its exit code."""
+    return run("worker-agent", WorkerAgentSettings, build)

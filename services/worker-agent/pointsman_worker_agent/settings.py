@@ -1,0 +1,108 @@
+"""Settings of the worker-agent."""
+
+from typing import Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from pointsman_core.worker_name import worker_name
+from pointsman_engines.pace import ReadingPace
+from pointsman_engines.report import Worker
+from pointsman_engines.speaker import EngineAccess
+from pointsman_engines.watch import ANSWER_TIMEOUT_S
+from pointsman_runtime.settings import ServiceSettings
+from pointsman_worker_agent.domain.kv_endpoints import KvEndpoints
+
+
+class WorkerAgentSettings(ServiceSettings):
+    """What an agent must be told: its engine and the pool that it serves. The rest has defaults."""
+
+    engine_url: str
+    """Base URL by which the agent reaches its engine, e.g. `http://127.0.0.1:8000`."""
+    pool: str = Field(min_length=1)
+    """Pool that the engine serves."""
+    worker: str = Field(default="", max_length=200)
+    """Name of the engine, unique within the pool; default: host and port of the URL that edges use."""
+    advertise_url: str | None = None
+    """Base URL by which edges reach the engine, when it isn't `engine_url`."""
+
+    engine: Literal["auto", "vllm", "sglang", "trtllm", "triton"] = "auto"
+    """Kind of the engine; `auto` tells it by the names of its metrics."""
+    metrics_url: str | None = None
+    """Where the engine's metrics are when it isn't `/metrics` below `engine_url`; Triton has a port for them."""
+    engine_api_key: SecretStr | None = None
+    """Key that the engine asks for on `/v1`."""
+    models: tuple[str, ...] = ()
+    """Names of the models that it serves, when `/v1/models` names none; a JSON list in the environment."""
+    role: Literal["both", "prefill", "decode", "encode"] = "both"
+    """Part that the engine has in a disaggregated pool."""
+    labels: dict[str, str] = Field(default_factory=dict[str, str])
+    """Anything that a filter may look at, e.g. rack or GPU type; a JSON object in the environment."""
+
+    busy_interval_s: float = Field(default=0.05, ge=0.01, le=1)
+    """Time between two readings of the engine while they differ."""
+    idle_interval_s: float = Field(default=0.2, ge=0.01, le=1)
+    """Longest time between two readings."""
+    answer_timeout_s: float = Field(default=ANSWER_TIMEOUT_S, gt=0, le=10)
+    """An engine that doesn't answer for this long is unreachable."""
+
+    kv_events: str | None = None
+    """Where the engine publishes its KV events (vLLM's `--kv-events-config`, ZeroMQ), e.g. `tcp://127.0.0.1:5557`;
+    None when it doesn't."""
+    kv_replay: str | None = None
+    """Where it sends them again on request, e.g. `tcp://127.0.0.1:5558`."""
+    kv_topic: str = ""
+    """Beginning of the topics to hear; empty for all."""
+    kv_ranks: int = Field(default=1, ge=1, le=256)
+    """Data-parallel ranks; each publishes on the port after the last one's."""
+    kv_block_tokens: int = Field(default=64, ge=1, le=4096)
+    """Tokens in a prefix block: `block_tokens` of the pool. A multiple of the engine's block size."""
+
+    drain_timeout_s: float = Field(default=60.0, gt=0)
+    """How long the engine's open requests may take after SIGTERM before its registration is removed."""
+
+    @field_validator("engine_url", "advertise_url", "metrics_url")
+    @classmethod
+    def _is_http(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError(f"{value!r}: the URL of an engine begins with http:// or https://")
+        return value
+
+    @field_validator("kv_events", "kv_replay")
+    @classmethod
+    def _is_zeromq(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("tcp://", "ipc://")):
+            raise ValueError(f"{value!r}: a ZeroMQ endpoint begins with tcp:// or ipc://")
+        return value
+
+    @model_validator(mode="after")
+    def _idle_is_slower_than_busy(self) -> Self:
+        if self.idle_interval_s < self.busy_interval_s:
+            raise ValueError("idle_interval_s: must not be below busy_interval_s")
+        return self
+
+    def described(self) -> Worker:
+        """The engine under its name in the pool."""
+        url = (self.advertise_url or self.engine_url).rstrip("/")
+        return Worker(
+            pool=self.pool,
+            worker=self.worker or worker_name(url),
+            url=url,
+            role=self.role,
+            labels=self.labels,
+            models=self.models,
+        )
+
+    def kv_endpoints(self) -> KvEndpoints | None:
+        """Where KV events are heard; None when the engine publishes none."""
+        return None if self.kv_events is None else KvEndpoints(self.kv_events, self.kv_replay, self.kv_topic)
+
+    def access(self) -> EngineAccess:
+        """How the engine is read."""
+        return EngineAccess(
+            url=self.engine_url,
+            metrics_url=self.metrics_url,
+            api_key=self.engine_api_key.get_secret_value() if self.engine_api_key else None,
+            engine=None if self.engine == "auto" else self.engine,
+            pace=ReadingPace(busy_s=self.busy_interval_s, idle_s=self.idle_interval_s),
+            answer_timeout_s=self.answer_timeout_s,
+        )

@@ -1,0 +1,76 @@
+"""The agent as a process, hearing an engine's KV events and telling the bus."""
+
+import asyncio
+import struct
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+import zmq.asyncio
+
+from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_testing import NatsServer, Processes, eventually
+from pointsman_testing.observer import observing
+from pointsman_testing.stack import POOL, EngineProcess
+
+patiently = partial(eventually, timeout=20.0)
+TOKENS = list(range(100, 116))
+
+
+@pytest.fixture
+async def engine(processes: Processes, tmp_path: Path) -> EngineProcess:
+    started = EngineProcess("engine-1", processes, tmp_path, speedup=20.0)
+    await started.start()
+    return started
+
+
+async def test_what_an_engine_stores_is_told_and_can_be_asked_for(
+    own_nats_server: NatsServer, engine: EngineProcess
+) -> None:
+    context = zmq.asyncio.Context()
+    publisher = context.socket(zmq.XPUB)
+    port = publisher.bind_to_random_port("tcp://127.0.0.1")
+    number = 0
+
+    async def publish(*events: object) -> None:
+        nonlocal number
+        payload = msgspec.msgpack.encode([0.0, list(events), 0])
+        await publisher.send_multipart([b"", number.to_bytes(8, "big"), payload])  # pyright: ignore[reportUnknownMemberType]
+        number += 1
+
+    async with observing(own_nats_server.url) as seen:
+        told = seen.listen(WorkerKvEvents, POOL, "engine-1")
+        engine.start_agent(
+            {
+                "POINTSMAN_NATS_URL": own_nats_server.url,
+                "POINTSMAN_KV_EVENTS": f"tcp://127.0.0.1:{port}",
+                "POINTSMAN_KV_BLOCK_TOKENS": "8",
+            }
+        )
+        async with asyncio.timeout(20):
+            while (await publisher.recv())[:1] != b"\x01":
+                pass
+        await publish(["BlockStored", [1, 2, 3, 4], None, TOKENS, 4, None])
+        await patiently(lambda: any(change.op == "stored" and change.blocks for m in told for change in m.changes))
+        stored = [c.blocks for m in told for c in m.changes if c.op == "stored" and c.blocks]
+        assert [len(blocks) for blocks in stored] == [16]
+        held = struct.unpack("<2Q", stored[0])
+        assert told[-1].block_tokens == 8
+        assert told[-1].boot_id
+
+        await publish(["BlockRemoved", [4]])
+        await patiently(lambda: any(change.op == "removed" for m in told for change in m.changes))
+        (gone,) = [change.blocks for m in told for change in m.changes if change.op == "removed"]
+        assert struct.unpack("<Q", gone) == held[1:]
+
+        last = told[-1].sequence
+        beats = len(told)
+        await patiently(lambda: len(told) > beats)  # silence is told as well
+        assert (told[-1].sequence, told[-1].changes) == (last, ())
+
+        state = WorkerKvState.decode(await seen.bus.ask(WorkerKvQuery(), POOL, "engine-1", timeout=5))
+        assert (state.snapshot, state.total, state.sequence) == (True, 1, last)
+        assert struct.unpack("<Q", state.held) == held[:1]
+    context.destroy(linger=0)

@@ -1,0 +1,216 @@
+"""Hearing a publisher of KV events that may be late, lose batches, or begin anew."""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import AsyncIterator
+
+import pytest
+import zmq
+import zmq.asyncio
+
+from pointsman_testing import eventually
+from pointsman_worker_agent.adapters.kv_subscriber import KvSubscriber
+from pointsman_worker_agent.domain.kv_endpoints import KvEndpoints
+
+END = (-1).to_bytes(8, "big", signed=True)
+
+
+class Publisher:
+    """Publishes as vLLM does: PUB with numbered batches, ROUTER that replays the last ones."""
+
+    def __init__(self, context: zmq.asyncio.Context, *, buffer: int = 100, live: str = "", replay: str = "") -> None:
+        self.number = 0
+        self.buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer)
+        self.asked: list[int] = []
+        self.pub = context.socket(zmq.XPUB)  # as PUB, and tells of subscribers
+        self.router = context.socket(zmq.ROUTER)
+        self.live = self.bind(self.pub, live)
+        self.replay = self.bind(self.router, replay)
+        self.task = asyncio.create_task(self.serve())
+
+    def bind(self, endpoint_of: zmq.asyncio.Socket, endpoint: str) -> str:
+        endpoint_of.setsockopt(zmq.LINGER, 0)
+        if endpoint:
+            endpoint_of.bind(endpoint)
+            return endpoint
+        return f"tcp://127.0.0.1:{endpoint_of.bind_to_random_port('tcp://127.0.0.1')}"
+
+    async def subscribed(self) -> None:
+        """Wait for a subscriber."""
+        async with asyncio.timeout(5):
+            while (await self.pub.recv())[:1] != b"\x01":
+                pass
+
+    async def publish(self, payload: bytes, *, lose: bool = False) -> None:
+        if not lose:
+            await self.pub.send_multipart([b"kv@w", self.number.to_bytes(8, "big"), payload])  # pyright: ignore[reportUnknownMemberType]
+        self.buffer.append((self.number, payload))
+        self.number += 1
+
+    async def serve(self) -> None:
+        while True:
+            client, empty, start = await self.router.recv_multipart()
+            first = int.from_bytes(start, "big")
+            self.asked.append(first)
+            for number, payload in list(self.buffer):
+                if number >= first:
+                    await self.router.send_multipart([client, empty, number.to_bytes(8, "big"), payload])  # pyright: ignore[reportUnknownMemberType]
+            await self.router.send_multipart([client, empty, END, b""])  # pyright: ignore[reportUnknownMemberType]
+
+    def close(self) -> None:
+        self.task.cancel()
+        self.pub.close(linger=0)
+        self.router.close(linger=0)
+
+
+class Heard:
+    """What a subscriber makes of it."""
+
+    def __init__(self, context: zmq.asyncio.Context, publisher: Publisher, *, replay: bool = True) -> None:
+        self.told: list[bytes | str] = []
+        endpoints = KvEndpoints(publisher.live, publisher.replay if replay else None)
+        self.subscriber = KvSubscriber(
+            context,
+            endpoints,
+            take=self.told.append,
+            lost=lambda: self.told.append("lost"),
+            reset=lambda: self.told.append("reset"),
+        )
+        self.task = asyncio.create_task(self.subscriber.run())
+
+    async def wait(self, *expected: bytes | str) -> None:
+        try:
+            await eventually(lambda: self.told[-len(expected) :] == list(expected))
+        finally:
+            assert self.told[-len(expected) :] == list(expected)
+
+    async def close(self) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+def _is_free(endpoint: str) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", int(endpoint.rpartition(":")[2])))
+        except OSError:
+            return False
+        return True
+
+
+@pytest.fixture
+async def context() -> AsyncIterator[zmq.asyncio.Context]:
+    context = zmq.asyncio.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+async def test_batches_are_taken_in_order(context: zmq.asyncio.Context) -> None:
+    publisher = Publisher(context)
+    heard = Heard(context, publisher)
+    await publisher.subscribed()
+    for payload in (b"a", b"b", b"c"):
+        await publisher.publish(payload)
+    await heard.wait(b"a", b"b", b"c")
+    assert (heard.subscriber.heard, heard.subscriber.sequence.missed, heard.subscriber.connected) == (3, 0, True)
+    await heard.close()
+    publisher.close()
+
+
+async def test_who_comes_late_is_told_what_was_said_before(context: zmq.asyncio.Context) -> None:
+    publisher = Publisher(context)
+    await publisher.publish(b"a")
+    await publisher.publish(b"b")
+    heard = Heard(context, publisher)
+    await publisher.subscribed()
+    await heard.wait(b"a", b"b")
+    await publisher.publish(b"c")
+    await heard.wait(b"a", b"b", b"c")
+    assert publisher.asked == [0]
+    await heard.close()
+    publisher.close()
+
+
+async def test_a_gap_is_asked_for_and_nothing_is_taken_twice(context: zmq.asyncio.Context) -> None:
+    publisher = Publisher(context)
+    heard = Heard(context, publisher)
+    await publisher.subscribed()
+    await publisher.publish(b"a")
+    await heard.wait(b"a")
+    await publisher.publish(b"b", lose=True)
+    await publisher.publish(b"c", lose=True)
+    await publisher.publish(b"d")
+    await publisher.publish(b"e")
+    await heard.wait(b"a", b"b", b"c", b"d", b"e")
+    assert publisher.asked[-1] == 1
+    assert heard.subscriber.sequence.missed == 0
+    await heard.close()
+    publisher.close()
+
+
+async def test_what_the_engine_no_longer_keeps_is_lost_and_counted(context: zmq.asyncio.Context) -> None:
+    publisher = Publisher(context, buffer=2)
+    heard = Heard(context, publisher)
+    await publisher.subscribed()
+    await publisher.publish(b"a")
+    await heard.wait(b"a")
+    for payload in (b"b", b"c", b"d"):
+        await publisher.publish(payload, lose=True)
+    await publisher.publish(b"e")
+    await heard.wait(b"a", "lost", b"d", b"e")
+    assert heard.subscriber.sequence.missed == 2
+    await heard.close()
+    publisher.close()
+
+
+async def test_without_a_replay_endpoint_a_gap_is_a_loss(context: zmq.asyncio.Context) -> None:
+    publisher = Publisher(context)
+    heard = Heard(context, publisher, replay=False)
+    await publisher.subscribed()
+    await publisher.publish(b"a")
+    await publisher.publish(b"b", lose=True)
+    await publisher.publish(b"c")
+    await heard.wait(b"a", "lost", b"c")
+    assert publisher.asked == []
+    await heard.close()
+    publisher.close()
+
+
+async def test_an_engine_that_begins_anew_voids_what_it_told(context: zmq.asyncio.Context) -> None:
+    publisher = Publisher(context)
+    heard = Heard(context, publisher)
+    await publisher.subscribed()
+    await publisher.publish(b"a")
+    await publisher.publish(b"b")
+    await heard.wait(b"a", b"b")
+    publisher.number = 0
+    publisher.buffer.clear()
+    await publisher.publish(b"new a", lose=True)
+    await publisher.publish(b"new b")
+    await heard.wait(b"a", b"b", "reset", b"new a", b"new b")
+    await heard.close()
+    publisher.close()
+
+
+async def test_a_publisher_that_comes_back_at_its_address_is_heard_again(context: zmq.asyncio.Context) -> None:
+    publisher = Publisher(context)
+    heard = Heard(context, publisher)
+    await publisher.subscribed()
+    await publisher.publish(b"a")
+    await heard.wait(b"a")
+    publisher.close()
+    await eventually(lambda: _is_free(publisher.live) and _is_free(publisher.replay))  # zmq closes in its own time
+    again = Publisher(context, live=publisher.live, replay=publisher.replay)
+    await again.subscribed()
+    await again.publish(b"new a")
+    await heard.wait(b"a", "reset", b"new a")
+    await heard.close()
+    again.close()
+
+
+def test_each_rank_has_the_port_after_the_one_before() -> None:
+    second = KvEndpoints("tcp://127.0.0.1:5557", "tcp://127.0.0.1:5757", "kv").of_rank(2)
+    assert second == KvEndpoints("tcp://127.0.0.1:5559", "tcp://127.0.0.1:5759", "kv")
+    assert KvEndpoints("ipc:///tmp/kv").of_rank(0) == KvEndpoints("ipc:///tmp/kv")
