@@ -1,0 +1,273 @@
+"""The commands and their options; what they do is in the modules of their names."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from pointsman_cli.words import CommandError
+
+app = typer.Typer(
+    name="pointsman",
+    help="Decides which model and which engine serves each LLM request.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+config_app = typer.Typer(no_args_is_help=True, help="Check and apply configuration files.")
+app.add_typer(config_app, name="config")
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Configuration; default: pointsman.yaml here, else one made for the engines."),
+]
+NatsOption = Annotated[
+    str | None, typer.Option("--nats", metavar="URL", help="NATS server; default: POINTSMAN_NATS_URL, else this host.")
+]
+EngineOption = Annotated[
+    list[str] | None, typer.Option("--engine", metavar="URL", help="A running engine; repeatable. Default: simulated.")
+]
+EngineKeyOption = Annotated[
+    str | None, typer.Option("--engine-key", metavar="env:NAME", help="Variable with the key that engines ask for.")
+]
+SimulatedOption = Annotated[int, typer.Option("--simulated", min=1, max=64, help="How many simulated engines.")]
+SpeedupOption = Annotated[float, typer.Option("--speedup", min=0.1, max=100, help="Of the simulated engines.")]
+ReplicasOption = Annotated[
+    list[str] | None, typer.Option("--replicas", metavar="SERVICE=N", help="E.g. scheduler=2; repeatable.")
+]
+
+
+@app.command()
+def up(
+    config: ConfigOption = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where requests are taken; 0: a free port.")] = 8080,
+    nats: Annotated[
+        str | None, typer.Option("--nats", metavar="URL", help="A running NATS server; default: start one.")
+    ] = None,
+    nats_port: Annotated[int, typer.Option(min=0, max=65535, help="For the server it starts; 0: a free port.")] = 4222,
+    engine: EngineOption = None,
+    engine_key: EngineKeyOption = None,
+    simulated: SimulatedOption = 3,
+    speedup: SpeedupOption = 1.0,
+    replicas: ReplicasOption = None,
+    run_dir: Annotated[Path, typer.Option(help="Logs and the server's store.")] = Path("run/up"),
+) -> None:
+    """Run a whole gateway on this machine until Ctrl-C."""
+    from pointsman_cli import plan
+    from pointsman_cli.stack import StackOptions
+    from pointsman_cli.up import up as run
+
+    options = StackOptions(
+        run_dir=run_dir,
+        config=config,
+        nats=nats,
+        nats_port=nats_port,
+        port=port,
+        engines=tuple(engine or ()),
+        engine_key=_secret(engine_key),
+        simulated=simulated,
+        speedup=speedup,
+        replicas=plan.replicas(replicas or []),
+    )
+    _run(run(options, _console()))
+
+
+@app.command()
+def demo(
+    config: ConfigOption = None,
+    engine: EngineOption = None,
+    engine_key: EngineKeyOption = None,
+    simulated: SimulatedOption = 3,
+    speedup: SpeedupOption = 1.0,
+    replicas: ReplicasOption = None,
+    clients: Annotated[int, typer.Option(min=1, max=256, help="How many clients send at once.")] = 8,
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long they send.")] = 20,
+    run_dir: Annotated[Path, typer.Option(help="Logs and the server's store.")] = Path("run/demo"),
+) -> None:
+    """Start a gateway, send it mixed traffic, show who served what and why, end it. Status 1 when a request failed."""
+    from pointsman_cli import plan
+    from pointsman_cli.demo import demo as run
+    from pointsman_cli.stack import StackOptions
+
+    options = StackOptions(
+        run_dir=run_dir,
+        config=config,
+        engines=tuple(engine or ()),
+        engine_key=_secret(engine_key),
+        simulated=simulated,
+        speedup=speedup,
+        replicas=plan.replicas(replicas or []),
+    )
+    if not asyncio.run(run(options, _console(), clients=clients, seconds=seconds)):
+        raise typer.Exit(1)
+
+
+@app.command()
+def watch(
+    nats: NatsOption = None,
+    pool: Annotated[str | None, typer.Option(help="Only this pool.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model, asked for or served.")] = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="Only requests that ended so: ok, rejected, client_gone, engine_error, …")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
+) -> None:
+    """Follow decisions and their outcomes on the bus."""
+    from pointsman_cli.events import Selection
+    from pointsman_cli.watch import watch as run
+
+    with suppress(KeyboardInterrupt):  # which is how following ends
+        _run(run(nats, Selection(pool, model, outcome), _console(), as_json=as_json))
+
+
+@app.command()
+def explain(
+    request_id: Annotated[str, typer.Argument(help="The x-request-id of an answer.")],
+    nats: NatsOption = None,
+    since_minutes: Annotated[float, typer.Option("--since", metavar="MINUTES", help="How far to look back.")] = 60,
+    as_json: Annotated[bool, typer.Option("--json", help="The stored events as they are.")] = False,
+) -> None:
+    """Why this endpoint, and why not each other one: one request's story from the stored events."""
+    from pointsman_cli.explain import explain as run
+
+    _run(run(nats, request_id, timedelta(minutes=since_minutes), _console(), as_json=as_json))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def simulate(context: typer.Context) -> None:
+    """Compare routing policies in virtual time, on a trace or a synthetic workload. Options: `simulate --help`."""
+    from pointsman_simulator import replay
+
+    raise typer.Exit(replay.main(context.args, "pointsman simulate"))
+
+
+@app.command()
+def doctor(nats: NatsOption = None) -> None:
+    """Look at the server, its streams and everybody on the bus, and say what is wrong. Status 1 when something is."""
+    from pointsman_cli.doctor import doctor as run
+
+    _succeed(run(nats, _console()))
+
+
+@config_app.command("check")
+def config_check(file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")]) -> None:
+    """Say every problem of a configuration with its place. Status 1 when there is one."""
+    from pointsman_cli import configuration
+
+    document, problems = configuration.check(configuration.read(file))
+    for problem in problems:
+        _console().print(Text.assemble((f"{file}: ", "dim"), configuration.shown(problem)), soft_wrap=True)
+    if document is None:
+        raise typer.Exit(1)
+    config = document.config
+    _console().print(
+        f"{file} is right: {len(config.pools)} pools, {len(config.model_names())} models, "
+        f"{len(config.profiles)} profiles; policy {config.policy_hash()}",
+        soft_wrap=True,
+    )
+
+
+@config_app.command("apply")
+def config_apply(file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")], nats: NatsOption = None) -> None:
+    """Check a configuration and make it the current one of every service on the bus. Status 1 when one stays behind."""
+    from pointsman_cli import config_commands
+
+    _succeed(config_commands.apply(nats, file, _console()))
+
+
+@config_app.command("diff")
+def config_diff(
+    file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")],
+    revision: Annotated[int | None, typer.Option(help="Compare with this one; default: the current one.")] = None,
+    nats: NatsOption = None,
+) -> None:
+    """Say which keys a configuration would change."""
+    from pointsman_cli import config_commands
+
+    _run(config_commands.diff(nats, file, revision, _console()))
+
+
+@config_app.command("history")
+def config_history(nats: NatsOption = None) -> None:
+    """List the revisions that were applied, and what each changed."""
+    from pointsman_cli import config_commands
+
+    _run(config_commands.history(nats, _console()))
+
+
+@config_app.command("rollback")
+def config_rollback(
+    revision: Annotated[int | None, typer.Argument(help="Default: the one before the current one.")] = None,
+    nats: NatsOption = None,
+) -> None:
+    """Check an older revision and make it the current one again, under a new number."""
+    from pointsman_cli import config_commands
+
+    _succeed(config_commands.rollback(nats, revision, _console()))
+
+
+@config_app.command("status")
+def config_status(nats: NatsOption = None) -> None:
+    """Show which replica runs which revision. Status 1 when one that takes work is behind."""
+    from pointsman_cli import config_commands
+
+    _succeed(config_commands.status(nats, _console()))
+
+
+@config_app.command("reference")
+def config_reference() -> None:
+    """Every key and every built-in plugin of this version, as Markdown."""
+    from pointsman_cli.reference import reference
+
+    sys.stdout.write(reference())
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except CommandError as error:
+        console = Console(stderr=True, highlight=False)
+        console.print(Text.assemble(("pointsman: ", "bold red"), error.problem), soft_wrap=True)
+        if error.advice:
+            console.print(Text(f"  {error.advice}"), soft_wrap=True)
+        raise SystemExit(1) from None
+
+
+def _run(work: Coroutine[object, object, None]) -> None:
+    asyncio.run(work)
+
+
+def _succeed(work: Coroutine[object, object, bool]) -> None:
+    if not asyncio.run(work):
+        raise typer.Exit(1)
+
+
+def _console() -> Console:
+    # What is read by a program or a log has no edge to break lines at.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+
+def _secret(reference: str | None) -> str | None:
+    """What an `env:NAME` reference names: a secret on the command line would be in everybody's process list."""
+    if reference is None:
+        return None
+    kind, _, name = reference.partition(":")
+    if kind != "env" or not name:
+        raise CommandError("a key is given as env:NAME, the variable that holds it; never the key itself.")
+    if (value := os.environ.get(name)) is None:
+        raise CommandError(f"the variable {name} isn't set.")
+    return value

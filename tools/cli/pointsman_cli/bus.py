@@ -1,0 +1,88 @@
+"""The command's own connection to NATS: plain nats-py with the login that services use."""
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import nats.errors
+from nats.aio.client import Client
+
+from pointsman_cli.words import CommandError
+from pointsman_runtime.settings import ServiceSettings, SettingsError, load
+
+CONNECT_TIMEOUT_S = 3
+
+OnError = Callable[[Exception], Awaitable[None]]
+"""Called with errors of a connection that stays, such as a subject that isn't permitted."""
+
+
+def settings(url: str | None) -> ServiceSettings:
+    """Settings from the environment as a service reads them; `url` has precedence. CommandError when wrong."""
+    try:
+        return load(ServiceSettings) if url is None else load(ServiceSettings, nats_url=url)
+    except SettingsError as error:
+        raise CommandError(str(error)) from error
+
+
+@asynccontextmanager
+async def connected(
+    login: ServiceSettings, name: str = "pointsman", on_error: OnError | None = None
+) -> AsyncGenerator[Client]:
+    """A connection for the length of a `with`. CommandError when there is no server or it refuses the login."""
+    client = Client()
+    failures: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        failures.append(error)
+        if on_error is not None:
+            await on_error(error)
+
+    credentials = login.nats_login
+    try:
+        await client.connect(
+            login.nats_servers,
+            name=name,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            # A server that isn't there now is an answer; one that was there is waited for.
+            allow_reconnect=False,
+            user=credentials.user,
+            password=credentials.password,
+            token=credentials.token,
+            user_credentials=credentials.credentials_file,
+            nkeys_seed=credentials.nkey_seed_file,
+            tls=login.nats_tls(),
+            # Without one nats-py prints; and of a failed connection it raises less than it tells here.
+            error_cb=note,
+        )
+    except (OSError, TimeoutError, nats.errors.Error) as error:
+        await client.close()
+        reason = _words(failures[-1] if failures else error)
+        if "authorization" in reason.lower():
+            raise CommandError(
+                f"the NATS server at {shown(login)} refuses this login.",
+                "Log in as services do, with POINTSMAN_NATS_USER and _PASSWORD, _TOKEN, or _CREDENTIALS_FILE.",
+            ) from error
+        raise CommandError(
+            f"no NATS server answers at {shown(login)}: {reason}.",
+            "Start one with `pointsman up`, or name another with --nats or POINTSMAN_NATS_URL.",
+        ) from error
+    client.options["allow_reconnect"] = True
+    client.options["max_reconnect_attempts"] = -1
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def shown(login: ServiceSettings) -> str:
+    """The servers without user and password."""
+    return ", ".join(
+        f"{scheme}://{rest.rpartition('@')[2]}"
+        for scheme, _, rest in (server.partition("://") for server in login.nats_servers)
+    )
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno).lower()
+    return str(error).removeprefix("nats: ") or type(error).__name__

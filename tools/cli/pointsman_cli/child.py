@@ -1,0 +1,127 @@
+"""One operating-system process of the stack: started on a leash, logged to a file, ended for certain."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+_LEASH = Path(__file__).with_name("leash.py")
+_TAIL_BYTES = 16384
+
+
+class Child:
+    """A running command. It ends with this process, whatever ends this process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, command: Sequence[str], env: Mapping[str, str], log: Path) -> "Child":
+        """Start a command whose stdout and stderr are added to the file `log`."""
+        with log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *command,
+                env={**os.environ, **env},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # A session of its own: Ctrl-C in the terminal reaches `pointsman` alone, which then ends
+                # the processes in an order that loses no request.
+                start_new_session=True,
+            )  # fmt: skip
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        """Process id, which is also that of its session."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether its end hasn't been seen yet."""
+        return self._process.returncode is None
+
+    async def wait(self) -> int:
+        """Wait for its end; the exit code, negative for a signal."""
+        return await self._process.wait()
+
+    async def end(self, patience_s: float) -> None:
+        """Ask it to end, wait so long, then kill its whole session."""
+        if self.running:
+            self._send(signal.SIGTERM)
+            # A stopped process acts on SIGTERM only once it continues.
+            self._send(signal.SIGCONT)
+            try:
+                async with asyncio.timeout(patience_s):
+                    await self._process.wait()
+            except TimeoutError:
+                await self.kill()
+
+    async def kill(self) -> None:
+        """End its whole session at once."""
+        if self.running:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
+
+    def _send(self, what: signal.Signals) -> None:
+        if self.running:
+            self._process.send_signal(what)
+
+
+class LogTail:
+    """The lines that were added to a log file since they were last asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = path.stat().st_size if path.exists() else 0
+
+    def lines(self) -> Iterator[str]:
+        """Complete new lines."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            new = file.read()
+        complete = new[: new.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        yield from complete.decode(errors="replace").splitlines()
+
+    def events(self) -> Iterator[dict[str, object]]:
+        """New lines that are JSON objects, which is what services log."""
+        for line in self.lines():
+            if line.startswith("{"):
+                try:
+                    yield cast("dict[str, object]", json.loads(line))
+                except json.JSONDecodeError:
+                    continue  # a line of something else that happens to begin with a brace
+
+
+def complaints(path: Path, count: int = 3) -> list[str]:
+    """The last lines of a log that tell of something wrong: warnings, errors, and whatever isn't a log line."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    found = [_complaint(line) for line in lines if line.strip(" ^~|-+")]
+    return [line for line in found if line][-count:]
+
+
+def _complaint(line: str) -> str:
+    """A line for a person; empty when it tells of nothing wrong."""
+    try:
+        document = cast("object", json.loads(line))
+    except json.JSONDecodeError:
+        return line
+    if not isinstance(document, dict):
+        return line
+    fields = cast("dict[str, object]", document)
+    if fields.get("level") not in ("warning", "error"):
+        return ""
+    hidden = {"at", "level", "service", "instance", "part", "event"}
+    rest = " ".join(f"{name}={value}" for name, value in fields.items() if name not in hidden)
+    return f"{fields['level']} {fields.get('event', '')} {rest}".strip()

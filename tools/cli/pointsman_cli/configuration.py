@@ -1,0 +1,91 @@
+"""Configuration files: read, checked by everybody who will run them, stored where every service watches."""
+
+import importlib
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, cast
+
+import yaml
+
+from pointsman_cli import stored_configuration
+from pointsman_cli.plan import SERVICES
+from pointsman_cli.words import CommandError
+from pointsman_core.config import Config, ConfigError
+from pointsman_runtime.config_text import located, parse
+
+DEFAULT_FILE: Final = Path("pointsman.yaml")
+
+
+class Document(NamedTuple):
+    """A configuration and the text that it was read from, which is what is stored."""
+
+    text: str
+    config: Config
+
+
+class Problem(NamedTuple):
+    """Something that a configuration can't be applied with."""
+
+    path: str
+    """Dotted path of the key; empty for the document as a whole."""
+    text: str
+    """What is wrong and what would be right; ends with the line where there is one."""
+    by: str
+    """Who refuses it: `configuration`, or a service."""
+
+
+class _ServiceMain(Protocol):
+    def check(self, config: Config) -> None: ...
+
+
+def read(path: Path) -> str:
+    """The text of a file. CommandError when it can't be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{path} isn't UTF-8 text (byte {error.start}).") from error
+    except OSError as error:
+        raise CommandError(f"{path} can't be read: {error.strerror}.") from error
+
+
+def written(document: dict[str, object]) -> str:
+    """A configuration as text."""
+    return yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=110)
+
+
+def check(text: str) -> tuple[Document | None, list[Problem]]:
+    """Check a text as the services will. Either the document, or every problem that was found.
+
+    The services are asked only about a configuration that is right as such: what they would say about another
+    one follows from that.
+    """
+    try:
+        config = parse(text)
+    except ConfigError as error:
+        return None, [Problem(path, words, "configuration") for path, words in error.problems]
+    problems: list[Problem] = []
+    for service in SERVICES:
+        main = cast("_ServiceMain", importlib.import_module(f"pointsman_{service.replace('-', '_')}.main"))
+        try:
+            main.check(config)
+        except ConfigError as error:
+            problems += [Problem(path, words, service) for path, words in located(text, error).problems]
+    return (None if problems else Document(text, config)), problems
+
+
+def checked(text: str, source: str) -> Document:
+    """The document. CommandError with every problem."""
+    document, problems = check(text)
+    if document is None:
+        raise CommandError(f"{source} is refused:\n" + "\n".join(f"  {shown(problem)}" for problem in problems))
+    return document
+
+
+def shown(problem: Problem) -> str:
+    """One problem on one line."""
+    return f"{problem.path}: {problem.text}" if problem.path else problem.text
+
+
+async def apply(url: str | None, document: Document) -> int:
+    """Store a checked configuration on the server; returns its revision. CommandError when it can't."""
+    async with stored_configuration.opened(url) as store:
+        return await store.put(document.text)

@@ -1,0 +1,182 @@
+"""`pointsman doctor`: look at the server, the streams and everybody on the bus, and say what is wrong."""
+
+import asyncio
+import time
+from typing import Final
+from urllib.parse import urlsplit
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.errors import Error as JetStreamError
+from nats.js.errors import KeyNotFoundError, NotFoundError
+from pydantic import ValidationError
+from rich.console import Console
+from rich.text import Text
+
+from pointsman_cli import bus
+from pointsman_cli.diagnosis import Facts, Finding, Heard, Level, Server, StreamFacts, findings
+from pointsman_cli.events import ALL_EVENTS
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.presence import ServicePresence
+from pointsman_contracts.subjects import ANY, subject
+from pointsman_core.config import Config, ConfigError
+from pointsman_runtime.buckets import CONFIG_BUCKET, CONFIG_KEY
+from pointsman_runtime.config_text import parse
+from pointsman_runtime.events import EVENT_STREAM
+
+LISTEN_S: Final = 1.5
+"""Longer than the slowest regular message, the pool snapshot, which comes every second."""
+
+_MARKS: Final = {Level.OK: ("✓", "green"), Level.WARN: ("!", "yellow"), Level.FAIL: ("✗", "red")}
+
+
+async def doctor(url: str | None, console: Console) -> bool:
+    """Print the diagnosis; False when something fails."""
+    login = bus.settings(url)
+    refused: list[str] = []
+    async with bus.connected(login, "pointsman doctor", on_error=_note_refusals(refused)) as client:
+        facts = await _look(client, bus.shown(login), refused)
+    found = findings(facts)
+    for finding in found:
+        console.print(*_lines(finding), sep="\n", soft_wrap=True)
+    failed = sum(finding.level is Level.FAIL for finding in found)
+    warned = sum(finding.level is Level.WARN for finding in found)
+    console.print()
+    console.print(Text(_verdict(failed, warned), "bold red" if failed else "bold yellow" if warned else "bold green"))
+    return not failed
+
+
+def _lines(finding: Finding) -> list[Text]:
+    mark, style = _MARKS[finding.level]
+    lines = [Text.assemble((f" {mark} ", style), finding.what)]
+    return [*lines, Text(f"   {finding.advice}", "dim")] if finding.advice else lines
+
+
+def _verdict(failed: int, warned: int) -> str:
+    parts = [
+        f"{count} {word}{'s' if count > 1 else ''}"
+        for count, word in ((failed, "failure"), (warned, "warning"))
+        if count
+    ]
+    return ", ".join(parts) if parts else "Everything is as it should be."
+
+
+async def _look(client: Client, url: str, refused: list[str]) -> Facts:
+    server = await _server(client, url)
+    services, pools = await _listen(client)
+    js = client.jetstream(timeout=3.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    try:
+        await js.account_info()
+    except (JetStreamError, nats.errors.Error, TimeoutError) as error:
+        return Facts(server, refused, jetstream=str(error) or "no answer", services=services, pools=pools)
+    config, revision, problem = await _config(js)
+    return Facts(
+        server,
+        refused,
+        stream=await _stream(js),
+        config=config,
+        revision=revision,
+        config_problem=problem,
+        services=services,
+        pools=pools,
+    )
+
+
+async def _server(client: Client, url: str) -> Server:
+    began = time.perf_counter()
+    await client.flush()
+    took = (time.perf_counter() - began) * 1000
+    address = client.connected_url
+    version = client.connected_server_version
+    host = (address.hostname if address is not None else None) or urlsplit(url).hostname or ""
+    return Server(
+        url=url,
+        version=f"{version.major}.{version.minor}.{version.patch}",
+        round_trip_ms=took,
+        max_payload=client.max_payload,
+        tls=address is not None and address.scheme == "tls",
+        auth_required=bool(client._server_info.get("auth_required")),  # pyright: ignore[reportPrivateUsage] - INFO has no public name
+        loopback=host in ("127.0.0.1", "::1", "localhost"),
+    )
+
+
+async def _listen(client: Client) -> tuple[list[Heard], list[PoolSnapshot]]:
+    heard: dict[tuple[str, str], Heard] = {}
+    pools: dict[str, PoolSnapshot] = {}
+
+    async def beat(message: Msg) -> None:
+        now_ms = time.time() * 1000
+        try:
+            presence = ServicePresence.decode(message.data)
+        except ValidationError:
+            return
+        # A message is at least as old as the clocks differ: of several the smallest difference is the clocks'.
+        skew = presence.at_ms - now_ms
+        who = (presence.service, presence.instance)
+        before = heard.get(who)
+        heard[who] = Heard(presence, skew if before is None else min(skew, before.skew_ms, key=abs))
+
+    async def snapshot(message: Msg) -> None:
+        try:
+            found = PoolSnapshot.decode(message.data)
+        except ValidationError:
+            return
+        pools[found.pool] = found
+
+    async def nothing(message: Msg) -> None:
+        """Events are subscribed to for what the server says about it."""
+        del message
+
+    for topic, receive in (
+        (subject(ServicePresence, ANY, ANY), beat),
+        (subject(PoolSnapshot, ANY), snapshot),
+        (ALL_EVENTS, nothing),
+    ):
+        await client.subscribe(topic, cb=receive)  # pyright: ignore[reportUnknownMemberType] - nats-py
+    await asyncio.sleep(LISTEN_S)
+    return list(heard.values()), list(pools.values())
+
+
+async def _stream(js: JetStreamContext) -> StreamFacts | None:
+    try:
+        info = await js.stream_info(EVENT_STREAM)
+    except (NotFoundError, JetStreamError, TimeoutError):
+        return None
+    lags = {
+        consumer.name: consumer.num_pending or 0
+        for consumer in await js.consumers_info(EVENT_STREAM)
+        if consumer.config.durable_name
+    }
+    return StreamFacts(
+        messages=info.state.messages,
+        used_bytes=info.state.bytes,
+        max_bytes=info.config.max_bytes or 0,
+        max_age_s=info.config.max_age or 0.0,
+        replicas=info.config.num_replicas or 1,
+        lags=lags,
+    )
+
+
+async def _config(js: JetStreamContext) -> tuple[Config | None, int, str | None]:
+    try:
+        entry = await (await js.key_value(CONFIG_BUCKET)).get(CONFIG_KEY)
+    except (KeyNotFoundError, NotFoundError):
+        return None, 0, "none is stored"
+    except (JetStreamError, TimeoutError) as error:
+        return None, 0, str(error) or "no answer"
+    revision = entry.revision or 0
+    try:
+        return parse((entry.value or b"").decode(errors="replace")), revision, None
+    except ConfigError as error:
+        return None, revision, str(error)
+
+
+def _note_refusals(refused: list[str]) -> bus.OnError:
+    async def note(error: Exception) -> None:
+        words = str(error).removeprefix("nats: ")
+        if "permissions violation" in words.lower() and words not in refused:
+            refused.append(words)
+
+    return note

@@ -1,0 +1,113 @@
+"""The events of the journey as this command reads them: decoded, selected, and written as one line each."""
+
+import json
+import time
+from typing import Final, NamedTuple
+
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+from rich.text import Text
+
+from pointsman_cli import why
+from pointsman_contracts import headers
+from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
+from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.subjects import REST, ROOT
+
+ALL_EVENTS: Final = f"{ROOT}.evt.{REST}"
+
+Event = RequestScheduled | RequestRejected | ResponseStarted | AttemptFailed | ResponseCompleted
+
+_TYPES: Final[dict[str, type[Event]]] = {
+    kind.address.type_id: kind
+    for kind in (RequestScheduled, RequestRejected, ResponseStarted, AttemptFailed, ResponseCompleted)
+}
+
+
+def decode(message: Msg) -> Event | None:
+    """The event in a message; None for a type that this command doesn't know, or a malformed one."""
+    kind = _TYPES.get((message.headers or {}).get(headers.TYPE, ""))
+    if kind is None:
+        return None
+    try:
+        return kind.decode(message.data)
+    except ValidationError:
+        return None
+
+
+class Selection(NamedTuple):
+    """Which events a reader wants; None wants all."""
+
+    pool: str | None = None
+    model: str | None = None
+    outcome: str | None = None
+
+    def wants(self, event: Event) -> bool:
+        """Whether the event fits. With an outcome only events that end a request do."""
+        if isinstance(event, ResponseStarted):
+            return False
+        if self.pool is not None and getattr(event, "pool", None) != self.pool:
+            return False
+        if self.model is not None and self.model not in _models(event):
+            return False
+        return self.outcome is None or (isinstance(event, ResponseCompleted) and event.outcome == self.outcome)
+
+
+def as_json(event: Event) -> str:
+    """One line: the message with its type."""
+    return json.dumps({"type": event.address.type_id, **event.model_dump(mode="json", exclude_none=True)})
+
+
+def as_line(event: Event) -> Text:
+    """One line for a person."""
+    clock = time.strftime("%H:%M:%S", time.localtime(event.at_ms / 1000)) + f".{event.at_ms % 1000:03d}"
+    line = Text.assemble((clock, "dim"), "  ", (event.request_id, "cyan"), "  ")
+    match event:
+        case RequestScheduled():
+            line.append(f"{event.endpoints[0] if event.endpoints else '-'}", "bold")
+            line.append(f"  {asked(event)}  ")
+            line.append(why.short(event), "green")
+            if event.level != "full":
+                line.append(f"  {event.level}: {'; '.join(event.reasons)}", "yellow")
+        case ResponseCompleted():
+            line.append(f"{event.status} {event.outcome}", "green" if event.outcome == "ok" else "red")
+            line.append(f"  {event.worker or '-'}  {timing(event)}")
+            if event.reason:
+                line.append(f"  {event.reason}", "yellow")
+        case RequestRejected():
+            line.append(f"{event.status} rejected by {event.stage}", "red")
+            line.append(f"  {event.reason}")
+        case AttemptFailed():
+            line.append(f"{event.worker} {event.outcome}", "yellow")
+            line.append(f"  next {event.next_worker}" if event.next_worker else "  no endpoint left")
+        case ResponseStarted():
+            line.append(f"{event.worker} first byte after {event.ttft_ms:.0f} ms")
+    return line
+
+
+def asked(event: RequestScheduled) -> str:
+    """The model that was asked for, and the one that serves it when that is another; the profile."""
+    name = event.target.lora or event.target.model
+    model = event.model if event.model == name else f"{event.model} → {name}"
+    return f"{model} · {event.profile}"
+
+
+def timing(event: ResponseCompleted) -> str:
+    """Time to first token, duration, tokens."""
+    parts = [f"{event.duration_ms:.0f} ms"]
+    if event.ttft_ms is not None:
+        parts.insert(0, f"first token {event.ttft_ms:.0f} ms")
+    if event.usage is not None:
+        usage = event.usage
+        parts.append(f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens")
+        if usage.cached_tokens:
+            parts.append(f"{usage.cached_tokens:,} cached")
+    return ", ".join(parts)
+
+
+def _models(event: Event) -> set[str]:
+    found = {getattr(event, "model", None)}
+    target = getattr(event, "target", None)
+    if target is not None:
+        found |= {target.model, target.lora}
+    return {name for name in found if isinstance(name, str)}

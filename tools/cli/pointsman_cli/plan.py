@@ -1,0 +1,165 @@
+"""Which processes a stack is made of: names, commands and environments. Pure."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from pointsman_cli.words import CommandError
+from pointsman_core.config import Config
+
+SERVICES: Final[tuple[str, ...]] = (
+    "frontend",
+    "preprocessor",
+    "profile-picker",
+    "model-selector",
+    "scheduler",
+    "metrics-collector",
+)
+"""The services of a stack, in the order in which they are shown."""
+PORT: Final = "{port}"
+"""Stands for the process's port in a command or environment: 0 at first, afterwards the one it got, so that a process
+that is started again is found where it was."""
+
+
+class Kind(Enum):
+    """What a process is; decides where it says that it listens and when it is ended."""
+
+    NATS = "nats"
+    ENGINE = "engine"
+    AGENT = "agent"
+    SERVICE = "service"
+    EDGE = "edge"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One process to start."""
+
+    name: str
+    kind: Kind
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    port: int = 0
+    port_file: Path | None = None
+    """Where the process writes its port; None when it says so in its log."""
+
+    def filled(self, port: int) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Command and environment with this port."""
+        text = str(port)
+        return (
+            tuple(part.replace(PORT, text) for part in self.command),
+            {name: value.replace(PORT, text) for name, value in self.env.items()},
+        )
+
+
+@dataclass(frozen=True)
+class EngineUse:
+    """An engine that gets an agent."""
+
+    url: str
+    pool: str
+    name: str
+
+
+def executable(command: str) -> str:
+    """A console script of this environment."""
+    path = Path(sys.executable).with_name(command)
+    if not path.exists():
+        raise CommandError(f"{command} isn't installed beside {sys.executable}.", "Install pointsman-cli again.")
+    return str(path)
+
+
+def replicas(wanted: Sequence[str]) -> dict[str, int]:
+    """Parse `scheduler=2` texts. CommandError names the services that exist."""
+    counts: dict[str, int] = dict.fromkeys(SERVICES, 1)
+    for text in wanted:
+        service, _, number = text.partition("=")
+        if service not in counts or not number.isdigit() or int(number) < 1:
+            raise CommandError(
+                f"--replicas {text}: not a service and a number of replicas.",
+                f"Write e.g. scheduler=2; the services are {', '.join(SERVICES)}.",
+            )
+        counts[service] = int(number)
+    return counts
+
+
+def services(counts: Mapping[str, int], env: Mapping[str, str], port: int, *, keyed: bool = False) -> list[Plan]:
+    """Every replica of every service. The first frontend takes requests on `port`, further ones on free ones.
+
+    With `keyed` engines the clients' keys are sent on to them.
+    """
+    door = {
+        "POINTSMAN_PORT": PORT,
+        "POINTSMAN_TELL_ENDPOINT": "true",
+        "POINTSMAN_FORWARD_CREDENTIALS": str(keyed).lower(),
+    }
+    return [
+        Plan(
+            service if count == 1 else f"{service}-{number}",
+            Kind.EDGE if service == "frontend" else Kind.SERVICE,
+            (executable(f"pointsman-{service}"),),
+            {**env, **door} if service == "frontend" else env,
+            port=port if service == "frontend" and number == 1 else 0,
+        )
+        for service, count in counts.items()
+        for number in range(1, count + 1)
+    ]
+
+
+def simulated(config: Config, count: int, speedup: float, ports: Path) -> list[tuple[Plan, str]]:
+    """`count` simulated engines, dealt to the pools that take agents, each with its pool."""
+    pools = [(name, pool) for name, pool in config.pools.items() if pool.discovery == "agents" and pool.models]
+    if not pools:
+        raise CommandError(
+            "the configuration has no pool that a simulated engine could join.",
+            "Give a pool some `models` and `discovery: agents`, or name running engines with --engine.",
+        )
+    plans: list[tuple[Plan, str]] = []
+    for number in range(count):
+        name, pool = pools[number % len(pools)]
+        engine = f"engine-{number + 1}"
+        served = [model for model in pool.models if model not in pool.loras]
+        plans.append(
+            (
+                Plan(
+                    engine,
+                    Kind.ENGINE,
+                    (
+                        executable("pointsman-simulator"), "serve",
+                        "--port", PORT,
+                        "--port-file", str(ports / engine),
+                        "--name", engine,
+                        "--speedup", f"{speedup:g}",
+                        "--block-size", str(pool.block_tokens),
+                        *(part for model in served for part in ("--model", model)),
+                        *(part for lora in pool.loras for part in ("--lora", lora)),
+                    ),
+                    port_file=ports / engine,
+                ),
+                name,
+            )
+        )  # fmt: skip
+    return plans
+
+
+def agents(uses: Sequence[EngineUse], env: Mapping[str, str], engine_key: str | None) -> list[Plan]:
+    """An agent beside each engine."""
+    key = {"POINTSMAN_ENGINE_API_KEY": engine_key} if engine_key else {}
+    return [
+        Plan(
+            f"agent-{number}",
+            Kind.AGENT,
+            (executable("pointsman-worker-agent"),),
+            {
+                **env,
+                **key,
+                "POINTSMAN_ENGINE_URL": use.url,
+                "POINTSMAN_POOL": use.pool,
+                "POINTSMAN_WORKER": use.name,
+            },
+        )
+        for number, use in enumerate(uses, start=1)
+    ]

@@ -1,0 +1,71 @@
+"""Which replica runs which configuration revision, by what they beat."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from pointsman_contracts.presence import ServicePresence
+from pointsman_contracts.subjects import ANY, subject
+from pointsman_runtime.presence import BEAT_S, SILENT_AFTER_S
+
+LISTEN_S: Final = 3 * BEAT_S
+"""Everybody who lives is heard within this time."""
+LOOK_S: Final = 0.02
+
+
+class Replicas:
+    """Everybody who beats, in the newest words of each."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._heard: dict[tuple[str, str], tuple[float, ServicePresence]] = {}
+
+    def heard(self, presence: ServicePresence) -> None:
+        """A beat arrived."""
+        self._heard[presence.service, presence.instance] = self._clock(), presence
+
+    def living(self) -> list[ServicePresence]:
+        """Those heard lately that run a configuration, by service and instance."""
+        since = self._clock() - SILENT_AFTER_S
+        return [presence for _, (at, presence) in sorted(self._heard.items()) if at >= since and presence.revision]
+
+
+def behind(replicas: Iterable[ServicePresence], revision: int) -> list[ServicePresence]:
+    """Those that take work and don't run this revision, or a later one."""
+    return [presence for presence in replicas if presence.ready and presence.revision < revision]
+
+
+@asynccontextmanager
+async def listening(client: Client) -> AsyncGenerator[Replicas]:
+    """Hear the beats for the length of a `with`; begins when everybody who lives was heard."""
+    replicas = Replicas(time.monotonic)
+
+    async def beat(message: Msg) -> None:
+        try:
+            replicas.heard(ServicePresence.decode(message.data))
+        except ValidationError:
+            return  # another version's; `pointsman doctor` tells of versions
+
+    topic = subject(ServicePresence, ANY, ANY)
+    subscription = await client.subscribe(topic, cb=beat)  # pyright: ignore[reportUnknownMemberType] - nats-py
+    await asyncio.sleep(LISTEN_S)
+    try:
+        yield replicas
+    finally:
+        await subscription.unsubscribe()
+
+
+async def everybody_runs(replicas: Replicas, revision: int, patience_s: float) -> float | None:
+    """Wait until nobody is behind; returns the seconds that took, None when somebody still is."""
+    began = time.monotonic()
+    while behind(replicas.living(), revision):
+        if time.monotonic() - began >= patience_s:
+            return None
+        await asyncio.sleep(LOOK_S)
+    return time.monotonic() - began

@@ -1,0 +1,226 @@
+"""A whole gateway as processes: brought up in order, kept alive, taken down in an order that loses no request."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from pointsman_cli import configuration, engines, nats_server, plan
+from pointsman_cli.configuration import Document
+from pointsman_cli.engines import Served
+from pointsman_cli.keeper import Keeper
+from pointsman_cli.plan import Kind, Plan
+from pointsman_cli.ports import claimable
+from pointsman_cli.run_folder import RunFolder
+from pointsman_cli.supervision import State
+from pointsman_cli.words import CommandError
+from pointsman_core.config import Config
+
+START_TIMEOUT_S: Final = 90.0
+END_PATIENCE_S: Final = 8.0
+"""Longer than what services allow the work in hand after SIGTERM."""
+DRAIN_S: Final = 5.0
+SIMULATED_MODEL: Final = "simulated-model"
+
+
+@dataclass(frozen=True)
+class StackOptions:
+    """What the caller of `up` and `demo` chose."""
+
+    run_dir: Path
+    config: Path | None = None
+    nats: str | None = None
+    """A server that runs already; None starts one."""
+    nats_port: int = 0
+    port: int = 0
+    engines: tuple[str, ...] = ()
+    engine_key: str | None = None
+    simulated: int = 3
+    speedup: float = 1.0
+    replicas: Mapping[str, int] = field(default_factory=dict[str, int])
+    start_timeout_s: float = START_TIMEOUT_S
+
+
+class Stack:
+    """The processes and where they are. Use `up`, wait, `down`; `tell` hears of every change worth a line."""
+
+    def __init__(
+        self, options: StackOptions, folder: RunFolder, http: aiohttp.ClientSession, tell: Callable[[Keeper], None]
+    ) -> None:
+        self.options = options
+        self.keepers: list[Keeper] = []
+        self.nats_url = ""
+        self.served = Served("", (), ())
+        """What the door lists once everything is ready."""
+        self.config = Config()
+        self.step = ""
+        """What is being waited for, in words."""
+        self._folder = folder
+        self._http = http
+        self._tell = tell
+
+    @property
+    def door(self) -> str:
+        """Base URL of the first frontend."""
+        return next((keeper.door for keeper in self.keepers if keeper.plan.kind is Kind.EDGE), "")
+
+    @property
+    def shown_nats(self) -> str:
+        """The bus's URL without a login."""
+        return _without_login(self.nats_url)
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the processes' logs."""
+        return self._folder.logs
+
+    def first(self, service: str) -> Keeper:
+        """The first replica of a service."""
+        return next(keeper for keeper in self.keepers if keeper.plan.name in (service, f"{service}-1"))
+
+    async def up(self) -> None:
+        """Start everything and return once it is ready. CommandError says what isn't, and why."""
+        try:
+            async with asyncio.timeout(self.options.start_timeout_s):
+                await self._up()
+        except TimeoutError:
+            raise self._not_ready(f"not ready within {self.options.start_timeout_s:g} s") from None
+        self._write_state()
+
+    async def down(self) -> None:
+        """End everything: edges first, while all they need still answers, the bus last."""
+        for kinds in ((Kind.EDGE,), (Kind.AGENT, Kind.SERVICE), (Kind.ENGINE,), (Kind.NATS,)):
+            members = [keeper for keeper in self.keepers if keeper.plan.kind in kinds]
+            await asyncio.gather(*(keeper.end(END_PATIENCE_S) for keeper in members))
+
+    async def kill(self) -> None:
+        """End everything at once."""
+        await asyncio.gather(*(keeper.end(0) for keeper in self.keepers))
+
+    # Bringing up ------------------------------------------------------------------------------------
+
+    async def _up(self) -> None:
+        claimable(self.options.port, "the gateway", "--port")
+        if self.options.nats is None:
+            claimable(self.options.nats_port, "the NATS server", "--nats-port")
+        self.step = "checking the configuration"
+        served = await engines.ask(self.options.engines, self._http, self.options.engine_key)
+        document = self._configuration(served)
+        await self._start_bus()
+        self.step = "storing the configuration"
+        await configuration.apply(self.nats_url, document)
+        (self._folder.path / "pointsman.yaml").write_text(document.text)
+        self.step = "starting services and engines"
+        env = {
+            "POINTSMAN_NATS_URL": self.nats_url,
+            "POINTSMAN_LOG_FORMAT": "json",
+            "POINTSMAN_HTTP_PORT": "0",
+            "POINTSMAN_DRAIN_TIMEOUT_S": f"{DRAIN_S:g}",
+        }
+        counts = {**dict.fromkeys(plan.SERVICES, 1), **self.options.replicas}
+        self._begin(plan.services(counts, env, self.options.port, keyed=self.options.engine_key is not None))
+        self._begin(await self._agents(served, document, env))
+        self.step = "waiting until everything is ready"
+        await asyncio.gather(*(self._ready(keeper) for keeper in self.keepers))
+        self.step = "asking the gateway for its models"
+        self.config = document.config
+        self.served = await self._listed({name for pool in self.config.pools.values() for name in pool.models})
+
+    def _configuration(self, served: Sequence[Served]) -> Document:
+        path = self.options.config
+        if path is None and not served and configuration.DEFAULT_FILE.exists():
+            path = configuration.DEFAULT_FILE
+        if path is not None:
+            return configuration.checked(configuration.read(path), str(path))
+        found = served or [Served("", (SIMULATED_MODEL,), ())]
+        return configuration.checked(configuration.written(engines.configuration(found)), "the generated configuration")
+
+    async def _start_bus(self) -> None:
+        self.step = "starting NATS"
+        if self.options.nats is not None:
+            self.nats_url = self.options.nats
+            return
+        [keeper] = self._begin([nats_server.plan(self._folder, self.options.nats_port)])
+        await self._ready(keeper)
+        self.nats_url = f"nats://127.0.0.1:{keeper.port}"
+
+    async def _agents(self, served: Sequence[Served], document: Document, env: Mapping[str, str]) -> list[Plan]:
+        """An agent for each engine, those of the simulated ones once they listen."""
+        if served:
+            uses = [plan.EngineUse(each.url, engines.pool_of(each, document.config), each.name) for each in served]
+        else:
+            planned = plan.simulated(document.config, self.options.simulated, self.options.speedup, self._folder.ports)
+            keepers = self._begin([each for each, _ in planned])
+            await asyncio.gather(*(self._located(keeper) for keeper in keepers))
+            uses = [
+                plan.EngineUse(keeper.url, pool, keeper.plan.name)
+                for keeper, (_, pool) in zip(keepers, planned, strict=True)
+            ]
+        return plan.agents(uses, env, self.options.engine_key)
+
+    def _begin(self, plans: Sequence[Plan]) -> list[Keeper]:
+        keepers = [Keeper(each, self._folder, self._http, self._tell) for each in plans]
+        self.keepers += keepers
+        for keeper in keepers:
+            keeper.begin()
+        return keepers
+
+    async def _located(self, keeper: Keeper) -> None:
+        await keeper.until(lambda it: bool(it.url) or it.life.state is State.GIVEN_UP)
+        self._check(keeper)
+
+    async def _ready(self, keeper: Keeper) -> None:
+        await keeper.until(lambda it: it.life.state in (State.READY, State.GIVEN_UP))
+        self._check(keeper)
+
+    def _check(self, keeper: Keeper) -> None:
+        if keeper.life.state is State.GIVEN_UP:
+            raise self._not_ready("can't be started")
+
+    async def _listed(self, expected: set[str]) -> Served:
+        """What the door lists, once nothing that the pools are to serve is missing."""
+        while True:
+            try:
+                [served] = await engines.ask([self.door], self._http, None)
+            except CommandError as error:
+                self.step = f"asking the gateway for its models: {error.problem}"
+            else:
+                missing = expected - {*served.models, *served.loras}
+                if not missing:
+                    return served
+                self.step = f"asking the gateway for its models: {', '.join(sorted(missing))} missing"
+            await asyncio.sleep(0.1)
+
+    def _not_ready(self, what: str) -> CommandError:
+        lines: list[str] = []
+        for keeper in self.keepers:
+            life = keeper.life
+            if life.state is not State.READY:
+                lines.append(f"  {life.name}: {life.state}{f' ({life.why})' if life.why else ''}")
+                if life.state in (State.GIVEN_UP, State.CRASHED):
+                    lines += [f"      {line}" for line in keeper.complaints()]
+        detail = "\n".join(lines) or f"  {self.step}"
+        return CommandError(f"the stack is {what}:\n{detail}", f"Logs are in {self._folder.logs}.")
+
+    def _write_state(self) -> None:
+        self._folder.write_state(
+            {
+                "started_at": time.time(),
+                "door": self.door,
+                "nats": self.shown_nats,
+                "processes": [
+                    {"name": keeper.plan.name, "kind": keeper.plan.kind.value, "pid": keeper.pid, "url": keeper.url}
+                    for keeper in self.keepers
+                ],
+            }
+        )
+
+
+def _without_login(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -1,0 +1,107 @@
+"""The configuration on the bus: every revision that the bucket keeps, and how a text becomes the current one."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import NamedTuple
+
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import KeyValueConfig
+from nats.js.errors import Error as JetStreamError
+from nats.js.errors import KeyNotFoundError, NotFoundError
+
+from pointsman_cli import bus
+from pointsman_cli.words import CommandError
+from pointsman_runtime.buckets import CONFIG_BUCKET, CONFIG_KEY, HISTORY
+
+ANSWER_S = 5.0
+"""How long JetStream may take to answer."""
+
+
+class Stored(NamedTuple):
+    """One revision that was applied."""
+
+    revision: int
+    text: str
+    at: datetime
+    """When it was applied, by the server's clock."""
+
+
+class Store:
+    """The bucket of configurations. Use `opened`."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._js: JetStreamContext = client.jetstream(timeout=ANSWER_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+
+    async def put(self, text: str) -> int:
+        """Make a checked text the current configuration of every service; returns its revision."""
+        try:
+            bucket = await self._js.key_value(CONFIG_BUCKET)
+        except NotFoundError:
+            bucket = await self._js.create_key_value(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+                KeyValueConfig(bucket=CONFIG_BUCKET, history=HISTORY)
+            )
+        return await bucket.put(CONFIG_KEY, text.encode())
+
+    async def revisions(self) -> list[Stored]:
+        """What is kept, oldest first; the last one is current."""
+        try:
+            entries = await (await self._js.key_value(CONFIG_BUCKET)).history(CONFIG_KEY)
+        except (KeyNotFoundError, NotFoundError):
+            return []
+        return [
+            # nats-py declares a number here and gives the time.
+            Stored(entry.revision or 0, (entry.value or b"").decode(errors="replace"), _moment(entry.created))
+            for entry in entries
+            if entry.operation is None
+        ]
+
+    async def current(self) -> Stored:
+        """The newest revision. CommandError when there is none."""
+        return (await self.existing())[-1]
+
+    async def existing(self) -> list[Stored]:
+        """As `revisions`. CommandError when there is none."""
+        found = await self.revisions()
+        if not found:
+            raise CommandError("no configuration is stored yet.", "Store one: `pointsman config apply FILE`.")
+        return found
+
+
+@asynccontextmanager
+async def opened(url: str | None) -> AsyncGenerator[Store]:
+    """The bucket on the server, for the length of a `with`. CommandError when the server can't do what is asked."""
+    async with bus.connected(bus.settings(url), "pointsman config") as client:
+        try:
+            yield Store(client)
+        except (JetStreamError, TimeoutError) as error:
+            raise CommandError(
+                f"the stored configuration can't be reached: {str(error) or 'no answer from JetStream'}.",
+                "`pointsman doctor` says what is wrong with the server.",
+            ) from error
+
+
+def find(revisions: list[Stored], number: int) -> Stored:
+    """The revision of this number. CommandError naming those there are."""
+    for stored in revisions:
+        if stored.revision == number:
+            return stored
+    kept = ", ".join(str(stored.revision) for stored in revisions)
+    raise CommandError(f"revision {number} isn't kept; there are {kept}.", "`pointsman config history` shows them.")
+
+
+def previous(revisions: list[Stored]) -> Stored:
+    """The newest revision with another text than the current one. CommandError when there is none."""
+    current = revisions[-1]
+    for stored in reversed(revisions):
+        if stored.text != current.text:
+            return stored
+    raise CommandError(f"revision {current.revision} is the only configuration that was ever applied.")
+
+
+def _moment(created: object) -> datetime:
+    if not isinstance(created, datetime):
+        raise CommandError("the server doesn't say when a revision was applied; it needs to be 2.10 or newer.")
+    return created

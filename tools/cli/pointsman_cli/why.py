@@ -1,0 +1,118 @@
+"""Why an endpoint was chosen, and why not another one, in words. Pure: everything is in `RequestScheduled`."""
+
+from typing import NamedTuple
+
+from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, RequestScheduled
+
+_ALIKE = 0.005
+"""Weighted totals closer than this are told as a tie."""
+
+
+class Verdict(NamedTuple):
+    """One candidate's part in a decision."""
+
+    worker: str
+    total: float | None
+    """Weighted sum of its scores; None when a filter removed it."""
+    words: str
+
+
+def primary(event: RequestScheduled) -> ProfileRun | None:
+    """The run whose choice was used."""
+    return next((run for run in event.runs if run.profile == event.primary), None)
+
+
+def short(event: RequestScheduled) -> str:
+    """Why the first endpoint won, in a few words."""
+    run = primary(event)
+    chosen = event.endpoints[0] if event.endpoints else ""
+    if run is None or chosen not in run.candidates.workers:
+        return event.reason
+    columns = run.candidates
+    rivals = _rivals(columns, chosen)
+    if not rivals:
+        removed = len(columns.filtered)
+        return f"the only candidate, {removed} removed" if removed else "the only candidate"
+    rival = max(rivals, key=lambda row: columns.totals[row] or 0.0)
+    here = columns.workers.index(chosen)
+    gains = _gains(run, here, rival)
+    if not gains or max(gains.values()) < _ALIKE:
+        return "all alike" if len(rivals) > 1 else "both alike"
+    best = max(gains, key=lambda name: gains[name])
+    return _advantage(best, columns, here, rival)
+
+
+def verdicts(run: ProfileRun) -> list[Verdict]:
+    """Every candidate, the chosen one first, then by total, then those that filters removed."""
+    columns = run.candidates
+    chosen = run.chosen[0] if run.chosen else None
+    here = columns.workers.index(chosen) if chosen in columns.workers else None
+    rows = sorted(
+        range(len(columns.workers)),
+        key=lambda row: (row != here, columns.workers[row] in columns.filtered, -(_total(columns, row) or 0.0)),
+    )
+    return [Verdict(columns.workers[row], _total(columns, row), _words(run, row, here)) for row in rows]
+
+
+def _words(run: ProfileRun, row: int, here: int | None) -> str:
+    columns = run.candidates
+    worker = columns.workers[row]
+    if worker in columns.filtered:
+        return f"removed by {columns.filtered[worker]}"
+    if row == here:
+        return "chosen"
+    if here is None or not columns.scores:
+        return "not chosen"
+    losses = _gains(run, here, row)
+    behind = sum(losses.values())
+    parts = [
+        f"{name} {-loss:+.2f} ({_compared(name, columns, row, here)})"
+        for name, loss in sorted(losses.items(), key=lambda item: -abs(item[1]))
+        if abs(loss) >= _ALIKE
+    ]
+    if not parts:
+        return "equal; the tie was broken by chance"
+    return f"{abs(behind):.2f} {'less' if behind >= 0 else 'more'}: {', '.join(parts)}"
+
+
+def _gains(run: ProfileRun, here: int, there: int) -> dict[str, float]:
+    """Scorer → by how much its weighted score is higher here than there."""
+    found: dict[str, float] = {}
+    for name, scores in run.candidates.scores.items():
+        mine, other = scores[here], scores[there]
+        if mine is not None and other is not None:
+            found[name] = run.weights.get(name, 1.0) * (mine - other)
+    return found
+
+
+def _advantage(scorer: str, columns: CandidateColumns, here: int, there: int) -> str:
+    if scorer.startswith("prefix"):
+        return f"{columns.matched_tokens[here]:,} prompt tokens cached"
+    return f"{_NOUNS.get(scorer, scorer)}: {_compared(scorer, columns, here, there)}"
+
+
+_NOUNS = {"queue": "shorter queue", "kv-utilization": "emptier KV cache"}
+
+
+def _compared(scorer: str, columns: CandidateColumns, row: int, other: int) -> str:
+    name = columns.workers[other]
+    if scorer.startswith("prefix"):
+        return f"{columns.matched_tokens[row]:,} tokens cached, {name} {columns.matched_tokens[other]:,}"
+    if scorer == "queue":
+        return f"{columns.waiting[row]} waiting, {name} {columns.waiting[other]}"
+    if scorer == "kv-utilization":
+        return f"{columns.kv_usage[row]:.0%} used, {name} {columns.kv_usage[other]:.0%}"
+    scores = columns.scores[scorer]
+    return f"{scores[row]:.2f}, {name} {scores[other]:.2f}"
+
+
+def _rivals(columns: CandidateColumns, chosen: str) -> list[int]:
+    return [
+        row
+        for row, worker in enumerate(columns.workers)
+        if worker != chosen and worker not in columns.filtered and _total(columns, row) is not None
+    ]
+
+
+def _total(columns: CandidateColumns, row: int) -> float | None:
+    return columns.totals[row] if columns.totals else None

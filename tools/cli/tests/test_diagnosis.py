@@ -1,0 +1,137 @@
+"""What the doctor makes of what it saw."""
+
+from dataclasses import replace
+
+import pytest
+
+from pointsman_cli.diagnosis import Facts, Heard, Level, Server, StreamFacts, findings
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.presence import ServicePresence
+from pointsman_core.config import load
+
+MIB = 2**20
+CONFIG = load({"pools": {"llama": {"models": ["m"]}}})
+
+
+def _presence(service: str, **changes: object) -> ServicePresence:
+    facts: dict[str, object] = {
+        "service": service, "instance": f"{service}-1", "sequence": 1, "at_ms": 0, "version": "0.1.0", "revision": 3,
+    }  # fmt: skip
+    return ServicePresence.model_validate({**facts, **changes})
+
+
+def _pool(*states: str) -> PoolSnapshot:
+    workers = tuple(WorkerView(worker=f"w{n}", url="http://w", state=state) for n, state in enumerate(states))
+    return PoolSnapshot(pool="llama", source="c", sequence=1, at_ms=0, workers=workers, models=("m",))
+
+
+HEALTHY = Facts(
+    server=Server("nats://127.0.0.1:4222", "2.15.1", 0.3, 8 * MIB, tls=False, auth_required=False, loopback=True),
+    stream=StreamFacts(messages=10, used_bytes=1000, max_bytes=10**9, max_age_s=86400, replicas=1),
+    config=CONFIG,
+    revision=3,
+    services=[
+        Heard(_presence(service), 1.0)
+        for service in ("frontend", "preprocessor", "profile-picker", "scheduler", "metrics-collector")
+    ],
+    pools=[_pool("serving", "serving")],
+)
+
+
+def _bad(facts: Facts) -> list[tuple[Level, str]]:
+    return [(finding.level, finding.what) for finding in findings(facts) if finding.level is not Level.OK]
+
+
+def test_a_healthy_system_has_no_finding_but_good_ones() -> None:
+    assert _bad(HEALTHY) == []
+    assert len(findings(HEALTHY)) >= 10
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "words"),
+    [
+        (
+            replace(HEALTHY, server=replace(HEALTHY.server, max_payload=MIB)),
+            Level.FAIL,
+            "max_payload is 1 MiB, too small for bodies of 4 MiB (edge.max_body)",
+        ),
+        (
+            replace(HEALTHY, server=replace(HEALTHY.server, version="2.9.25")),
+            Level.FAIL,
+            "nats-server 2.9.25 is too old",
+        ),
+        (
+            replace(HEALTHY, server=replace(HEALTHY.server, loopback=False)),
+            Level.FAIL,
+            "the server takes anybody, and is reachable from other hosts",
+        ),
+        (
+            replace(HEALTHY, server=replace(HEALTHY.server, loopback=False, auth_required=True)),
+            Level.WARN,
+            "the connection isn't encrypted",
+        ),
+        (
+            replace(HEALTHY, refused=["Permissions Violation for X"]),
+            Level.WARN,
+            "not permitted: Permissions Violation for X",
+        ),
+        (replace(HEALTHY, jetstream="not enabled"), Level.FAIL, "JetStream can't be used: not enabled"),
+        (replace(HEALTHY, stream=None), Level.WARN, "there is no stream PM_EVENTS: no event is kept"),
+        (
+            replace(HEALTHY, config=None, config_problem="none is stored"),
+            Level.FAIL,
+            "the stored configuration: none is stored",
+        ),
+        (
+            replace(HEALTHY, services=[heard for heard in HEALTHY.services if heard.presence.service != "scheduler"]),
+            Level.FAIL,
+            "no scheduler is heard, and the profile standard needs one",
+        ),
+        (
+            replace(HEALTHY, services=[*HEALTHY.services[:-1], Heard(_presence("metrics-collector", ready=False), 0)]),
+            Level.FAIL,
+            "metrics-collector: none of 1 is ready",
+        ),
+        (
+            replace(HEALTHY, services=[*HEALTHY.services, Heard(_presence("scheduler", instance="s2", revision=2), 0)]),
+            Level.WARN,
+            "scheduler runs configuration revision 2, not 3",
+        ),
+        (
+            replace(HEALTHY, services=[*HEALTHY.services, Heard(_presence("scheduler", version="0.2.0"), 0)]),
+            Level.WARN,
+            "several versions run: 0.1.0, 0.2.0",
+        ),
+        (
+            replace(HEALTHY, services=[*HEALTHY.services, Heard(_presence("worker-agent"), 400.0)]),
+            Level.WARN,
+            "the clock of worker-agent worker-agent-1 is 400 ms ahead",
+        ),
+        (
+            replace(HEALTHY, services=[*HEALTHY.services, Heard(_presence("worker-agent"), -5000.0)]),
+            Level.FAIL,
+            "the clock of worker-agent worker-agent-1 is 5000 ms behind: its messages count as dead, or never die",
+        ),
+        (replace(HEALTHY, pools=[]), Level.FAIL, "pool llama: nothing is heard of it"),
+        (replace(HEALTHY, pools=[_pool("silent")]), Level.FAIL, "pool llama: no worker serves (w0 silent)"),
+        (
+            replace(HEALTHY, pools=[_pool("serving", "draining")]),
+            Level.WARN,
+            "pool llama: 1 of 2 workers serve m; w1 draining",
+        ),
+        (
+            replace(HEALTHY, stream=StreamFacts(10, 95, 100, 0, 1)),
+            Level.WARN,
+            "PM_EVENTS keeps events: 10 in 95 B of 100 B; the oldest go before their time",
+        ),
+        (
+            replace(HEALTHY, stream=StreamFacts(10, 5, 100, 0, 1, {"audit": 200_000})),
+            Level.WARN,
+            "the reader 'audit' of PM_EVENTS is 200,000 events behind",
+        ),
+    ],
+)
+def test_each_ailment_is_named_with_a_remedy(facts: Facts, level: Level, words: str) -> None:
+    bad = [finding for finding in findings(facts) if finding.level is not Level.OK]
+    assert (level, words) in [(finding.level, finding.what) for finding in bad]
+    assert all(finding.advice for finding in bad)

@@ -1,0 +1,62 @@
+"""`pointsman doctor` on real servers that lack something."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pointsman_testing.nats_server import LocalNatsServer
+
+POINTSMAN = str(Path(sys.executable).with_name("pointsman"))
+
+
+@contextmanager
+def _server(extra_config: str = "", max_payload: int = 8 * 2**20) -> Generator[LocalNatsServer]:
+    server = LocalNatsServer(extra_config, max_payload=max_payload)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+async def _doctor(server: LocalNatsServer, **login: str) -> tuple[int, str]:
+    environment = {**os.environ, **{f"POINTSMAN_NATS_{name.upper()}": value for name, value in login.items()}}
+    command = [POINTSMAN, "doctor", "--nats", server.url]
+    ran = await asyncio.to_thread(
+        subprocess.run, command, check=False, capture_output=True, text=True, env=environment, timeout=60
+    )
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+async def test_a_server_with_the_defaults_lacks_room_and_a_configuration() -> None:
+    with _server(max_payload=2**20) as server:
+        code, text = await _doctor(server)
+    assert code == 1
+    assert "✗ max_payload is 1 MiB, too small for bodies of 4 MiB" in text
+    assert "✗ the stored configuration: none is stored" in text
+    assert "! there is no stream PM_EVENTS" in text
+    assert "2 failures, 1 warning" in text
+
+
+async def test_what_an_identity_may_not_read_is_said() -> None:
+    users = """authorization { users: [ { user: reader, password: secret, permissions: {
+        subscribe: ["_INBOX.>", "pm.sig.pool.>"], publish: ["$JS.API.>"] } } ] }"""
+    with _server(users) as server:
+        _, text = await _doctor(server, user="reader", password="secret")  # noqa: S106 - of this server
+    assert 'not permitted: permissions violation for subscription to "pm.sig.service.presence.v1.*.*"' in text
+    assert 'not permitted: permissions violation for subscription to "pm.evt.>"' in text
+    assert "pm.sig.pool.snapshot" not in text
+
+
+async def test_a_refused_login_is_said_in_words() -> None:
+    with _server("authorization { user: someone, password: secret }") as server:
+        code, text = await _doctor(server, user="someone", password="wrong")  # noqa: S106 - of nobody
+    assert code == 1
+    assert "refuses this login" in text
+    assert "POINTSMAN_NATS_USER" in text
+    assert "secret" not in text
+    assert "wrong" not in text

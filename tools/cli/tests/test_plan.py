@@ -1,0 +1,61 @@
+"""Which processes a stack is made of."""
+
+from pathlib import Path
+
+import pytest
+
+from pointsman_cli import plan
+from pointsman_cli.plan import EngineUse, Kind
+from pointsman_cli.words import CommandError
+from pointsman_core.config import load
+
+
+def test_every_replica_is_a_process_with_its_own_name() -> None:
+    counts = plan.replicas(["scheduler=2"])
+    plans = plan.services(counts, {"POINTSMAN_NATS_URL": "nats://n"}, 8080)
+    assert {each.name for each in plans} == {*plan.SERVICES} - {"scheduler"} | {"scheduler-1", "scheduler-2"}
+    assert len(plans) == len(plan.SERVICES) + 1
+    assert [(each.name, each.port) for each in plans if each.kind is Kind.EDGE] == [("frontend", 8080)]
+    assert all(each.env["POINTSMAN_NATS_URL"] == "nats://n" for each in plans)
+
+
+@pytest.mark.parametrize("text", ["scheduler", "scheduler=", "scheduler=0", "scheduler=two", "guard=1", "=2"])
+def test_a_wrong_number_of_replicas_is_refused_naming_the_services(text: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        plan.replicas([text])
+    assert "metrics-collector" in caught.value.advice
+
+
+def test_a_process_keeps_the_port_that_it_got() -> None:
+    [frontend] = [each for each in plan.services(plan.replicas([]), {}, 0) if each.kind is Kind.EDGE]
+    assert [frontend.filled(port)[1]["POINTSMAN_PORT"] for port in (0, 4711)] == ["0", "4711"]
+
+
+def test_simulated_engines_are_dealt_to_the_pools_that_take_agents(tmp_path: Path) -> None:
+    config = load(
+        {
+            "pools": {
+                "a": {"models": ["m", "sql"], "loras": ["sql"], "block_tokens": 32},
+                "b": {"models": ["n"]},
+                "c": {"models": ["o"], "discovery": "static", "engines": ["http://x:1"]},
+            }
+        }
+    )
+    planned = plan.simulated(config, 3, 2.5, tmp_path)
+    assert [(each.name, pool) for each, pool in planned] == [("engine-1", "a"), ("engine-2", "b"), ("engine-3", "a")]
+    command = planned[0][0].command
+    options = {command[i]: command[i + 1] for i in range(2, len(command), 2)}
+    assert (options["--model"], options["--lora"]) == ("m", "sql")
+    assert (options["--block-size"], options["--speedup"]) == ("32", "2.5")
+
+
+def test_a_configuration_that_no_simulated_engine_fits_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(CommandError) as caught:
+        plan.simulated(load({}), 2, 1, tmp_path)
+    assert "--engine" in caught.value.advice
+
+
+def test_an_agent_knows_its_engine_and_the_key_is_not_on_the_command_line() -> None:
+    [agent] = plan.agents([EngineUse("http://e:1", "pool", "engine-1")], {}, "secret")
+    assert (agent.env["POINTSMAN_ENGINE_URL"], agent.env["POINTSMAN_POOL"]) == ("http://e:1", "pool")
+    assert "secret" not in " ".join(agent.command)

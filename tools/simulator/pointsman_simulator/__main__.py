@@ -1,0 +1,148 @@
+"""The `pointsman-simulator` command."""
+
+import argparse
+import sys
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+
+from pointsman_simulator import faults
+from pointsman_simulator.engine import EngineConfig
+from pointsman_simulator.fixed import FixedConfig, run_fixed
+from pointsman_simulator.inference import ModelConfig
+from pointsman_simulator.server import ServerConfig, SimulatedEngine, run_server
+from pointsman_simulator.timing import Timing
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["replay"]:
+        # Brings the scheduler along, which engines that are only served do without.
+        from pointsman_simulator import replay
+
+        return replay.main(arguments[1:], "pointsman-simulator replay")
+    parser = argparse.ArgumentParser(prog="pointsman-simulator", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    _add_serve(commands.add_parser("serve", help="an engine behind HTTP, in real time"))
+    _add_fixed(commands.add_parser("fixed", help="answers fixed bytes at once, for overhead benchmarks"))
+    commands.add_parser("replay", help="compare routing policies in virtual time", add_help=False)
+    options = parser.parse_args(arguments)
+    if options.command == "fixed":
+        return _run(_fixed(options))
+    if options.instant:
+        return _run(_fixed(options))
+    try:
+        config = _server_config(options)
+    except ValueError as error:
+        parser.error(str(error))
+    return _run(_serve(options, config))
+
+
+def _add_listening(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 (default): any free port")
+    parser.add_argument("--port-file", type=Path, help="write the chosen port here once it listens")
+    parser.add_argument("--model", default="simulated-model")
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    engine, model = EngineConfig(), ModelConfig(model="")
+    _add_listening(parser)
+    parser.add_argument("--name", default="", help="sent back in the header x-simulated-engine")
+    parser.add_argument("--lora", action="append", default=[], metavar="NAME", help="an adapter; repeatable")
+    parser.add_argument("--max-loras", type=int, default=engine.max_loras)
+    parser.add_argument("--lora-load-ms", type=float, default=engine.lora_load_ms)
+    parser.add_argument("--blocks", type=int, default=engine.num_blocks, help="KV blocks (%(default)s)")
+    parser.add_argument("--block-size", type=int, default=engine.block_size, help="tokens (%(default)s)")
+    parser.add_argument("--max-num-seqs", type=int, default=engine.max_num_seqs)
+    parser.add_argument("--max-num-batched-tokens", type=int, default=engine.max_num_batched_tokens)
+    parser.add_argument("--max-model-len", type=int, default=model.max_model_len)
+    parser.add_argument("--mean-output-tokens", type=float, default=model.mean_output_tokens)
+    parser.add_argument("--speedup", type=float, default=1.0, help="divides every pass time (%(default)s)")
+    parser.add_argument("--api-key", help="ask for this bearer token on /v1")
+    parser.add_argument("--fault", action="append", default=[], metavar="FAULT", help=faults.HELP)
+    parser.add_argument("--admin-port", type=int, help="tests only: change faults at run time here; 0: any")
+    parser.add_argument("--admin-port-file", type=Path, help="write the chosen admin port here")
+    parser.add_argument("--drain-s", type=float, default=ServerConfig(model).drain_s)
+    parser.add_argument("--instant", action="store_true", help="the same as the command `fixed`")
+    parser.add_argument("--tokens", type=int, default=16, help="with --instant: tokens of an answer")
+    parser.add_argument("--interval-ms", type=float, default=0.0, help="with --instant: between events")
+
+
+def _add_fixed(parser: argparse.ArgumentParser) -> None:
+    _add_listening(parser)
+    parser.add_argument("--tokens", type=int, default=16, help="tokens of an answer (%(default)s)")
+    parser.add_argument("--interval-ms", type=float, default=0.0, help="between stream events (%(default)s)")
+
+
+def _server_config(options: argparse.Namespace) -> ServerConfig:
+    for name in ("blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_loras", "speedup"):
+        if getattr(options, name) <= 0:
+            raise ValueError(f"--{name.replace('_', '-')} is above 0")
+    if options.mean_output_tokens <= 16:
+        raise ValueError("--mean-output-tokens is above 16")
+    engine = EngineConfig(
+        num_blocks=options.blocks,
+        block_size=options.block_size,
+        max_num_seqs=options.max_num_seqs,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        max_loras=options.max_loras,
+        lora_load_ms=options.lora_load_ms,
+        timing=Timing(speedup=options.speedup),
+    )
+    model = ModelConfig(
+        model=options.model,
+        loras=tuple(options.lora),
+        max_model_len=min(options.max_model_len, options.blocks * options.block_size),
+        mean_output_tokens=options.mean_output_tokens,
+    )
+    return ServerConfig(
+        model=model,
+        engine=engine,
+        host=options.host,
+        port=options.port,
+        name=options.name,
+        api_key=options.api_key,
+        faults=tuple(faults.parse_fault(text) for text in options.fault),
+        admin_port=options.admin_port,
+        drain_s=options.drain_s,
+    )
+
+
+async def _serve(options: argparse.Namespace, config: ServerConfig) -> None:
+    def announce(engine: SimulatedEngine) -> None:
+        if engine.admin_port is not None:
+            _write_port(options.admin_port_file, engine.admin_port)
+            print(f"admin on http://{config.host}:{engine.admin_port}", flush=True)
+        _write_port(options.port_file, engine.port)
+        print(f"ready on http://{config.host}:{engine.port}", flush=True)
+
+    await run_server(config, announce)
+
+
+async def _fixed(options: argparse.Namespace) -> None:
+    config = FixedConfig(options.model, options.host, options.port, options.tokens, options.interval_ms)
+
+    def announce(host: str, port: int) -> None:
+        _write_port(options.port_file, port)
+        print(f"ready on http://{host}:{port}", flush=True)
+
+    await run_fixed(config, announce)
+
+
+def _write_port(path: Path | None, port: int) -> None:
+    """In one step, so that a reader never sees half a file."""
+    if path is not None:
+        draft = path.with_name(path.name + ".new")
+        draft.write_text(f"{port}\n")
+        draft.replace(path)
+
+
+def _run(work: Coroutine[None, None, None]) -> int:
+    import uvloop
+
+    uvloop.run(work)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

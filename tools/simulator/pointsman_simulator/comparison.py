@@ -1,0 +1,110 @@
+"""Several policies on one workload: what each gets out of the same fleet."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from pointsman_core.config import SchedulingPolicy
+from pointsman_simulator.baselines import DynamoCost, GieDefault, LeastRequests, RoundRobin
+from pointsman_simulator.engine import EngineConfig
+from pointsman_simulator.fleet import Fleet, Lags
+from pointsman_simulator.policy import Policy
+from pointsman_simulator.scheduler_policy import SchedulerPolicy
+from pointsman_simulator.summary import Summary, summarize
+from pointsman_simulator.trace import TraceRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a workload runs on."""
+
+    workers: int
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    lags: Lags = field(default_factory=Lags)
+    scheduling: Mapping[str, SchedulingPolicy] = field(default_factory=dict[str, SchedulingPolicy])
+    """Policies of a configuration file, by name; each is one more that can be chosen."""
+    loras: tuple[str, ...] = ()
+    """Adapters that every engine serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One policy's results, one for each seed."""
+
+    policy: str
+    runs: tuple[Summary, ...]
+
+    def mean(self, figure: str) -> float:
+        return sum(getattr(run, figure) for run in self.runs) / len(self.runs)
+
+    def spread(self, figure: str) -> tuple[float, float]:
+        """Least and greatest."""
+        values = [getattr(run, figure) for run in self.runs]
+        return min(values), max(values)
+
+
+DEFAULT_POLICY: Final = "pointsman"
+_MAKERS: Final[dict[str, Callable[[Setting, int], Policy]]] = {
+    "round-robin": lambda setting, _: RoundRobin(setting.workers),
+    "least-requests": lambda setting, seed: LeastRequests(setting.workers, seed),
+    "power-of-two": lambda setting, seed: LeastRequests(setting.workers, seed, choices=2),
+    "gie": lambda setting, seed: GieDefault(setting.workers, seed),
+    "dynamo": lambda setting, seed: DynamoCost(setting.workers, setting.engine.block_size, seed),
+    "dynamo-scale-2": lambda setting, seed: DynamoCost(
+        setting.workers, setting.engine.block_size, seed, prefill_load_scale=2.0
+    ),
+    DEFAULT_POLICY: lambda setting, seed: _scheduler(SchedulingPolicy(), setting, seed),
+}
+POLICIES: Final = tuple(_MAKERS)
+FIGURES: Final = tuple(each.name for each in fields(Summary))
+
+
+def make_policy(name: str, setting: Setting, seed: int) -> Policy:
+    """ValueError that names the known policies. `seed` settles ties."""
+    if name in setting.scheduling:
+        return _scheduler(setting.scheduling[name], setting, seed)
+    maker = _MAKERS.get(name)
+    if maker is None:
+        known = ", ".join((*POLICIES, *setting.scheduling))
+        raise ValueError(f"unknown policy {name!r}; known: {known}")
+    return maker(setting, seed)
+
+
+def compare(
+    trace: Sequence[TraceRequest],
+    policies: Sequence[str],
+    setting: Setting,
+    seeds: int,
+    processes: int,
+    done: Callable[[Compared], None],
+) -> list[Compared]:
+    """Run every policy with every seed, `processes` at a time, and tell of each policy as it is done."""
+    results: list[Compared] = []
+    with ProcessPoolExecutor(processes, initializer=_take_work, initargs=(trace, setting)) as pool:
+        started = {name: [pool.submit(_run, name, seed) for seed in range(seeds)] for name in policies}
+        for name, runs in started.items():
+            results.append(Compared(name, tuple(run.result() for run in runs)))
+            done(results[-1])
+    return results
+
+
+_work: tuple[Sequence[TraceRequest], Setting] | None = None
+"""Set once in each worker process: the trace is big, the tasks are many."""
+
+
+def _take_work(trace: Sequence[TraceRequest], setting: Setting) -> None:
+    global _work  # noqa: PLW0603
+    _work = (trace, setting)
+
+
+def _run(name: str, seed: int) -> Summary:
+    if _work is None:
+        raise RuntimeError("the process was not initialised")
+    trace, setting = _work
+    fleet = Fleet([setting.engine] * setting.workers, setting.lags)
+    return summarize(fleet.replay(trace, make_policy(name, setting, seed)), setting.workers)
+
+
+def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int) -> Policy:
+    return SchedulerPolicy(setting.workers, settings, setting.engine, seed, setting.loras)

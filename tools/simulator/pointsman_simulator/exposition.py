@@ -1,0 +1,104 @@
+"""The engine's Prometheus metrics, under vLLM's names."""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pointsman_simulator.engine import Engine, PassResult
+
+_TTFT_BUCKETS: Final = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5)
+_TTFT_BUCKETS_LONG: Final = (10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)
+_ITL_BUCKETS: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0)
+_E2E_BUCKETS: Final = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 480.0)
+
+
+class EngineMetrics(Collector):
+    """Reads the engine when scraped; only the histograms are fed as passes end. Times are wall seconds."""
+
+    def __init__(self, engine: Engine, model: str) -> None:
+        self._engine = engine
+        self._labels = {"model_name": model, "engine": "0"}
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._ttft = self._histogram("time_to_first_token", (*_TTFT_BUCKETS, *_TTFT_BUCKETS_LONG))
+        self._itl = self._histogram("inter_token_latency", _ITL_BUCKETS)
+        self._e2e = self._histogram("e2e_request_latency", _E2E_BUCKETS)
+        self._queue = self._histogram("request_queue_time", _E2E_BUCKETS)
+        self._finished = {"stop": 0, "length": 0}
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def observe(self, result: PassResult) -> None:
+        for sequence in result.emitted:
+            if sequence.generated == 1:
+                self._ttft.observe(max(0.0, result.ended_at - sequence.arrived_at) / 1000)
+                self._queue.observe(max(0.0, sequence.scheduled_at - sequence.arrived_at) / 1000)
+        for sequence in result.finished:
+            self._e2e.observe(max(0.0, result.ended_at - sequence.arrived_at) / 1000)
+            if sequence.generated > 1:
+                decoded_ms = sequence.finished_at - sequence.first_token_at
+                self._itl.observe(decoded_ms / (sequence.generated - 1) / 1000)
+
+    def finished(self, reason: str) -> None:
+        self._finished[reason] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        engine, counters = self._engine, self._engine.counters
+        yield self._gauge("num_requests_running", len(engine.running), "Requests in the running batch.")
+        yield self._gauge("num_requests_waiting", len(engine.waiting), "Requests waiting to be scheduled.")
+        yield self._gauge("kv_cache_usage_perc", engine.kv_usage, "KV-cache usage; 1 is full.")
+        yield self._counter("prefix_cache_queries", counters.prompt_tokens, "Prompt tokens looked up.")
+        yield self._counter("prefix_cache_hits", counters.cached_tokens, "Prompt tokens found cached.")
+        yield self._counter("num_preemptions", counters.preemptions, "Preemptions.")
+        yield self._counter("prompt_tokens", counters.prompt_tokens, "Prefill tokens processed.")
+        yield self._counter("generation_tokens", counters.generated_tokens, "Tokens generated.")
+        success = CounterMetricFamily(
+            "vllm:request_success", "Finished requests.", labels=[*self._labels, "finished_reason"]
+        )
+        for reason, count in (self._finished | {"abort": counters.aborted}).items():
+            success.add_metric([*self._labels.values(), reason], count)
+        yield success
+        yield self._lora_info()
+        config = engine.config
+        cache = {"block_size": str(config.block_size), "num_gpu_blocks": str(config.num_blocks)}
+        cache |= {"enable_prefix_caching": "True", "engine": "0"}
+        info = GaugeMetricFamily("vllm:cache_config_info", "Cache configuration.", labels=list(cache))
+        info.add_metric(list(cache.values()), 1)
+        yield info
+
+    def _lora_info(self) -> Metric:
+        engine = self._engine
+        labels = {
+            "max_lora": str(engine.config.max_loras),
+            "waiting_lora_adapters": ",".join(sorted({s.lora for s in engine.waiting if s.lora})),
+            "running_lora_adapters": ",".join(sorted({s.lora for s in engine.running if s.lora})),
+        }
+        info = GaugeMetricFamily("vllm:lora_requests_info", "Adapters in use.", labels=list(labels))
+        # vLLM's value is the time of the reading; readers take the sample with the latest.
+        info.add_metric(list(labels.values()), time.time())
+        return info
+
+    def _gauge(self, name: str, value: float, about: str) -> Metric:
+        family = GaugeMetricFamily(f"vllm:{name}", about, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
+
+    def _counter(self, name: str, value: float, about: str) -> Metric:
+        family = CounterMetricFamily(f"vllm:{name}", about, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
+
+    def _histogram(self, name: str, buckets: tuple[float, ...]) -> Histogram:
+        histogram = Histogram(
+            f"vllm:{name}_seconds",
+            f"Histogram of {name.replace('_', ' ')} in seconds.",
+            labelnames=list(self._labels),
+            registry=self._registry,
+            buckets=buckets,
+        )
+        return histogram.labels(**self._labels)

@@ -1,0 +1,159 @@
+"""Several engines and a policy in virtual time."""
+
+import heapq
+import itertools
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pointsman_simulator.engine import Engine, EngineConfig
+from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation, Policy, Started
+from pointsman_simulator.sequence import Sequence as EngineSequence
+from pointsman_simulator.trace import TraceRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """How late the policy learns things, in ms."""
+
+    response: float = 1.0
+    """From a first or last token to its event."""
+    kv: float = 5.0
+    """From the end of a pass to its KV events."""
+    load: float = 50.0
+    """Age of every load report at every decision."""
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """What became of each request, in order of arrival; times in ms."""
+
+    requests: list[EngineSequence] = field(default_factory=list[EngineSequence])
+    workers: list[int] = field(default_factory=list[int])
+
+
+_Report: TypeAlias = tuple[int, int, float, tuple[str, ...]]
+"""Running, waiting, KV usage, adapters of running requests."""
+
+
+class _SimulatedWorker:
+    """An engine in virtual time with a memory of what it reported."""
+
+    def __init__(self, index: int, config: EngineConfig) -> None:
+        self.index = index
+        self.engine = Engine(config)
+        self._now = 0.0
+        self._plain = True
+        """No request has named an adapter."""
+        self._report_times = [-math.inf]
+        self._reports: list[_Report] = [(0, 0, 0.0, ())]
+
+    def submit(self, sequence: EngineSequence, now: float) -> None:
+        self._plain = self._plain and sequence.lora is None
+        self.engine.submit(sequence, now)
+        self._report(now)
+
+    def advance(self, until: float, seen: list[Observation]) -> None:
+        """Run every pass that ends by `until` and append what it made visible."""
+        engine = self.engine
+        while True:
+            if engine.pass_ends_at is not None:
+                if engine.pass_ends_at > until:
+                    return
+                self._finish_pass(seen)
+            skipped_to = engine.skip_decodes(self._now, until)
+            if skipped_to > self._now:
+                self._now = skipped_to
+                self._changes(*engine.cache.take_changes(), seen)
+                self._report(skipped_to)
+            if engine.begin_pass(self._now) is None:
+                self._now = until if until < math.inf else self._now
+                return
+
+    def load_at(self, when: float) -> "_Report":
+        """What a report as of `when` says."""
+        index = bisect_right(self._report_times, when) - 1
+        del self._report_times[:index], self._reports[:index]
+        return self._reports[0]
+
+    def _finish_pass(self, seen: list[Observation]) -> None:
+        result = self.engine.finish_pass()
+        self._now = now = result.ended_at
+        index = self.index
+        seen.extend(
+            Started(int(sequence.request_id), index, now) for sequence in result.emitted if sequence.generated == 1
+        )
+        seen.extend(
+            Completed(int(sequence.request_id), index, now, sequence.generated, sequence.cached_tokens)
+            for sequence in result.finished
+        )
+        self._changes(result.stored, result.removed, seen)
+        self._report(now)
+
+    def _changes(self, stored: list[int], removed: list[int], seen: list[Observation]) -> None:
+        if stored or removed:
+            seen.append(KvChanged(self.index, self._now, stored, removed))
+
+    def _report(self, now: float) -> None:
+        engine = self.engine
+        self._report_times.append(now)
+        loras = () if self._plain else tuple(dict.fromkeys(one.lora for one in engine.running if one.lora))
+        self._reports.append((len(engine.running), len(engine.waiting), engine.kv_usage, loras))
+
+
+class Fleet:
+    """Engines of one pool. `replay` may be called once."""
+
+    def __init__(self, engines: Sequence[EngineConfig], lags: Lags | None = None) -> None:
+        self._lags = lags or Lags()
+        self._block_size = engines[0].block_size
+        self._workers = [_SimulatedWorker(index, config) for index, config in enumerate(engines)]
+        self._pending: list[tuple[float, int, Observation]] = []
+        self._order = itertools.count()
+
+    def replay(self, trace: Sequence[TraceRequest], policy: Policy) -> Outcomes:
+        """Feed the trace (sorted by arrival) through the policy and run every request to its end.
+
+        Requests that arrive at the same instant are decided one after the other, in the order of the trace.
+        """
+        outcomes = Outcomes()
+        index = 0
+        while index < len(trace):
+            now = trace[index].arrival_ms
+            load = self._advance(now, policy)
+            while index < len(trace) and trace[index].arrival_ms == now:
+                request = trace[index]
+                prompt_blocks = request.blocks[: request.prompt_tokens // self._block_size]
+                arrival = Arrival(index, now, request.prompt_tokens, prompt_blocks, load, request.lora)
+                worker = policy.choose(arrival)
+                sequence = EngineSequence(
+                    index, request.prompt_tokens, request.output_tokens, list(request.blocks), request.lora
+                )
+                self._workers[worker].submit(sequence, now)
+                outcomes.requests.append(sequence)
+                outcomes.workers.append(worker)
+                index += 1
+        self._advance(math.inf, policy)
+        return outcomes
+
+    def cached_blocks(self, worker: int, blocks: Sequence[int]) -> int:
+        """Leading blocks that are in a worker's cache right now."""
+        return self._workers[worker].engine.cache.match(blocks, len(blocks))
+
+    def _advance(self, now: float, policy: Policy) -> Load:
+        """Run all engines to `now`, tell the policy what it can know by then, and take the load reports."""
+        seen: list[Observation] = []
+        for worker in self._workers:
+            worker.advance(now, seen)
+        lags = self._lags
+        for observation in seen:
+            lag = lags.kv if isinstance(observation, KvChanged) else lags.response
+            heapq.heappush(self._pending, (observation.at + lag, next(self._order), observation))
+        while self._pending and self._pending[0][0] <= now:
+            policy.observe(heapq.heappop(self._pending)[2])
+        running, waiting, kv_usage, loras = zip(
+            *(worker.load_at(now - lags.load) for worker in self._workers), strict=True
+        )
+        return Load(list(running), list(waiting), list(kv_usage), list(loras))

@@ -1,0 +1,252 @@
+"""What the engine answers on the inference paths, and what faults make of it."""
+
+import asyncio
+import base64
+import os
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import orjson
+from aiohttp import web
+
+from pointsman_simulator.api import (
+    DONE,
+    AnswerShape,
+    ApiError,
+    Generation,
+    Usage,
+    parse_chat,
+    parse_completion,
+    parse_embedding,
+)
+from pointsman_simulator.exposition import EngineMetrics
+from pointsman_simulator.faults import FaultKind, FaultPlan
+from pointsman_simulator.real_time import RealTimeEngine, TokenStream
+from pointsman_simulator.sequence import Sequence
+from pointsman_simulator.tokens import Tokens, fingerprint, generate, name_blocks, natural_length
+
+_EMBEDDING_WIDTH: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """What is served."""
+
+    model: str
+    loras: tuple[str, ...] = ()
+    max_model_len: int = 131072
+    mean_output_tokens: float = 200.0
+    """Mean length of an answer that `max_tokens` does not cut; above 16."""
+
+
+@dataclass(slots=True)
+class _Choice:
+    """One choice of an answer on its way."""
+
+    index: int
+    words: list[str]
+    reason: str
+    stream: TokenStream
+    sent: int = 0
+
+    async def next(self) -> tuple[list[str], bool]:
+        count, done = await self.stream.next()
+        start, self.sent = self.sent, self.sent + count
+        return self.words[start : self.sent], done
+
+
+class Inference:
+    def __init__(
+        self, config: ModelConfig, driver: RealTimeEngine, metrics: EngineMetrics, headers: dict[str, str]
+    ) -> None:
+        self._config = config
+        self._driver = driver
+        self._metrics = metrics
+        self._headers = headers
+        self.faults = FaultPlan()
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, parse_chat)
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, parse_completion)
+
+    async def embeddings(self, request: web.Request) -> web.StreamResponse:
+        await self._strike()
+        embedding = parse_embedding(await request.read())
+        lora = self._lora(embedding.model)
+        width = embedding.dimensions or _EMBEDDING_WIDTH
+        vectors: list[object] = []
+        for tokens in embedding.inputs:
+            sequence = Sequence(uuid.uuid4().hex, len(tokens), 1, self._blocks(tokens, lora), lora)
+            stream = self._submit(sequence)
+            try:
+                await stream.next()
+            finally:
+                self._driver.close(stream)
+            vector = np.random.default_rng(fingerprint(tokens)).standard_normal(width).astype("<f4")
+            vector /= np.linalg.norm(vector)
+            data = base64.b64encode(vector.tobytes()).decode() if embedding.base64 else vector.tolist()
+            vectors.append({"object": "embedding", "index": len(vectors), "embedding": data})
+        total = sum(len(tokens) for tokens in embedding.inputs)
+        usage = {"prompt_tokens": total, "total_tokens": total}
+        body = {"object": "list", "data": vectors, "model": embedding.model, "usage": usage}
+        return self._json(orjson.dumps(body))
+
+    async def _generate(self, request: web.Request, parse: Callable[[bytes], Generation]) -> web.StreamResponse:
+        strikes = await self._strike()
+        generation = parse(await request.read())
+        lora = self._lora(generation.model)
+        limits = [self._output_limit(prompt, generation) for prompt in generation.prompts]
+        async with self._choices(generation, lora, limits) as choices:
+            shape = AnswerShape(generation, uuid.uuid4().hex)
+            if generation.stream:
+                return await self._streamed(request, generation, shape, choices, strikes)
+            for choice in choices:
+                await self._collect(request, choice, strikes)
+            answers = [("".join(choice.words), choice.reason) for choice in choices]
+            return self._json(shape.whole(answers, _usage(generation, choices)))
+
+    async def _collect(self, request: web.Request, choice: _Choice, strikes: dict[FaultKind, float]) -> None:
+        done = False
+        while not done:
+            _, done = await choice.next()
+            if choice.sent > _last_token(strikes):
+                await self._break(request, strikes)
+        self._metrics.finished(choice.reason)
+
+    async def _streamed(
+        self,
+        request: web.Request,
+        generation: Generation,
+        shape: AnswerShape,
+        choices: list[_Choice],
+        strikes: dict[FaultKind, float],
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers=self._headers | {"content-type": "text/event-stream; charset=utf-8"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        last_token = _last_token(strikes)
+
+        async def send(choice: _Choice) -> None:
+            done = False
+            while not done:
+                before = choice.sent
+                words, done = await choice.next()
+                event = shape.opening(choice.index) if not before else b""
+                if choice.sent > last_token:
+                    allowed = words[: int(last_token) - before]
+                    await response.write(event + shape.tokens(choice.index, allowed))
+                    await self._break(request, strikes)
+                event += shape.tokens(choice.index, words)
+                if done:
+                    event += shape.closing(choice.index, choice.reason)
+                    self._metrics.finished(choice.reason)
+                await response.write(event)
+
+        if len(choices) == 1:
+            await send(choices[0])
+        else:
+            async with asyncio.TaskGroup() as group:
+                for choice in choices:
+                    group.create_task(send(choice))
+        ending = shape.usage(_usage(generation, choices)) if generation.include_usage else b""
+        await response.write(ending + DONE)
+        await response.write_eof()
+        return response
+
+    @asynccontextmanager
+    async def _choices(
+        self, generation: Generation, lora: str | None, limits: list[tuple[int, str]]
+    ) -> AsyncGenerator[list[_Choice]]:
+        """Submit every choice; abort what is unfinished when the reader leaves."""
+        choices: list[_Choice] = []
+        try:
+            for prompt, (length, reason) in zip(generation.prompts, limits, strict=True):
+                for _ in range(generation.choices_per_prompt):
+                    words = generate(fingerprint(prompt) ^ generation.seed ^ len(choices), length)
+                    output = np.frombuffer("".join(words).encode(), dtype="<u4")
+                    blocks = self._blocks(np.concatenate([prompt, output]), lora)
+                    sequence = Sequence(uuid.uuid4().hex, len(prompt), length, blocks, lora)
+                    choices.append(_Choice(len(choices), words, reason, self._submit(sequence)))
+            yield choices
+        finally:
+            for choice in choices:
+                self._driver.close(choice.stream)
+
+    def _submit(self, sequence: Sequence) -> TokenStream:
+        try:
+            return self._driver.submit(sequence)
+        except ValueError as error:
+            raise ApiError(400, str(error), "BadRequestError") from None
+
+    def _blocks(self, tokens: Tokens, lora: str | None) -> list[int]:
+        return name_blocks(lora or "", tokens, self._driver.engine.config.block_size)
+
+    def _lora(self, model: str) -> str | None:
+        """The adapter a model name asks for; None for the base model."""
+        if model == self._config.model:
+            return None
+        if model not in self._config.loras:
+            raise ApiError(404, f"The model `{model}` does not exist.", "NotFoundError", "model")
+        return model
+
+    def _output_limit(self, prompt: Tokens, generation: Generation) -> tuple[int, str]:
+        """How many tokens the answer has, and why it ends there."""
+        longest = self._config.max_model_len
+        room = longest - len(prompt)
+        wanted = generation.max_tokens
+        if room < 1 or (wanted is not None and wanted > room):
+            raise ApiError(
+                400,
+                f"This model's maximum context length is {longest} tokens. However, you requested "
+                f"{len(prompt) + (wanted or 0)} tokens ({len(prompt)} in the prompt, {wanted or 0} in the "
+                "completion). Please reduce the length of the prompt or completion.",
+                "BadRequestError",
+            )
+        natural = natural_length(fingerprint(prompt) ^ generation.seed, self._config.mean_output_tokens)
+        natural = max(natural, generation.min_tokens)
+        limit = room if wanted is None else wanted
+        return (limit, "length") if limit <= natural else (natural, "stop")
+
+    async def _strike(self) -> dict[FaultKind, float]:
+        """Apply the faults that come before an answer; return the others."""
+        strikes = self.faults.strike()
+        if "stall" in strikes:
+            await stall()
+        if "error" in strikes:
+            status = int(strikes["error"])
+            raise ApiError(status, f"injected error {status}", "InternalServerError")
+        return strikes
+
+    async def _break(self, request: web.Request, strikes: dict[FaultKind, float]) -> None:
+        """Break off the answer at hand; does not return."""
+        if "die" in strikes:
+            os._exit(1)
+        transport = request.transport
+        if transport is not None:
+            transport.abort()
+        await stall()
+
+    def _json(self, body: bytes) -> web.Response:
+        return web.Response(body=body, content_type="application/json", headers=self._headers)
+
+
+async def stall() -> None:
+    """Wait until cancelled."""
+    await asyncio.get_running_loop().create_future()
+
+
+def _last_token(strikes: dict[FaultKind, float]) -> float:
+    """How many tokens of a choice may be sent before it breaks off."""
+    return min(strikes.get("cut", float("inf")), strikes.get("die", float("inf")))
+
+
+def _usage(generation: Generation, choices: list[_Choice]) -> Usage:
+    prompts = generation.prompts
+    cached = sum(choice.stream.sequence.cached_tokens for choice in choices[:: generation.choices_per_prompt])
+    return Usage(sum(len(prompt) for prompt in prompts), sum(len(choice.words) for choice in choices), cached)

@@ -1,0 +1,74 @@
+"""What a routing policy is asked and what it may know: no more than a scheduler on the bus sees."""
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Columns over workers: what each engine last reported."""
+
+    running: list[int]
+    waiting: list[int]
+    kv_usage: list[float]
+    """0 to 1."""
+    running_loras: list[tuple[str, ...]]
+    """Adapters of running requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request to place. How long its answer will be is not known."""
+
+    request: int
+    at: float
+    prompt_tokens: int
+    blocks: list[int]
+    """Names of its full prompt blocks."""
+    load: Load
+    lora: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first token of a response passed the edge."""
+
+    request: int
+    worker: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A response ended, with the usage the engine reported."""
+
+    request: int
+    worker: int
+    at: float
+    output_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class KvChanged:
+    """An engine's KV events of one pass."""
+
+    worker: int
+    at: float
+    stored: list[int]
+    removed: list[int]
+
+
+Observation: TypeAlias = Started | Completed | KvChanged
+
+
+class Policy(Protocol):
+    """Chooses a worker for each arrival. Times are in ms and never go back."""
+
+    def observe(self, observation: Observation) -> None:
+        """Something became known; `observation.at` is when it happened."""
+        ...
+
+    def choose(self, arrival: Arrival) -> int:
+        """The worker (0-based) for this request."""
+        ...

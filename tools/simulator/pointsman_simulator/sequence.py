@@ -1,0 +1,56 @@
+"""A request as the engine keeps it."""
+
+import math
+
+
+class Sequence:
+    """One request inside an engine."""
+
+    __slots__ = (
+        "aborted",
+        "arrived_at",
+        "blocks",
+        "cached_tokens",
+        "computed",
+        "finished_at",
+        "first_token_at",
+        "full_blocks",
+        "generated",
+        "has_partial",
+        "lora",
+        "output_tokens",
+        "prompt_tokens",
+        "request_id",
+        "scheduled_at",
+    )
+
+    def __init__(
+        self,
+        request_id: int | str,
+        prompt_tokens: int,
+        output_tokens: int,
+        blocks: list[int],
+        lora: str | None = None,
+    ) -> None:
+        """`blocks` names the leading full blocks (ints >= 0, equal only for equal prefixes), the prompt's at
+        least; output blocks beyond them get names nobody else can match. Both token counts are at least 1.
+        """
+        self.request_id = request_id
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.blocks = blocks
+        self.lora = lora
+        self.cached_tokens = 0
+        self.computed = 0
+        self.generated = 0
+        self.full_blocks = 0
+        self.has_partial = False
+        self.aborted = False
+        self.arrived_at = math.nan
+        self.scheduled_at = math.nan
+        self.first_token_at = math.nan
+        self.finished_at = math.nan
+
+    @property
+    def decoding(self) -> bool:
+        return self.generated > 0 and self.prompt_tokens + self.generated - self.computed == 1

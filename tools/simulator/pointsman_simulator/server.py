@@ -1,0 +1,216 @@
+"""The engine behind HTTP, as vLLM looks from outside."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from pointsman_simulator.api import ApiError, model_list
+from pointsman_simulator.engine import Engine, EngineConfig
+from pointsman_simulator.exposition import EngineMetrics
+from pointsman_simulator.faults import Fault, FaultPlan, parse_fault
+from pointsman_simulator.inference import Inference, ModelConfig, stall
+from pointsman_simulator.real_time import RealTimeEngine
+
+_LARGEST_BODY: Final = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    model: ModelConfig
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    host: str = "127.0.0.1"
+    port: int = 0
+    name: str = ""
+    """Sent back as `x-simulated-engine`, so that a test sees who answered."""
+    api_key: str | None = None
+    faults: tuple[Fault, ...] = ()
+    admin_port: int | None = None
+    """Where faults can be changed at run time (0: any port); None, the default, for nowhere."""
+    drain_s: float = 30.0
+
+
+class SimulatedEngine:
+    """One HTTP engine. `start`, then `drain` and `stop`."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self.port = config.port
+        self.admin_port = config.admin_port
+        self._core = Engine(config.engine)
+        self._metrics = EngineMetrics(self._core, config.model.model)
+        self._driver = RealTimeEngine(self._core, self._metrics.observe)
+        self._headers = {"x-simulated-engine": config.name} if config.name else {}
+        self._inference = Inference(config.model, self._driver, self._metrics, self._headers)
+        self._runner = web.AppRunner(
+            self._application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0
+        )
+        self._admin_runner = web.AppRunner(self._admin_application(), access_log=None, shutdown_timeout=0.1)
+        self._site: web.TCPSite | None = None
+        self._passes: asyncio.Task[None] | None = None
+        self._open_requests = 0
+        self._draining = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def start(self) -> None:
+        await self._runner.setup()
+        await self._listen()
+        if self.config.admin_port is not None:
+            await self._admin_runner.setup()
+            await web.TCPSite(self._admin_runner, self.config.host, self.config.admin_port).start()
+            self.admin_port = self._admin_runner.addresses[0][1]
+        self._passes = asyncio.create_task(self._driver.run())
+        await self._set_faults(self.config.faults)
+
+    async def drain(self) -> None:
+        """Stop listening, answer new requests on open connections with 503, wait for those in flight."""
+        self._draining = True
+        if self._site is not None:
+            await self._site.stop()
+            self._site = None
+        try:
+            await asyncio.wait_for(self._idle.wait(), self.config.drain_s)
+        except TimeoutError:
+            print(f"drain timed out with {self._open_requests} requests open", flush=True)
+
+    async def stop(self) -> None:
+        if self._passes is not None:
+            self._passes.cancel()
+        await self._runner.cleanup()
+        await self._admin_runner.cleanup()
+
+    async def _set_faults(self, faults: tuple[Fault, ...]) -> None:
+        self._inference.faults = plan = FaultPlan(faults)
+        self._driver.slow_down(plan.slowness)
+        if plan.refuses and self._site is not None:
+            await self._site.stop()
+            self._site = None
+            if self._runner.server is not None:
+                for connection in self._runner.server.connections:
+                    connection.force_close()
+        elif not plan.refuses and self._site is None and not self._draining:
+            await self._listen()
+
+    async def _listen(self) -> None:
+        site = web.TCPSite(self._runner, self.config.host, self.port, reuse_address=True, backlog=1024)
+        await site.start()
+        self._site = site
+        self.port = self._runner.addresses[0][1]
+
+    def _application(self) -> web.Application:
+        app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[self._guarded])
+        app.router.add_post("/v1/chat/completions", self._inference.chat)
+        app.router.add_post("/v1/completions", self._inference.completions)
+        app.router.add_post("/v1/embeddings", self._inference.embeddings)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/ping", self._health)
+        app.router.add_get("/version", self._version)
+        app.router.add_get("/metrics", self._exposition)
+        return app
+
+    def _admin_application(self) -> web.Application:
+        app = web.Application()
+        app.router.add_get("/faults", self._get_faults)
+        app.router.add_put("/faults", self._put_faults)
+        app.router.add_delete("/faults", self._delete_faults)
+        app.router.add_get("/state", self._state)
+        return app
+
+    @web.middleware
+    async def _guarded(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Keys, draining and error shapes, around every handler."""
+        self._open_requests += 1
+        self._idle.clear()
+        try:
+            if self._inference.faults.stalls_everything:
+                await stall()
+            refusal = self._refusal(request)
+            return _error(refusal, self._headers) if refusal else await handler(request)
+        except ApiError as error:
+            return _error(error, self._headers)
+        except web.HTTPException as error:
+            kind = error.reason.replace(" ", "") + "Error"
+            return _error(ApiError(error.status, error.reason, kind), self._headers)
+        finally:
+            self._open_requests -= 1
+            if not self._open_requests:
+                self._idle.set()
+
+    def _refusal(self, request: web.Request) -> ApiError | None:
+        if self._draining and request.method == "POST":
+            return ApiError(503, "the engine is shutting down", "ServiceUnavailableError")
+        key = self.config.api_key
+        given = request.headers.get("authorization")
+        if key is not None and request.path.startswith("/v1") and given != f"Bearer {key}":
+            return ApiError(401, "Unauthorized", "AuthenticationError")
+        return None
+
+    async def _models(self, _: web.Request) -> web.Response:
+        model = self.config.model
+        return _json(model_list(model.model, list(model.loras), model.max_model_len))
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(status=503 if self._draining else 200)
+
+    async def _version(self, _: web.Request) -> web.Response:
+        return _json({"version": "0.1.0+simulated"})
+
+    async def _exposition(self, _: web.Request) -> web.Response:
+        headers = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self._metrics.text(), headers=headers)
+
+    async def _get_faults(self, _: web.Request) -> web.Response:
+        return _json({"faults": [asdict(fault) for fault in self._inference.faults.faults]})
+
+    async def _put_faults(self, request: web.Request) -> web.Response:
+        try:
+            texts = orjson.loads(await request.read())["faults"]
+            faults = tuple(parse_fault(str(text)) for text in texts)
+        except (ValueError, TypeError, KeyError) as error:
+            return _json({"error": f'expected {{"faults": ["kind[=value][@share]", …]}}: {error}'}, 400)
+        await self._set_faults(faults)
+        return await self._get_faults(request)
+
+    async def _delete_faults(self, request: web.Request) -> web.Response:
+        await self._set_faults(())
+        return await self._get_faults(request)
+
+    async def _state(self, _: web.Request) -> web.Response:
+        core = self._core
+        state = {
+            "running": len(core.running),
+            "waiting": len(core.waiting),
+            "kv_usage": core.kv_usage,
+            "open_requests": self._open_requests,
+        }
+        return _json(state | asdict(core.counters))
+
+
+async def run_server(config: ServerConfig, announce: Callable[[SimulatedEngine], None]) -> None:
+    """Serve until SIGTERM or SIGINT, then drain. `announce` is called once it listens."""
+    engine = SimulatedEngine(config)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await engine.start()
+    announce(engine)
+    await stopping.wait()
+    await engine.drain()
+    await engine.stop()
+
+
+def _json(body: object, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
+
+
+def _error(error: ApiError, headers: dict[str, str]) -> web.Response:
+    return web.Response(body=error.body(), status=error.status, content_type="application/json", headers=headers)

@@ -1,0 +1,52 @@
+"""Numbers that say how good a replay was."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pointsman_simulator.fleet import Outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Times in ms."""
+
+    requests: int
+    reuse: float
+    """Share of all prompt tokens that came from a cache."""
+    ttft_mean: float
+    ttft_p50: float
+    ttft_p90: float
+    ttft_p99: float
+    itl_mean: float
+    """Over all gaps between tokens."""
+    e2e_mean: float
+    e2e_p99: float
+    imbalance: float
+    """Busiest worker's prompt and output tokens over the mean of all workers, at least 1."""
+
+
+def summarize(outcomes: Outcomes, workers: int) -> Summary:
+    requests = outcomes.requests
+    arrived = np.array([request.arrived_at for request in requests])
+    first = np.array([request.first_token_at for request in requests])
+    finished = np.array([request.finished_at for request in requests])
+    prompt = np.array([request.prompt_tokens for request in requests])
+    output = np.array([request.output_tokens for request in requests])
+    cached = np.array([request.cached_tokens for request in requests])
+    ttft = first - arrived
+    e2e = finished - arrived
+    gaps = max(1, int((output - 1).sum()))
+    tokens = np.bincount(np.array(outcomes.workers), weights=prompt - cached + output, minlength=workers)
+    return Summary(
+        requests=len(requests),
+        reuse=float(cached.sum() / prompt.sum()),
+        ttft_mean=float(ttft.mean()),
+        ttft_p50=float(np.quantile(ttft, 0.5)),
+        ttft_p90=float(np.quantile(ttft, 0.9)),
+        ttft_p99=float(np.quantile(ttft, 0.99)),
+        itl_mean=float((finished - first).sum() / gaps),
+        e2e_mean=float(e2e.mean()),
+        e2e_p99=float(np.quantile(e2e, 0.99)),
+        imbalance=float(tokens.max() / tokens.mean()),
+    )

@@ -1,0 +1,179 @@
+"""Synthetic workloads, for comparing policies without a trace.
+
+Each shape is a function of a seeded random source; lengths are in tokens, times in ms. Conversations begin at any
+time of the span (and before it, so that it begins in the middle of things); what falls outside is left out.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pointsman_simulator.trace import TraceRequest
+
+_TOKENS_PER_SECOND: Final = 80.0
+"""How fast an answer is assumed to come when the next turn waits for it."""
+
+
+@dataclass(slots=True)
+class _Workshop:
+    """Randomness and block names of one workload."""
+
+    random: random.Random
+    block_size: int
+    count: int
+    span_ms: float
+    texts: int = 0
+
+    def text(self) -> int:
+        """A name for content that nothing else shares; its blocks are `name + index`."""
+        self.texts += 1
+        return self.texts << 24
+
+    def length(self, median: float, spread: float, longest: int = 120_000) -> int:
+        """Log-normal; `spread` is the standard deviation of the logarithm."""
+        return max(1, min(longest, round(self.random.lognormvariate(0.0, spread) * median)))
+
+    def any_time(self, before: float = 0.0) -> float:
+        """A time in the span, or up to `before` ms ahead of it."""
+        return self.random.uniform(-before, self.span_ms)
+
+    def inside(self, at: float) -> bool:
+        return 0.0 <= at < self.span_ms
+
+    def zipf(self, count: int, skew: float = 1.0) -> int:
+        """An index below `count`; the first is the most popular."""
+        return self.random.choices(range(count), [1 / (rank + 1) ** skew for rank in range(count)])[0]
+
+    def request(
+        self,
+        at: float,
+        shared: tuple[int, int],
+        own: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        lora: str | None = None,
+    ) -> TraceRequest:
+        """A prompt that begins with `shared` (text, tokens) and goes on with text `own`, its answer included."""
+        text, tokens = shared
+        common = min(tokens, prompt_tokens) // self.block_size
+        total = (prompt_tokens + output_tokens) // self.block_size
+        blocks = [*range(text, text + common), *range(own + common, own + total)]
+        return TraceRequest(at, prompt_tokens, output_tokens, blocks, lora)
+
+
+def chat(shop: _Workshop) -> list[TraceRequest]:
+    """Multi-turn chat: each turn repeats the conversation so far; people think half a minute."""
+    systems = [(shop.text(), shop.length(600, 0.8)) for _ in range(12)]
+    requests: list[TraceRequest] = []
+    while len(requests) < shop.count:
+        at = shop.any_time(before=200_000.0)
+        system, session = systems[shop.zipf(len(systems))], shop.text()
+        context = system[1]
+        for _ in range(1 + int(shop.random.expovariate(1 / 3.5))):
+            context += shop.length(120, 1.2, 20_000)
+            answer = shop.length(250, 0.7, 4_000)
+            if shop.inside(at):
+                requests.append(shop.request(at, system, session, context, answer))
+            context += answer
+            at += answer / _TOKENS_PER_SECOND * 1000 + shop.random.expovariate(1 / 30_000.0)
+    return requests
+
+
+def system_prompts(shop: _Workshop) -> list[TraceRequest]:
+    """Single questions behind a few long system prompts."""
+    systems = [(shop.text(), shop.length(3000, 0.5)) for _ in range(24)]
+    requests: list[TraceRequest] = []
+    for _ in range(shop.count):
+        system = systems[shop.zipf(len(systems))]
+        prompt = system[1] + shop.length(150, 1.0, 8_000)
+        at = shop.any_time()
+        requests.append(shop.request(at, system, shop.text(), prompt, shop.length(180, 0.8, 2_000)))
+    return requests
+
+
+def rag(shop: _Workshop) -> list[TraceRequest]:
+    """Questions about documents; popular documents are asked about again and again."""
+    documents = [(shop.text(), shop.length(12_000, 0.7, 60_000)) for _ in range(400)]
+    requests: list[TraceRequest] = []
+    for _ in range(shop.count):
+        document = documents[shop.zipf(len(documents), 0.9)]
+        prompt = document[1] + shop.length(80, 0.6, 1_000)
+        at = shop.any_time()
+        requests.append(shop.request(at, document, shop.text(), prompt, shop.length(200, 0.6, 2_000)))
+    return requests
+
+
+def agents(shop: _Workshop) -> list[TraceRequest]:
+    """Agents with tools: a long tool description, many short steps that each add a tool's result."""
+    tools = [(shop.text(), shop.length(5000, 0.4)) for _ in range(6)]
+    requests: list[TraceRequest] = []
+    while len(requests) < shop.count:
+        at = shop.any_time(before=60_000.0)
+        tool, task = tools[shop.zipf(len(tools))], shop.text()
+        context = tool[1] + shop.length(300, 0.8)
+        for _ in range(2 + int(shop.random.expovariate(1 / 8.0))):
+            answer = shop.length(70, 0.6, 1_000)
+            if shop.inside(at):
+                requests.append(shop.request(at, tool, task, context, answer))
+            context += answer + shop.length(700, 1.0, 12_000)
+            at += answer / _TOKENS_PER_SECOND * 1000 + shop.random.expovariate(1 / 3000.0)
+    return requests
+
+
+def adapters(shop: _Workshop) -> list[TraceRequest]:
+    """Many LoRA adapters by Zipf's law, each with a prompt of its own."""
+    systems = [(shop.text(), shop.length(400, 0.6)) for _ in range(40)]
+    requests: list[TraceRequest] = []
+    for _ in range(shop.count):
+        adapter = shop.zipf(len(systems), 0.8)
+        system = systems[adapter]
+        prompt = system[1] + shop.length(300, 1.0, 8_000)
+        at = shop.any_time()
+        answer = shop.length(150, 0.7, 2_000)
+        requests.append(shop.request(at, system, shop.text(), prompt, answer, f"adapter-{adapter}"))
+    return requests
+
+
+def bursts(shop: _Workshop) -> list[TraceRequest]:
+    """Long and short prompts in bursts that arrive at one instant; a third continue an earlier one."""
+    requests: list[TraceRequest] = []
+    sessions: list[tuple[int, int]] = []
+    at = 0.0
+    while len(requests) < shop.count:
+        at += shop.random.expovariate(shop.count / shop.span_ms / 9.0)
+        for _ in range(1 + int(shop.random.expovariate(1 / 8.0))):
+            if sessions and shop.random.random() < 0.35:
+                text, context = sessions.pop(max(0, len(sessions) - 1 - int(shop.random.expovariate(1 / 120.0))))
+            else:
+                text, context = shop.text(), 0
+            prompt = context + shop.length(2500, 1.5)
+            answer = shop.length(200, 0.9, 3_000)
+            requests.append(shop.request(at, (0, 0), text, min(prompt, 120_000), answer))
+            if prompt + answer < 100_000:
+                sessions.append((text, prompt + answer))
+    return requests
+
+
+WORKLOADS: Final[dict[str, Callable[[_Workshop], list[TraceRequest]]]] = {
+    "chat": chat,
+    "system-prompts": system_prompts,
+    "rag": rag,
+    "agents": agents,
+    "adapters": adapters,
+    "bursts": bursts,
+}
+
+
+def generate_workload(name: str, count: int, rate: float, seed: int = 0, block_size: int = 64) -> list[TraceRequest]:
+    """`count` requests of a shape, sorted, at `rate` requests/s on average. Raises ValueError naming the shapes."""
+    shape = WORKLOADS.get(name)
+    if shape is None:
+        raise ValueError(f"unknown workload {name!r}; known: {', '.join(WORKLOADS)}")
+    shop = _Workshop(random.Random(f"{name}:{seed}"), block_size, count, count / rate * 1000)
+    requests = shape(shop)
+    # Shapes may come to a few more, or end a little early or late: neither count nor rate is left to chance.
+    requests = sorted(shop.random.sample(requests, count), key=lambda one: one.arrival_ms)
+    first, last = requests[0].arrival_ms, requests[-1].arrival_ms
+    stretch = shop.span_ms / (last - first) if last > first else 1.0
+    return [replace(one, arrival_ms=(one.arrival_ms - first) * stretch) for one in requests]

@@ -1,0 +1,173 @@
+"""Virtual-time replay agrees with the published results of `dynamo.replay` and leaks nothing to policies."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pointsman_simulator.baselines import DynamoCost, GieDefault, LeastRequests, RoundRobin
+from pointsman_simulator.engine import EngineConfig
+from pointsman_simulator.fleet import Fleet, Lags, Outcomes
+from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation, Policy, Started
+from pointsman_simulator.prefix_index import PrefixIndex
+from pointsman_simulator.summary import Summary, summarize
+from pointsman_simulator.trace import BlockNames, TraceRequest, read_mooncake, scale_arrivals
+
+CONVERSATION = Path(__file__).parents[1] / "traces" / "mooncake_conversation.jsonl.xz"
+IMMEDIATE = Lags(response=0.0, kv=0.0, load=0.0)
+
+
+@pytest.fixture(scope="module")
+def conversation() -> list[TraceRequest]:
+    return read_mooncake(CONVERSATION, limit=2000)
+
+
+def replay(trace: list[TraceRequest], workers: int, policy: Policy) -> Summary:
+    return summarize(Fleet([EngineConfig()] * workers, IMMEDIATE).replay(trace, policy), workers)
+
+
+def test_round_robin_gives_the_reference_results_to_a_tenth_of_a_percent(
+    conversation: list[TraceRequest],
+) -> None:
+    result = replay(conversation, 4, RoundRobin(4))
+    assert result.reuse == pytest.approx(0.0859, abs=0.00005)
+    assert result.ttft_mean == pytest.approx(535.5, rel=0.001)
+    assert result.itl_mean == pytest.approx(10.877, rel=0.001)
+    assert result.e2e_mean == pytest.approx(4356.5, rel=0.001)
+    few = replay(conversation[:500], 2, RoundRobin(2))
+    assert few.ttft_mean == pytest.approx(1161.0, rel=0.001)
+    assert few.reuse == pytest.approx(0.0539, abs=0.00005)
+    assert few.itl_mean == pytest.approx(30.625, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("scale", "credit", "reuse", "ttft", "itl", "e2e"),
+    [
+        (1.0, 1.0, (0.133, 0.145), (479, 491), (10.14, 10.23), (4046, 4085)),
+        (2.0, 1.0, (0.148, 0.157), (457, 466), (10.06, 10.15), (3993, 4023)),
+        (1.0, 0.0, (0.066, 0.088), (507, 518), (10.36, 10.52), (4146, 4214)),
+    ],
+)
+def test_the_dynamo_rule_lands_in_the_range_of_dynamo_itself(
+    conversation: list[TraceRequest],
+    scale: float,
+    credit: float,
+    reuse: tuple[float, float],
+    ttft: tuple[float, float],
+    itl: tuple[float, float],
+    e2e: tuple[float, float],
+) -> None:
+    """Ties are random; the ranges are those of repeated reference runs, the claim is about the mean of five."""
+    results = [
+        replay(conversation, 4, DynamoCost(4, 64, seed, prefill_load_scale=scale, overlap_score_credit=credit))
+        for seed in range(5)
+    ]
+
+    def mean(name: str) -> float:
+        return sum(getattr(result, name) for result in results) / len(results)
+
+    assert reuse[0] <= mean("reuse") <= reuse[1]
+    assert ttft[0] <= mean("ttft_mean") <= ttft[1]
+    assert itl[0] <= mean("itl_mean") <= itl[1]
+    assert e2e[0] <= mean("e2e_mean") <= e2e[1]
+
+
+class Recorder:
+    """Round-robin that keeps what it was told and when."""
+
+    def __init__(self, workers: int) -> None:
+        self.inner = RoundRobin(workers)
+        self.seen: list[tuple[float, Observation]] = []
+        self.decisions: list[float] = []
+
+    def observe(self, observation: Observation) -> None:
+        self.seen.append((observation.at, observation))
+
+    def choose(self, arrival: Arrival) -> int:
+        assert not hasattr(arrival, "output_tokens")
+        lag = {Started: 7.0, Completed: 7.0, KvChanged: 11.0}
+        assert all(at + lag[type(observation)] <= arrival.at for at, observation in self.seen)
+        self.decisions.append(arrival.at)
+        return self.inner.choose(arrival)
+
+
+def test_a_policy_learns_of_everything_once_and_not_before_its_lag(conversation: list[TraceRequest]) -> None:
+    trace = conversation[:300]
+    recorder = Recorder(3)
+    outcomes = Fleet([EngineConfig()] * 3, Lags(response=7.0, kv=11.0, load=50.0)).replay(trace, recorder)
+    counts = Counter(type(observation) for _, observation in recorder.seen)
+    assert counts[Started] == counts[Completed] == len(trace)
+    started = {o.request: o.at for _, o in recorder.seen if isinstance(o, Started)}
+    assert started == {index: request.first_token_at for index, request in enumerate(outcomes.requests)}
+    assert [request.arrived_at for request in outcomes.requests] == recorder.decisions
+
+
+def test_load_reports_are_as_old_as_asked_for() -> None:
+    class Watcher(RoundRobin):
+        loads: list[Load]
+
+        def choose(self, arrival: Arrival) -> int:
+            self.loads.append(arrival.load)
+            return super().choose(arrival)
+
+    watcher = Watcher(1)
+    watcher.loads = []
+    trace = [TraceRequest(at, 640, 100, list(range(10))) for at in (0.0, 40.0, 60.0)]
+    Fleet([EngineConfig()], Lags(load=50.0)).replay(trace, watcher)
+    assert [(load.running, load.waiting) for load in watcher.loads] == [([0], [0]), ([0], [0]), ([0], [1])]
+
+
+def test_the_index_of_kv_events_is_what_the_engines_hold(conversation: list[TraceRequest]) -> None:
+    class Indexed(RoundRobin):
+        index = PrefixIndex(2)
+
+        def observe(self, observation: Observation) -> None:
+            if isinstance(observation, KvChanged):
+                self.index.remove(observation.worker, observation.removed)
+                self.index.store(observation.worker, observation.stored)
+
+    policy = Indexed(2)
+    trace = conversation[:200]
+    outcomes = Fleet([EngineConfig(num_blocks=2000)] * 2, IMMEDIATE).replay(trace, policy)
+    held = [policy.index.match(request.blocks) for request in trace]
+    cold = [EngineConfig(num_blocks=2000)] * 2
+    fleet = Fleet(cold, IMMEDIATE)
+    again: Outcomes = fleet.replay(trace, RoundRobin(2))
+    assert [r.cached_tokens for r in again.requests] == [r.cached_tokens for r in outcomes.requests]
+    for depths, request in zip(held, trace, strict=True):
+        assert depths == [fleet.cached_blocks(worker, request.blocks) for worker in range(2)]
+
+
+@pytest.mark.parametrize("policy", [LeastRequests(3), LeastRequests(3, choices=2), GieDefault(3)])
+def test_every_baseline_serves_every_request(conversation: list[TraceRequest], policy: Policy) -> None:
+    trace = scale_arrivals(conversation[:300], 2.0)
+    assert trace[-1].arrival_ms == conversation[299].arrival_ms / 2
+    outcomes = Fleet([EngineConfig()] * 3).replay(trace, policy)
+    assert all(request.finished_at >= request.first_token_at for request in outcomes.requests)
+    assert set(outcomes.workers) == {0, 1, 2}
+
+
+def test_least_requests_goes_where_fewest_are_open() -> None:
+    policy, load = LeastRequests(3), Load([0] * 3, [0] * 3, [0.0] * 3, [()] * 3)
+    chosen = [policy.choose(Arrival(i, 0.0, 10, [], load)) for i in range(3)]
+    assert sorted(chosen) == [0, 1, 2]
+    policy.observe(Completed(1, chosen[1], 5.0, 1, 0))
+    assert policy.choose(Arrival(3, 6.0, 10, [], load)) == chosen[1]
+
+
+def test_block_names_are_equal_exactly_for_equal_prefixes() -> None:
+    names = BlockNames(segment_tokens=128, block_size=64)
+    first, same, other = names.of([1, 2], 200), names.of([1, 2], 256), names.of([3, 2], 256)
+    assert len(first) == 3
+    assert same[:3] == first
+    assert not set(same) & set(other)
+    with pytest.raises(ValueError, match="no multiple"):
+        BlockNames(512, 100)
+
+
+def test_a_broken_trace_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    good = '{"timestamp": 1, "input_length": 5, "output_length": 1, "hash_ids": [0]}\n'
+    path.write_text(good + '{"timestamp": 1}\n')
+    with pytest.raises(ValueError, match=r"t\.jsonl:2"):
+        read_mooncake(path)
