@@ -1,0 +1,181 @@
+"""What a decision costs. Run: `python -m benchmarks.decision`.
+
+CPU time of one thread, the lowest decile over some thousand requests (the machine does other work), no bus. Requests
+arrive, begin to answer and end, 200 of them open at a time, in front of a fleet whose load changes; prompts are of 50
+families that share a prefix. `decide` is the decision with its reservation, `after` what the first byte and the end of
+the answer cost. `message` is a message of the service from its bytes to those of the decision, `telling` the event.
+"""
+
+import asyncio
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import numpy as np
+from benchmarks.machine import describe
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.journey import Journey, RequestFacts, Target
+from pointsman_contracts.worker import WorkerLoad
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.stage import Hop
+from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.chooser import Chooser
+from pointsman_scheduler.domain.policies import PolicyBook
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.gate import Gate
+from pointsman_scheduler.handlers import Handlers
+from pointsman_scheduler.main import compile_policies
+from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.plugins import registries
+from pointsman_scheduler.replica import Replica
+from pointsman_scheduler.testing import BLOCK_TOKENS, LIFE, Bench
+from pointsman_testing import builders
+from pointsman_testing.memory_nats import MemoryNats
+
+OPEN: Final = 200
+FAMILIES: Final = 50
+ROUNDS: Final = 3000
+BARS_US: Final = {(8, 32): 80.0, (100, 32): 150.0, (2000, 32): 700.0, (8, 2048): 1000.0, (100, 2048): 1000.0}
+MESSAGE_BAR_US: Final = 150.0
+
+T = TypeVar("T")
+
+
+class Watch:
+    """Collects CPU times."""
+
+    def __init__(self) -> None:
+        self._took: list[float] = []
+
+    def time(self, work: Callable[[], T]) -> T:
+        began = time.thread_time()
+        result = work()
+        self._took.append(time.thread_time() - began)
+        return result
+
+    @property
+    def us(self) -> float:
+        return float(np.percentile(self._took, 10)) * 1e6
+
+
+def shake(bench: Bench, names: list[str], dice: np.random.Generator) -> None:
+    """A few load reports."""
+    for name in dice.choice(names, size=min(8, len(names)), replace=False).tolist():
+        bench.hear(name, running=int(dice.integers(0, 40)), kv_usage=float(dice.random()))
+
+
+def decisions(workers: int, blocks: int, settings: dict[str, object]) -> tuple[float, float]:
+    """Microseconds of `decide` and of `after`."""
+    bench = Bench(settings)
+    names = [f"worker-{number:04d}" for number in range(workers)]
+    bench.join(*names, kv_blocks=16384)
+    dice = np.random.default_rng(1)
+    rounds = ROUNDS if blocks < 1000 else ROUNDS // 6
+    decide, after = Watch(), Watch()
+    open_requests: deque[tuple[str, str]] = deque()
+    for number in range(rounds + OPEN):
+        bench.now += 0.001
+        if number % 20 == 0:
+            shake(bench, names, dice)
+        if number % 300 == 0:
+            for name in names:
+                bench.hear(name)
+        request = bench.prompt(family=number % FAMILIES, blocks=blocks * 3 // 4, own_blocks=blocks // 4)
+
+        def choose(request: ScheduleRequest = request, number: int = number) -> str:
+            return bench.decide(request, seed=number).endpoints[0].name
+
+        def answer() -> None:
+            first, worker = open_requests.popleft()
+            bench.pool.books.started(first, worker, 5.0, bench.now)
+            bench.pool.books.completed(first, bench.now, ok=True)
+
+        if number < OPEN:
+            open_requests.append((request.request_id, choose()))
+            continue
+        open_requests.append((request.request_id, decide.time(choose)))
+        after.time(answer)
+    return decide.us, after.us
+
+
+async def messages(workers: int) -> tuple[float, float]:
+    """Microseconds of `message` and of `telling`."""
+    link = MemoryNats().link()
+    bus = Bus(link, Identity("scheduler", "scheduler-1"))
+    link.open()
+    await bus.wait_connected()
+    registry = CollectorRegistry()
+    book = PolicyBook(registries())
+    configuration = Configuration(lambda config, _: compile_policies(book, config), registry)
+    pools = Pools("scheduler-1", 2**28)
+    metrics = Metrics(registry, lambda: pools)
+    announcer = Announcer(bus, metrics)
+    gate = Gate(bus, pools, metrics, Chooser(configuration, pools, announcer, metrics).decide)
+    handlers = Handlers(pools, gate, Replica(bus, pools, metrics), metrics)
+    configuration.on_change(handlers.configured)
+    configuration.offer(1, "pools: {llama-8b: {models: [llama-8b]}}")
+    bench = Bench()
+    pool = pools.of("llama-8b")
+    names = [f"worker-{number:04d}" for number in range(workers)]
+    for name in names:
+        pool.register(bench.register(name, pool="llama-8b"), time.monotonic())
+
+    def report() -> None:
+        for name in names:
+            load = WorkerLoad(worker=name, pool="llama-8b", boot_id=LIFE, sequence=1, at_ms=0, kv_usage=0.3)
+            pool.hear(load, time.monotonic())
+
+    dice = np.random.default_rng(1)
+    families = [dice.integers(1, 2**63, size=32, dtype=np.uint64).tobytes() for _ in range(FAMILIES)]
+    message, telling = Watch(), Watch()
+    report()
+    for number in range(ROUNDS // 2):
+        facts = RequestFacts(
+            api="chat.completions", prompt_tokens=32 * BLOCK_TOKENS, blocks=families[number % FAMILIES]
+        )
+        target = Target(model="llama-8b", pool="llama-8b")
+        data = builders.journey("scheduler", request=facts, target=target).encode()
+
+        def handle(data: bytes = data) -> bytes:
+            journey = Journey.decode(data)
+            reply = handlers.schedule(journey, Hop(bus, journey, memoryview(b""), "_INBOX.edge", None))
+            return reply.encode()
+
+        message.time(handle)
+        telling.time(announcer.tell)
+        if number % 100 == 0:
+            report()
+            for open_request in [hold.request_id for hold in pool.books.ledger]:
+                pool.books.completed(open_request, time.monotonic(), ok=True)
+    await bus.close()
+    return message.us, telling.us
+
+
+def main() -> int:
+    print(describe())
+    missed = False
+    print(f"{'policy':14} {'workers':>8} {'blocks':>7} {'decide':>9} {'bar':>6} {'after':>8}   µs of CPU a request")
+    cases: list[tuple[str, dict[str, object], int, int]] = [
+        ("default", {}, workers, blocks) for workers, blocks in BARS_US
+    ]
+    cases.extend((scorer, {"scorers": [scorer]}, 8, 32) for scorer in ("dynamo-cost", "latency"))
+    for policy, settings, workers, blocks in cases:
+        decide, after = decisions(workers, blocks, settings)
+        bar = BARS_US[workers, blocks] if policy == "default" else None
+        missed |= bar is not None and decide > bar
+        shown = f"{bar:6.0f}" if bar else " " * 6
+        print(f"{policy:14} {workers:8} {blocks:7} {decide:9.1f} {shown} {after:8.1f}")
+    print(f"{'':14} {'workers':>8} {'message':>9} {'telling':>9} {'both':>9}   bar {MESSAGE_BAR_US:g} at 8 workers")
+    for workers in (8, 100):
+        message, telling = asyncio.run(messages(workers))
+        print(f"{'service':14} {workers:8} {message:9.1f} {telling:9.1f} {message + telling:9.1f}")
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

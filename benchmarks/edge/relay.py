@@ -1,0 +1,107 @@
+"""The least that a proxy does, around one of two clients: `python -m benchmarks.edge.relay own|aiohttp URL PORT_FILE`.
+
+Everything but the client is the same, so the difference in CPU time is the client's.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import uvloop
+
+from pointsman_frontend.adapters.client import Client, Headers
+from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
+from pointsman_frontend.domain.engine_request import request_head
+from pointsman_frontend.domain.policy import EngineLimits
+from pointsman_frontend.domain.request_id import RequestIds
+from pointsman_frontend.domain.response_headers import ResponseHeaderRules
+from pointsman_runtime.http_server import HttpServer, Receive, Scope, Send
+
+LIMITS: Final = EngineLimits(1.0, 300.0, 60.0)
+JSON: Final = [(b"content-type", b"application/json")]
+
+Forward = Callable[[Client, str, bytes], Awaitable[None]]
+
+
+class Relay:
+    """An ASGI application that sends every POST on to one engine."""
+
+    def __init__(self, forward: Forward) -> None:
+        self._forward = forward
+        self._ids = RequestIds()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http":
+            body = b""
+            more = True
+            while more:
+                message = await receive()
+                body += message["body"]
+                more = message["more_body"]
+            await self._forward(Client(send, self._ids.new()), scope["path"], body)
+
+
+def own(url: str) -> Forward:
+    """Through the edge's client."""
+    engines, rules, ids = EngineClient(idle_s=60.0, idle_connections=256), ResponseHeaderRules(), RequestIds()
+    origin = origin_of(url)
+
+    async def forward(client: Client, path: str, body: bytes) -> None:
+        head = request_head(
+            target=path.encode(),
+            host=origin.host_header,
+            length=len(body),
+            headers=JSON,
+            request_id=ids.new(),
+            traceparent=None,
+        )
+        call = Call("w", origin, head, body, replaceable=False)
+        engine = await engines.send(call, LIMITS)
+        try:
+            await client.start(engine.status, rules.pass_on(engine.headers))
+            while data := await engine.read():
+                await client.write(data)
+            await client.end()
+        finally:
+            engines.release(call, engine)
+
+    return forward
+
+
+def with_aiohttp(url: str) -> Forward:
+    """Through aiohttp, with everything turned off that a proxy doesn't need."""
+    rules, ids = ResponseHeaderRules(), RequestIds()
+    session = aiohttp.ClientSession(
+        auto_decompress=False,
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("user-agent", "accept", "accept-encoding"),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=1.0, sock_read=300.0),
+    )
+
+    async def forward(client: Client, path: str, body: bytes) -> None:
+        headers = {"content-type": "application/json", "x-request-id": ids.new()}
+        async with session.post(url + path, data=body, headers=headers) as answer:
+            raw: Headers = [(name.lower(), value) for name, value in answer.raw_headers]
+            await client.start(answer.status, rules.pass_on(raw))
+            async for data in answer.content.iter_any():
+                await client.write(data)
+            await client.end()
+
+    return forward
+
+
+async def _serve(kind: str, url: str, announce: Callable[[str], object]) -> None:
+    app = Relay(own(url) if kind == "own" else with_aiohttp(url))
+    server = HttpServer(app, "127.0.0.1", 0)
+    await server.start()
+    announce(server.url.rpartition(":")[2])
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]).write_text))

@@ -1,0 +1,155 @@
+"""What the whole journey costs a request, against the same backend asked directly.
+
+`python -m benchmarks.overhead [--seconds 5] [--quick]`: starts the gateway as `pointsman up` does, in front of a
+backend that answers at once, and measures both by the same client in the same run: closed loop at 1 and at 32
+connections, prompts of 1 KB and 100 KB, streamed and not, and an open loop at 300 requests a second. Prints
+requests/s, latency, what the journey added, and the CPU time of each process per request. Other gateways that are
+installed run in front of the same backend (`peers`).
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from urllib.parse import urljoin
+
+import uvloop
+
+from benchmarks.machine import describe
+from benchmarks.overhead import peers
+from benchmarks.overhead.cpu import Meter
+from benchmarks.overhead.load import Samples, closed_loop, open_loop
+from benchmarks.overhead.stack import MODEL, Running, gateway
+
+RATE_BAR = 2500.0
+"""Requests/s at 32 connections, 1 KB prompts."""
+P50_BAR_MS = 1.2
+"""Added at one connection."""
+P99_BAR_MS = 6.0
+"""Added at 300 requests/s, open loop."""
+OPEN_RATE = 300.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One shape of request."""
+
+    kilobytes: int
+    stream: bool
+    model: str = MODEL
+
+    @property
+    def name(self) -> str:
+        model = "" if self.model == MODEL else f", model {self.model}"
+        return f"{self.kilobytes} KB {'streamed' if self.stream else 'whole'}{model}"
+
+    def body(self) -> bytes:
+        """A chat request whose prompt has about so many bytes."""
+        prompt = "An ordinary sentence of a prompt. " * (self.kilobytes * 1024 // 34)
+        return json.dumps(
+            {
+                "model": self.model,
+                "messages": [{"role": "user", "content": prompt}],
+                "stream": self.stream,
+                "max_tokens": 16,
+            }
+        ).encode()
+
+
+async def measure(
+    running: Running, case: Case, connections: int, seconds: float
+) -> tuple[Samples, Samples, dict[str, float]]:
+    """Direct, through the gateway, and CPU microseconds of each process per request of the latter."""
+    body = case.body()
+    path = "/v1/chat/completions"
+    direct = await closed_loop(urljoin(running.direct, path), body, connections, max(1.0, seconds / 3))
+    await closed_loop(urljoin(running.door, path), body, connections, 0.5)
+    meter = Meter(running.pids)
+    through = await closed_loop(urljoin(running.door, path), body, connections, seconds)
+    count = max(1, len(through.latencies))
+    return direct, through, {name: used / count * 1e6 for name, used in meter.read().items()}
+
+
+def row(name: str, direct: Samples, through: Samples) -> str:
+    """One line of the table."""
+    p50, p99 = through.quantile(0.5), through.quantile(0.99)
+    cells = [
+        f"{name:<34} {direct.rate:>8,.0f} {through.rate:>8,.0f} ",
+        f"{direct.quantile(0.5):>7.2f} {p50:>7.2f} {p50 - direct.quantile(0.5):>+7.2f} ",
+        f"{p99:>7.2f} {p99 - direct.quantile(0.99):>+7.2f}",
+        f" failures {through.failures}" if through.failures else "",
+    ]
+    return " ".join(cells).rstrip()
+
+
+async def against_peers(stack: Running, body: bytes, seconds: float) -> None:
+    """One row for each other gateway that is installed, and for each connection count."""
+    for name, path in peers.installed().items():
+        async with peers.running(name, path, stack.direct, body) as url:
+            if url is None:
+                print(f"{name:<34} is installed and did not answer")
+                continue
+            for connections in (1, 32):
+                direct = await closed_loop(urljoin(stack.direct, "/v1/chat/completions"), body, connections, 1.0)
+                through = await closed_loop(url, body, connections, seconds)
+                print(row(f"{name}, 1 KB whole, {connections} connection{'s' * (connections > 1)}", direct, through))
+
+
+def verdict(what: str, figure: float, bar: float, *, at_least: bool) -> bool:
+    """Print one bar and whether it is met."""
+    met = figure >= bar if at_least else figure <= bar
+    print(f"{'met    ' if met else 'NOT met'}  {what}: {figure:,.2f} (bar: {'≥' if at_least else '≤'} {bar:,.2f})")
+    return met
+
+
+async def run(seconds: float, cases: list[Case]) -> bool:
+    """The whole benchmark; whether every bar is met."""
+    print(f"machine: {describe()}")
+    with gateway() as running:
+        print(f"\n{'':<34} {'requests/s':>17}  {'p50 ms':>23}  {'p99 ms':>15}")
+        print(" " * 35 + "  direct  gateway   direct gateway   added  gateway   added")
+        cpu: dict[str, float] = {}
+        rate = added_p50 = 0.0
+        for case in cases:
+            for connections in (1, 32):
+                direct, through, used = await measure(running, case, connections, seconds)
+                print(row(f"{case.name}, {connections} connection{'s' * (connections > 1)}", direct, through))
+                if case == cases[0] and connections == 1:
+                    added_p50 = through.quantile(0.5) - direct.quantile(0.5)
+                if case == cases[0] and connections == 32:
+                    rate, cpu = through.rate, used
+        body = cases[0].body()
+        direct = await open_loop(urljoin(running.direct, "/v1/chat/completions"), body, OPEN_RATE, seconds)
+        through = await open_loop(urljoin(running.door, "/v1/chat/completions"), body, OPEN_RATE, 2 * seconds)
+        print(row(f"{cases[0].name}, open loop at {OPEN_RATE:g}/s", direct, through))
+        await against_peers(running, body, seconds)
+        print("\nCPU microseconds per request, 1 KB whole, 32 connections:")
+        for name, used in sorted(cpu.items(), key=lambda item: -item[1]):
+            print(f"  {name:<20} {used:>7.0f}")
+        print(f"  {'sum':<20} {sum(cpu.values()):>7.0f}\n")
+        met = [
+            verdict("requests/s at 32 connections, 1 KB", rate, RATE_BAR, at_least=True),
+            verdict("added p50 at one connection, ms", added_p50, P50_BAR_MS, at_least=False),
+            verdict(
+                "added p99 at 300 requests/s, ms",
+                through.quantile(0.99) - direct.quantile(0.99),
+                P99_BAR_MS,
+                at_least=False,
+            ),
+        ]
+    return all(met)
+
+
+def main() -> int:
+    """Exit status 0 when every bar is met."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement")
+    parser.add_argument("--quick", action="store_true", help="1 KB prompts only")
+    arguments = parser.parse_args()
+    sizes = (1,) if arguments.quick else (1, 100)
+    cases = [Case(size, stream) for size in sizes for stream in (False, True)]
+    return 0 if uvloop.run(run(arguments.seconds, cases)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

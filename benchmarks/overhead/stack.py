@@ -1,0 +1,87 @@
+"""The gateway as its users start it, in front of a fixed fast backend."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+MODEL = "fixed-model"
+START_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Running:
+    """Where to send requests, and whose CPU time to read."""
+
+    direct: str
+    door: str
+    pids: dict[str, int]
+    """Process ids by name, the backend among them."""
+
+
+def script(name: str) -> str:
+    """A console script of this environment."""
+    return str(Path(sys.executable).with_name(name))
+
+
+@contextmanager
+def backend(folder: Path, tokens: int) -> Generator[tuple[str, int]]:
+    """`pointsman-simulator fixed`: answers at once; yields its URL and process id."""
+    port_file = folder / "backend.port"
+    process = subprocess.Popen(
+        [
+            *(script("pointsman-simulator"), "fixed", "--port", "0", "--port-file", str(port_file)),
+            *("--model", MODEL, "--tokens", str(tokens)),
+        ],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        _wait(port_file, process)
+        yield f"http://127.0.0.1:{int(port_file.read_text())}", process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def gateway(extra: tuple[str, ...] = (), tokens: int = 16) -> Generator[Running]:
+    """The backend and `pointsman up --engine <backend>`, both gone afterwards."""
+    with TemporaryDirectory(prefix="pointsman-bench-") as name:
+        folder = Path(name)
+        with backend(folder, tokens) as (url, pid):
+            log = folder / "up.log"
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [
+                        *(script("pointsman"), "up", "--engine", url, "--port", "0", "--nats-port", "0"),
+                        *("--run-dir", str(folder / "run"), *extra),
+                    ],
+                    stdout=output,
+                    stderr=output,
+                    env={**os.environ, "NO_COLOR": "1"},
+                )
+            try:
+                state_file = folder / "run" / "state.json"
+                _wait(state_file, process, log)
+                state = json.loads(state_file.read_text())
+                pids = {each["name"]: each["pid"] for each in state["processes"]}
+                yield Running(url, state["door"], {**pids, "backend": pid})
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(timeout=60)
+
+
+def _wait(file: Path, process: "subprocess.Popen[bytes]", log: Path | None = None) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not file.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            words = log.read_text(errors="replace")[-2000:] if log else ""
+            raise SystemExit(f"{process.args} did not start\n{words}")
+        time.sleep(0.05)

@@ -1,0 +1,141 @@
+"""What the prefix index costs: time per prompt, memory per block, and the longest that one call takes.
+
+    python benchmarks/prefix_index [--blocks 10000000]
+
+Prompts that are looked up were written long before, so their entries come from memory and not from a cache. Prints
+each figure (CPU time), the bar that it is held to, and the machine.
+"""
+
+import argparse
+import gc
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pointsman_scheduler.domain.prefix_index import PrefixIndex
+
+MIB: Final = 2**20
+
+
+def rss() -> int:
+    """Resident bytes of this process."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096
+
+
+class Report:
+    """Prints figures beside their bars."""
+
+    def line(self, what: str, value: float, unit: str, bar: float | None = None) -> None:
+        verdict = "" if bar is None else f"   bar {bar:g}  {'ok' if value <= bar else 'MISSED'}"
+        print(f"  {what:58} {value:10.1f} {unit}{verdict}")
+
+    def times(self, what: str, took: list[float], bar: float | None = None) -> None:
+        self.line(what, float(np.median(took)) * 1e6, "us median", bar)
+        self.line(f"{what}, worst", max(took) * 1e3, "ms")
+
+
+def timed(operation: Callable[[], object]) -> float:
+    """Seconds of CPU: another process on the machine doesn't count."""
+    began = time.thread_time()
+    operation()
+    return time.thread_time() - began
+
+
+def prompt(rng: np.random.Generator, blocks: int) -> NDArray[np.uint64]:
+    return rng.integers(0, 2**64, blocks, dtype=np.uint64)
+
+
+def fill(index: PrefixIndex, lives: list[int], blocks: int, length: int, rng: np.random.Generator) -> tuple[
+    list[NDArray[np.uint64]], list[float]
+]:  # fmt: skip
+    """Answer prompts until so many blocks were written. Returns some of the prompts, and the time of each write."""
+    kept: list[NDArray[np.uint64]] = []
+    took: list[float] = []
+    for turn in range(blocks // length):
+        each = prompt(rng, length)
+        life = lives[turn % len(lives)]
+
+        def answer(life: int = life, each: NDArray[np.uint64] = each, now: float = turn * 0.01) -> None:
+            index.write(life, each, now, "r")
+            index.confirm("r", now)
+
+        took.append(timed(answer))
+        if turn % max(1, blocks // length // 400) == 0:
+            kept.append(each)
+    return kept, took
+
+
+def at_size(report: Report, blocks: int, workers: int) -> None:
+    print(f"{blocks:,} blocks, {workers} workers")
+    rng = np.random.default_rng(1)
+    gc.collect()
+    before = rss()
+    index = PrefixIndex(max_bytes=2**40, ttl=1e9, claim_ttl=1e9)
+    lives = [index.join() for _ in range(workers)]
+    index.lay_out(lives)
+    kept, took = fill(index, lives, blocks, 2048, rng)
+    memory = index.memory()
+    report.line("resident memory", (rss() - before) / MIB, "MiB", 2 * 1024 if blocks == 10_000_000 else None)
+    report.line("memory as the index estimates it", memory.bytes / MIB, "MiB")
+    report.times("write and confirm, 2,048 blocks, index growing", took)
+    for length, bar in ((32, 10.0), (2048, 300.0)):
+        asked = [each[:length].copy() for each in kept]
+        report.times(f"match, {length} blocks, cold", [timed(lambda q=q: index.match(q)) for q in asked], bar)
+        last = asked[-1]
+        report.times(f"match, {length} blocks, again", [timed(lambda q=last: index.match(q)) for _ in range(300)], bar)
+    shared = kept[0][:32].copy()
+    for life in lives[: workers // 2]:
+        index.stored(life, shared, 1e9)
+    report.times(
+        "match, 32 blocks that half of the workers hold", [timed(lambda: index.match(shared)) for _ in range(300)], 10.0
+    )
+    short = [prompt(rng, 32) for _ in range(500)]
+    report.times(
+        "write, 32 new blocks",
+        [timed(lambda i=i, q=q: index.write(lives[0], q, 1e9, str(i))) for i, q in enumerate(short)],
+    )
+    report.times("confirm, 32 blocks", [timed(lambda i=i: index.confirm(str(i), 1e9)) for i in range(500)])
+
+
+def when_full(report: Report, max_bytes: int, workers: int) -> None:
+    """Prompts without end against a full index: every write has to take something away."""
+    print(f"full index of {max_bytes // MIB} MiB, {workers} workers, prompts of 32 blocks that never come again")
+    rng = np.random.default_rng(2)
+    gc.collect()
+    before = rss()
+    index = PrefixIndex(max_bytes=max_bytes, ttl=1e9, claim_ttl=1e9)
+    lives = [index.join() for _ in range(workers)]
+    index.lay_out(lives)
+    fill(index, lives, int(max_bytes / 180), 2048, rng)
+    full = index.memory()
+    _, took = fill(index, lives, 32 * 20_000, 32, rng)
+    report.times("write and confirm, 32 blocks", took, 100.0)
+    memory = index.memory()
+    report.line("resident memory", (rss() - before) / MIB, "MiB", max_bytes / MIB * 1.1)
+    report.line("evicted", memory.evicted_memory - full.evicted_memory, "blocks")
+    report.times("sweep that expires 4,096 blocks", [timed(lambda: index.sweep(1e10, 4096)) for _ in range(20)])
+    report.times("forget a worker", [timed(lambda life=life: index.forget(life)) for life in lives[:8]])
+    last = [prompt(rng, 32) for _ in range(300)]
+    took = [timed(lambda i=i, q=q: index.write(lives[-1], q, 1e10, str(i))) for i, q in enumerate(last)]
+    report.times("write after that, 32 blocks", took)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--blocks", type=int, default=10_000_000)
+    chosen = arguments.parse_args()
+    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
+    report = Report()
+    for blocks, workers in ((1_000_000, 8), (1_000_000, 2000), (chosen.blocks, 8)):
+        at_size(report, blocks, workers)
+    for workers in (8, 2000):
+        when_full(report, 256 * MIB, workers)
+
+
+if __name__ == "__main__":
+    main()

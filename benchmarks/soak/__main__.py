@@ -1,0 +1,69 @@
+"""Whether memory stays flat: the resident memory of every process over many requests.
+
+`python -m benchmarks.soak [--requests 200000]` starts the gateway as `pointsman up` does, in front of a backend that
+answers at once, warms it with a tenth of the requests, and prints what each process holds then and at the end.
+"""
+
+import argparse
+import json
+import sys
+import time
+from urllib.parse import urljoin
+
+import uvloop
+
+from benchmarks.machine import describe
+from benchmarks.overhead.cpu import resident_mib
+from benchmarks.overhead.load import closed_loop
+from benchmarks.overhead.stack import MODEL, gateway
+
+BAR = 0.05
+"""Change of resident memory, in either direction."""
+SLICE_S = 5.0
+
+
+async def run(requests: int) -> bool:
+    """The whole benchmark; whether every process stayed within the bar."""
+    print(f"machine: {describe()}")
+    bodies = [
+        json.dumps(
+            {"model": MODEL, "messages": [{"role": "user", "content": f"{index} " * 400}], "max_tokens": 16}
+        ).encode()
+        for index in range(64)
+    ]
+    with gateway() as running:
+        url = urljoin(running.door, "/v1/chat/completions")
+        done = turn = 0
+        warm: dict[str, float] = {}
+        failures: dict[str, int] = {}
+        began = time.monotonic()
+        while done < requests:
+            samples = await closed_loop(url, bodies[turn % len(bodies)], 32, SLICE_S)
+            done += len(samples.latencies)
+            turn += 1
+            for reason, count in samples.failures.items():
+                failures[reason] = failures.get(reason, 0) + count
+            if not warm and done >= requests / 10:
+                warm = {name: resident_mib(pid) for name, pid in running.pids.items()}
+                print(f"after {done:,} requests, {time.monotonic() - began:.0f} s: warm", flush=True)
+        print(f"after {done:,} requests, {time.monotonic() - began:.0f} s; failures: {failures or 'none'}\n")
+        met = not failures
+        for name, pid in running.pids.items():
+            now = resident_mib(pid)
+            change = now / warm[name] - 1 if warm.get(name) else 0.0
+            flat = abs(change) <= BAR or now < warm[name]
+            met &= flat
+            verdict = "met    " if flat else "NOT met"
+            print(f"{verdict}  {name:<20} {warm[name]:>7.1f} MiB → {now:>7.1f} MiB  {change:>+6.1%}")
+    return met
+
+
+def main() -> int:
+    """Exit status 0 when every process stayed flat."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
+    parser.add_argument("--requests", type=int, default=200_000)
+    return 0 if uvloop.run(run(parser.parse_args().requests)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
