@@ -1,0 +1,91 @@
+"""What deploy/docker/service.Dockerfile does, without a container engine: its COPY and uv steps in a clean folder.
+
+Not shown here: the base images, the user, and that the image builds. A container engine shows those.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKERFILE = (ROOT / "deploy/docker/service.Dockerfile").read_text()
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+MEMBERS = sorted(
+    {service["build"]["args"]["SERVICE"] for service in COMPOSE["services"].values() if "build" in service}
+)
+UV = shutil.which("uv", path=f"{ROOT / '.uv' / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+pytestmark = [
+    pytest.mark.skipif(UV is None, reason="uv isn't here; `make test` gets one"),
+    # Wheels come from uv's cache, or once from the package index.
+    pytest.mark.timeout(600),
+]
+
+
+def _build(member: str, folder: Path) -> list[str]:
+    """Run the build stage's COPY and RUN steps in `folder`; returns the commands that were run."""
+    stage = DOCKERFILE.partition("AS build")[2].partition("\nFROM")[0]
+    environment = {
+        **{key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT")},
+        "UV_PYTHON_DOWNLOADS": "never",
+        "SERVICE": member,
+    }
+    ran: list[str] = []
+    for line in stage.splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            *sources, target = line.split()[1:]
+            for source in sources:
+                _copy(ROOT / source, folder / (target if target != "./" else source))
+        elif line.startswith("RUN "):
+            command = re.sub(r"--mount=\S+ ", "", line.removeprefix("RUN ")).replace("uv sync", f"{UV} sync", 1)
+            done = subprocess.run(
+                ["sh", "-c", command], check=False, cwd=folder, env=environment, capture_output=True, text=True
+            )
+            assert done.returncode == 0, f"{command}\n{done.stderr}"
+            ran.append(command)
+    return ran
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_file():
+        shutil.copy(source, target)
+    else:
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("tests", "__pycache__"))
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_the_uv_steps_make_an_environment_with_this_member_alone(member: str, tmp_path: Path) -> None:
+    assert len(_build(member, tmp_path)) == 2
+    binaries = tmp_path / ".venv" / "bin"
+    command = "pointsman" if member == "cli" else f"pointsman-{member}"
+    for source in ("contracts", "shared", "services", "tools"):
+        shutil.rmtree(tmp_path / source)  # the second stage copies the environment alone
+    installed = {path.name.partition("-")[0] for path in tmp_path.glob(".venv/lib/python*/site-packages/*.dist-info")}
+    assert {"pytest", "hypothesis", "pointsman_testing"} & installed == set()
+    if member not in ("cli", "simulator"):
+        others = {f"pointsman_{path.name.replace('-', '_')}" for path in (ROOT / "services").iterdir()}
+        assert installed & others == {f"pointsman_{member.replace('-', '_')}"}
+    # A service has no --help; settings that it refuses end it before it connects to anything.
+    answer = subprocess.run(
+        [str(binaries / command), *(["--help"] if member in ("cli", "simulator") else [])],
+        env={
+            "PATH": str(binaries),
+            "POINTSMAN_NATS_URL": "nats://elsewhere.example:4222",
+            "POINTSMAN_ENGINE_URL": "http://127.0.0.1:8000",
+            "POINTSMAN_POOL": "pool",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if member in ("cli", "simulator"):
+        assert answer.returncode == 0, answer.stderr
+    else:
+        assert answer.returncode == 78, answer.stderr
+        assert "elsewhere.example is not this host and no credentials are set" in answer.stderr

@@ -1,0 +1,194 @@
+"""What others write: a plugin in a distribution of its own, and a stage that knows nothing but NATS and JSON."""
+
+import json
+import shutil
+import sys
+import tomllib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from jsonschema import Draft202012Validator
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from pointsman_contracts.response import RequestRejected
+from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.subjects import ANY
+from pointsman_testing import Processes, eventually
+from pointsman_testing.observer import observing
+from pointsman_testing.processes import ServiceProcess
+from pointsman_testing.stack import Stack, StackFactory
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGE = ROOT / "examples" / "stage_nats.py"
+PLUGIN = ROOT / "examples" / "plugin"
+MODEL = "llama-3.1-8b"
+DENY, ALLOW = {"x-gate": "deny"}, {"x-gate": "allow"}
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+
+def install(distribution: Path, target: Path) -> None:
+    """What `pip install --target` leaves of a distribution of pure Python, without a build backend."""
+    project: dict[str, Any] = tomllib.loads((distribution / "pyproject.toml").read_text())["project"]
+    for package in distribution.glob("*/__init__.py"):
+        shutil.copytree(package.parent, target / package.parent.name)
+    info = target / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines: list[str] = []
+    for group, offered in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in offered.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    """A stack in whose environment the plugin is installed, with two profiles through the stage."""
+    site = tmp_path_factory.mktemp("site")
+    install(PLUGIN, site)
+    changes: dict[str, Any] = {
+        "preprocessing": [{"use": "tool-count", "most": 4}],
+        "stages": {"size-limit": {"timeout": "500ms"}},
+        "profiles": {
+            "standard": {"request": ["scheduler"], "static": "deny"},
+            "tools": {"request": ["scheduler"], "static": "deny"},
+            "deny": {"request": ["size-limit", "scheduler"], "static": "deny"},
+            "allow": {"request": [{"stage": "size-limit", "on_error": "allow"}, "scheduler"], "static": "deny"},
+        },
+        "profile-picker": {
+            "use": "rules",
+            "rules": [
+                {"when": 'attributes["tool_count"] > 2', "profile": "tools"},
+                {"when": 'headers["x-gate"] == "deny"', "profile": "deny"},
+                {"when": 'headers["x-gate"] == "allow"', "profile": "allow"},
+            ],
+            "default": "standard",
+        },
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(site))
+        async with stacks.start(engines=1, changes=changes) as started:
+            yield started
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def stage(stack: Stack, processes: Processes) -> ServiceProcess:
+    """The example stage, once it listens."""
+    process = processes.start_command([sys.executable, str(STAGE)], env={"POINTSMAN_NATS_URL": stack.nats.url})
+
+    async def serves() -> bool:
+        status, _ = await ask(stack, DENY)
+        return status == 200
+
+    await eventually(serves, timeout=20)
+    return process
+
+
+async def ask(stack: Stack, headers: dict[str, str], **changes: Any) -> tuple[int, Any]:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "max_tokens": 30, "ignore_eos": True}
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as http,
+        http.post(f"{stack.door}/v1/chat/completions", json=body | changes, headers=headers) as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+def tools(count: int) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": {"name": f"tool_{number}", "parameters": {}}} for number in range(count)]
+
+
+async def test_a_plugin_of_another_distribution_decides_with_the_rules_that_read_it(stack: Stack) -> None:
+    async with observing(stack.nats.url) as seen:
+        decisions = seen.listen(RequestScheduled, ANY)
+        for count, profile in ((1, "standard"), (3, "tools")):
+            assert (await ask(stack, {}, tools=tools(count)))[0] == 200
+            await eventually(lambda profile=profile: decisions and decisions[-1].profile == profile)
+
+
+async def test_it_refuses_with_its_own_words(stack: Stack) -> None:
+    status, answer = await ask(stack, {}, tools=tools(5))
+    assert (status, answer["error"]["message"], answer["error"]["param"]) == (
+        400, "5 tools are too many; offer 4 at most.", "tools",
+    )  # fmt: skip
+
+
+async def test_its_parameters_are_checked_when_a_configuration_is_applied(stack: Stack, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("preprocessing:\n  - {use: tool-count, moste: 4}\n")
+    code, output = await stack.command("config", "check", str(file))
+    assert code == 1
+    assert "unknown parameter 'moste'; did you mean 'most'?" in output
+    assert "(line 2)" in output
+
+
+async def test_a_stage_of_forty_lines_changes_requests_and_is_seen_in_decisions(
+    stack: Stack, stage: ServiceProcess
+) -> None:
+    assert len(STAGE.read_text().splitlines()) <= 40
+    async with observing(stack.nats.url) as seen:
+        decisions = seen.listen(RequestScheduled, ANY)
+        status, answer = await ask(stack, DENY)
+        assert (status, answer["usage"]["completion_tokens"]) == (200, 8)
+        await eventually(lambda: decisions)
+        [report] = [report for report in decisions[-1].trail if report.stage == "size-limit"]
+        assert (report.outcome, report.note) == ("passed", "at most 8 tokens")
+        assert decisions[-1].level == "full"
+
+
+async def test_it_refuses_in_its_own_words_and_the_event_names_it(stack: Stack, stage: ServiceProcess) -> None:
+    async with observing(stack.nats.url) as seen:
+        rejections = seen.listen(RequestRejected, ANY)
+        status, answer = await ask(stack, DENY, messages=[{"role": "user", "content": "words " * 2000}])
+        assert (status, answer["error"]["code"]) == (400, "prompt_too_long")
+        await eventually(lambda: rejections)
+        assert rejections[0].stage == "size-limit"
+
+
+@pytest.mark.parametrize(("how", "status"), [("pause", 504), ("kill", 503)])
+async def test_a_stage_that_hangs_or_dies_follows_its_on_error(
+    stack: Stack, stage: ServiceProcess, how: str, status: int
+) -> None:
+    getattr(stage, how)()
+    async with observing(stack.nats.url) as seen:
+        decisions = seen.listen(RequestScheduled, ANY)
+        denied, answer = await ask(stack, DENY)
+        assert denied == status
+        assert "size-limit" in answer["error"]["message"]
+        assert decisions == []
+        allowed, _ = await ask(stack, ALLOW)
+        assert allowed == 200
+        await eventually(lambda: decisions)
+        assert decisions[0].level == "degraded"
+        assert "size-limit" in decisions[0].reasons[0]
+        assert [report.outcome for report in decisions[0].trail if report.stage == "size-limit"] == ["skipped"]
+
+
+async def test_what_a_stage_gets_and_answers_is_what_the_schemas_say(stack: Stack, stage: ServiceProcess) -> None:
+    def fits(document: bytes, name: str) -> bool:
+        schema = Draft202012Validator(json.loads((ROOT / "contracts" / "schemas" / f"{name}.json").read_text()))
+        return schema.is_valid(json.loads(document))  # pyright: ignore[reportUnknownMemberType] - jsonschema
+
+    client = Client()
+    await client.connect(stack.nats.url)
+    heard: list[bytes] = []
+
+    async def listen(message: Msg) -> None:
+        heard.append(message.data)
+
+    await client.subscribe("pm.rpc.request.size-limit.v1", cb=listen)  # pyright: ignore[reportUnknownMemberType] - nats-py
+    try:
+        await client.flush()
+        await ask(stack, DENY)
+        await ask(stack, DENY, messages=[{"role": "user", "content": "words " * 2000}])
+        await eventually(lambda: len(heard) == 2)
+        answers = [(await client.request("pm.rpc.request.size-limit.v1", document)).data for document in heard[:]]
+    finally:
+        await client.close()
+    assert all(fits(document, "request.journey.v1") for document in heard)
+    assert fits(answers[0], "request.journey.v1")
+    assert fits(answers[1], "request.rejection.v1")

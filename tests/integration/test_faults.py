@@ -1,0 +1,180 @@
+"""Parts die, hang and come back under traffic: nobody hangs, and what can go on goes on.
+
+How fast each of these is, in seconds, is measured by `benchmarks/faults`; here only what happens is decided.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from pointsman_testing import eventually
+from pointsman_testing.stack import Stack, StackFactory
+from pointsman_testing.traffic import Traffic
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+STAGES = ("preprocessor", "profile-picker", "model-selector", "scheduler")
+RATE = 200
+BODY = {
+    "model": "auto",
+    "prompt": "twelve words that all requests share at their very beginning, then end",
+    "max_tokens": 2,
+}
+
+
+def traffic(stack: Stack, rate: float = RATE) -> Traffic:
+    return Traffic(f"{stack.door}/v1/completions", rate, BODY)
+
+
+async def flowing(running: Traffic, count: int = 60) -> None:
+    """Wait until `count` more requests have been answered with 200."""
+    target = running.statuses()[200] + count
+    await eventually(lambda: running.statuses()[200] >= target, timeout=30)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def doubled(stacks: StackFactory) -> AsyncIterator[Stack]:
+    """Two replicas of every stage."""
+    async with stacks.start(replicas=dict.fromkeys(STAGES, 2)) as stack:
+        yield stack
+
+
+@pytest.mark.requirement("STAGE-1")
+@pytest.mark.parametrize("how", ["kill", "pause"])
+@pytest.mark.parametrize("stage", STAGES)
+async def test_no_request_fails_when_one_of_two_replicas_of_a_stage_is_gone(
+    doubled: Stack, stage: str, how: str
+) -> None:
+    victim = doubled.services[stage][0]
+    async with traffic(doubled) as running:
+        await flowing(running)
+        getattr(victim, how)()
+        await flowing(running, RATE * 2)
+        if how == "kill":
+            await doubled.restart(stage, 0)
+        else:
+            victim.resume()
+        await flowing(running, RATE)
+    assert [end.problem for end in running.failed()] == []
+
+
+@pytest.mark.requirement("STAGE-2")
+@pytest.mark.parametrize("how", ["kill", "pause"])
+@pytest.mark.parametrize("stage", STAGES)
+async def test_without_a_second_replica_requests_get_503_and_later_200(single: Stack, stage: str, how: str) -> None:
+    victim = single.services[stage][0]
+    async with traffic(single) as running:
+        await flowing(running)
+        getattr(victim, how)()
+        await eventually(lambda: running.statuses()[503] >= 50, timeout=30)
+        if how == "kill":
+            await single.restart(stage, 0)
+        else:
+            victim.resume()
+        await flowing(running, RATE)
+    assert set(running.statuses()) == {200, 503}
+    assert all(end.retry_after and float(end.retry_after) >= 1 for end in running.ended if end.status == 503)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def single(stacks: StackFactory) -> AsyncIterator[Stack]:
+    """One replica of everything, and a policy that forbids the edge to choose by itself."""
+    async with stacks.start(static="deny") as stack:
+        yield stack
+
+
+@pytest.mark.requirement("BUS-1")
+async def test_a_restart_of_the_bus_makes_requests_late_or_503_and_everything_reconnects(single: Stack) -> None:
+    async with traffic(single) as running:
+        await flowing(running)
+        await asyncio.to_thread(single.nats.kill)
+        await eventually(lambda: running.statuses()[503] >= 50, timeout=30)
+        await asyncio.to_thread(single.nats.start)
+        await flowing(running, RATE)
+    assert set(running.statuses()) == {200, 503}
+    for service in single.all_services():
+        assert [
+            line["event"] for line in service.log_lines() if line["event"] in ("bus_disconnected", "bus_connected")
+        ][-2:] == ["bus_disconnected", "bus_connected"]
+
+
+@pytest.mark.requirement("BUS-2")
+async def test_the_edge_goes_on_by_itself_while_the_bus_is_gone_if_the_profile_allows_it(stacks: StackFactory) -> None:
+    async with stacks.start(static="allow") as stack, traffic(stack, 50) as running:
+        await flowing(running)
+        await asyncio.to_thread(stack.nats.kill)
+        gone_at = running.now
+        await flowing(running, 100)
+        await asyncio.to_thread(stack.nats.start)
+        await flowing(running, 50)
+    # A request that was inside the stages when the bus went may get 503.
+    assert running.statuses(since=gone_at + 1.0)[200] == sum(running.statuses(since=gone_at + 1.0).values())
+
+
+@pytest.mark.requirement("ENGINE-1")
+@pytest.mark.parametrize("how", ["kill", "pause"])
+async def test_a_dead_or_hung_engine_gets_no_more_requests(single: Stack, how: str) -> None:
+    victim = single.engines[0]
+    async with traffic(single, 100) as running:
+        await flowing(running)
+        getattr(victim.process, how)()
+        await eventually(single.state_is(victim, "unreachable", "silent"), timeout=10)
+        out_at = running.now
+        await flowing(running, 100)
+        if how == "kill":
+            await victim.restart()
+        else:
+            victim.process.resume()
+        await eventually(lambda: any(end.engine == victim.name for end in running.ended[-50:]), timeout=30)
+    during = [end for end in running.ended if out_at <= end.started < out_at + 0.5]
+    assert during
+    assert all(end.engine != victim.name for end in during)
+    if how == "kill":
+        assert [end.problem for end in running.failed()] == []
+
+
+@pytest.mark.requirement("ENGINE-2")
+async def test_all_engines_gone_means_503_and_the_first_one_back_serves_again(single: Stack) -> None:
+    async with traffic(single, 100) as running:
+        await flowing(running)
+        for engine in single.engines:
+            engine.process.kill()
+        await eventually(lambda: running.statuses()[503] >= 50, timeout=30)
+        await single.engines[1].restart()
+        await flowing(running, 100)
+        await single.engines[0].restart()
+    assert set(running.statuses()) <= {200, 502, 503}
+    assert all(end.retry_after for end in running.ended if end.status == 503)
+
+
+@pytest.mark.requirement("ENGINE-3")
+async def test_a_stream_that_is_cut_off_ends_with_an_error_event(single: Stack) -> None:
+    import httpx
+
+    single.engines[0].process.kill()
+    await eventually(single.state_is(single.engines[0], "unreachable", "silent"), timeout=10)
+    await single.engines[1].set_faults("cut=5")
+    body = {"model": "llama-3.1-8b", "prompt": "x", "max_tokens": 50, "stream": True, "ignore_eos": True}
+    try:
+        async with httpx.AsyncClient(base_url=single.door, timeout=20) as http:
+            text = (await http.post("/v1/completions", json=body)).text
+    finally:
+        await single.engines[1].set_faults()
+        await single.engines[0].restart()
+    events = [line for line in text.splitlines() if line.startswith("data:")]
+    assert len(events) >= 5
+    assert '"error"' in events[-1]
+    assert "[DONE]" not in text
+
+
+@pytest.mark.requirement("ENGINE-4")
+async def test_a_request_that_has_no_byte_yet_goes_to_another_engine(single: Stack) -> None:
+    await single.engines[0].set_faults("error=503")
+    try:
+        async with traffic(single, 50) as running:
+            await flowing(running, 100)
+    finally:
+        await single.engines[0].set_faults()
+    assert [end.problem for end in running.failed()] == []

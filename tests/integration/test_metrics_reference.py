@@ -1,0 +1,79 @@
+"""docs/metrics.md says what running processes expose, no more and no less."""
+
+import re
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from pointsman_testing.stack import Stack
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs/metrics.md"
+EVERY_SERVICE = "Every service"
+OF_THE_CLIENT = ("process_", "python_")
+
+Row = tuple[str, frozenset[str], str]
+"""Type, labels, help."""
+
+
+def documented() -> dict[str, dict[str, Row]]:
+    """Rows of each section that has a table of metrics, by name."""
+    sections: dict[str, dict[str, Row]] = {}
+    section = ""
+    for line in REFERENCE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif match := re.fullmatch(r"\| `(\w+)` \| (counter|gauge|histogram) \| ([^|]*) \| (.*) \|", line):
+            labels = frozenset(re.findall(r"`(\w+)`", match[3]))
+            sections.setdefault(section, {})[match[1]] = (match[2], labels, match[4])
+    return sections
+
+
+async def exposed(url: str | None) -> dict[str, Metric]:
+    """What a process exposes of its own, by the name that its series have."""
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics") as answer:
+        text = await answer.text()
+    return {
+        family.name + ("_total" if family.type == "counter" else ""): family
+        for family in text_string_to_metric_families(text)
+        if not family.name.startswith(OF_THE_CLIENT)
+    }
+
+
+def row(name: str, family: Metric) -> str:
+    labels = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")
+    written = ", ".join(f"`{label}`" for label in labels)
+    return f"| `{name}` | {family.type} | {written} | {family.documentation} |"
+
+
+async def test_every_metric_is_documented_where_it_comes_from(stack: Stack) -> None:
+    async with aiohttp.ClientSession() as http:
+        for body in ({"stream": True}, {"model": "auto"}, {"model": "nobody-has-this"}):
+            asked = {"model": "llama-3.1-8b", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2} | body
+            async with http.post(f"{stack.door}/v1/chat/completions", json=asked) as answer:
+                await answer.read()
+    sections = documented()
+    everywhere = sections.pop(EVERY_SERVICE)
+    assert set(sections) == {*stack.services, "worker-agent"}
+    processes = {name: replicas[0] for name, replicas in stack.services.items()}
+    processes["worker-agent"] = stack.engines[0].agent
+    for service, rows in sections.items():
+        found = await exposed(processes[service].http_url)
+        known = everywhere | rows
+        if service == "metrics-collector":
+            known |= sections["worker-agent"]  # of engines without an agent
+        if service == "worker-agent":
+            # An agent needs no configuration.
+            known = {name: kept for name, kept in known.items() if not name.startswith("pointsman_config_")}
+        missing = [row(name, family) for name, family in found.items() if name not in known]
+        assert not missing, f"docs/metrics.md, section {service}, lacks\n" + "\n".join(missing)
+        assert not known.keys() - found.keys(), f"{service} doesn't expose what docs/metrics.md says"
+        for name, family in found.items():
+            kind, labels, text = known[name]
+            assert (kind, text) == (family.type, family.documentation), f"should be {row(name, family)}"
+            for sample in family.samples:
+                assert set(sample.labels) - {"le"} == labels, f"labels of {name} are {sorted(sample.labels)}"

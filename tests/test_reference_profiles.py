@@ -1,0 +1,227 @@
+"""The stages before scheduling, one after the other on one bus, with the configurations of people."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import orjson
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+from pydantic import JsonValue
+
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, PreprocessRequest
+from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.subjects import ANY, stage_subject
+from pointsman_model_selector import handlers as selecting
+from pointsman_model_selector.main import compile_all
+from pointsman_preprocessor import handlers as preprocessing
+from pointsman_preprocessor.main import compile_pipeline
+from pointsman_profile_picker import handlers as picking
+from pointsman_profile_picker.main import compile_routing
+from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.stage import Hop
+from pointsman_testing import builders, eventually
+from pointsman_testing.buses import Buses
+
+REFERENCE: Final = (Path(__file__).resolve().parent.parent / "examples/reference-profiles.yaml").read_text()
+INBOX: Final = "_INBOX.test"
+MESSAGES: Final[list[JsonValue]] = [{"role": "user", "content": "hello"}]
+
+
+class Gateway:
+    """Preprocessor, profile-picker and model-selector, and schedulers of every pool that keep what they get."""
+
+    def __init__(self, buses: Buses, config: str, *stages: str) -> None:
+        self.registry = CollectorRegistry()
+        self.journeys: list[Journey] = []
+        self.answers: list[Decision | Rejection | Parked] = []
+        self.edge = buses.make("frontend")
+        pipelines = Configuration(compile_pipeline, self.registry)
+        routings = Configuration(compile_routing, CollectorRegistry())
+        selectors = Configuration(compile_all, CollectorRegistry())
+        for configuration in (pipelines, routings, selectors):
+            assert configuration.offer(1, config)
+        preprocess = preprocessing.Handlers(
+            pipelines, self.registry, thread_above=1 << 20, max_values=1000, threads=ThreadPoolExecutor(1)
+        )
+        pick = picking.Handlers(routings, CollectorRegistry())
+        select = selecting.Handlers(selectors, CollectorRegistry(), time_every=1000)
+        buses.make("preprocessor").stage(PreprocessRequest, preprocess.preprocess)
+        picker, selector = buses.make("profile-picker"), buses.make("model-selector")
+        picker.stage(Journey, pick.pick)
+        picker.listen(PoolSnapshot, pick.snapshot, ANY, keep="latest")
+        selector.stage(Journey, select.select)
+        selector.listen(PoolSnapshot, select.snapshot, ANY, keep="latest")
+        selector.listen(ModelStatistics, select.statistics, ANY, keep="latest")
+        buses.make("scheduler").stage(Journey, self._keep)
+        for stage in stages:
+            buses.make(stage).stage(Journey, lambda journey, hop: hop.advance())
+        self.edge.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
+
+    def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
+        del hop
+        self.journeys.append(journey)
+
+    def pools_are(self, saturation: float, at_ms: int = 1) -> None:
+        for pool, models in (("llama-8b", ("llama-8b", "llama-8b-sql")), ("llama-70b", ("llama-70b",))):
+            snapshot = PoolSnapshot(
+                pool=pool, source="c", sequence=at_ms, at_ms=at_ms, saturation=saturation, models=models
+            )
+            self.edge.publish(snapshot, pool)
+
+    async def send(self, model: str, headers: dict[str, str] | None = None, **fields: JsonValue) -> Journey:
+        """The journey as the scheduler got it."""
+        self.journeys.clear()
+        request = builders.preprocess_request(headers=headers or {})
+        body = orjson.dumps({"model": model, "messages": MESSAGES, **fields})
+        self.edge.link.publish(stage_subject("preprocessor"), request.encode() + b"\n" + body, INBOX)
+        await eventually(lambda: self.journeys or self.answers)
+        assert not self.answers, self.answers
+        return self.journeys[0]
+
+
+def chosen(journey: Journey) -> tuple[str | None, str]:
+    """Profile and model."""
+    assert journey.target is not None
+    return journey.profile, journey.target.model
+
+
+def stages(journey: Journey) -> list[str]:
+    """Where the journey has been."""
+    return [report.stage for report in journey.trail]
+
+
+@pytest.fixture
+async def gateway(buses: Buses) -> Gateway:
+    made = Gateway(buses, REFERENCE)
+    await buses.meet()
+    made.pools_are(0.2)
+    return made
+
+
+@pytest.mark.requirement("S0-20", "S0-19", "S0-1")
+async def test_a_request_that_names_a_model_is_not_selected_for(gateway: Gateway) -> None:
+    journey = await gateway.send("llama-70b")
+    assert chosen(journey) == ("standard", "llama-70b")
+    assert stages(journey) == ["preprocessor", "profile-picker"]
+    assert not [edit for edit in journey.body if edit.field == "model"]
+
+
+@pytest.mark.requirement("S0-20", "S0-40", "S0-51", "S0-12", "S0-78")
+async def test_auto_is_given_the_cheapest_model_that_fits(gateway: Gateway) -> None:
+    journey = await gateway.send("auto/own", stream=True)
+    assert chosen(journey) == ("auto", "llama-8b")
+    assert stages(journey) == ["preprocessor", "profile-picker", "model-selector"]
+    assert BodyEdit(field="model", value="llama-8b") in journey.body
+    assert BodyEdit(field="stream_options", value={"include_usage": True}) in journey.body
+    assert HeaderEdit(name="x-gateway-model-name", value="llama-8b") in journey.headers
+    assert journey.model == "auto/own"
+
+
+@pytest.mark.requirement("S0-20", "S0-73", "S0-74", "S0-47")
+async def test_a_header_asks_for_the_best_or_for_the_cheapest_model(gateway: Gateway) -> None:
+    assert chosen(await gateway.send("auto/own", {"x-priority": "high"})) == ("priority", "llama-70b")
+    assert chosen(await gateway.send("auto/own", {"x-priority": "batch"})) == ("batch", "llama-8b")
+
+
+async def test_a_header_takes_no_named_model_away(gateway: Gateway) -> None:
+    assert chosen(await gateway.send("llama-70b", {"x-priority": "batch"})) == ("batch", "llama-70b")
+
+
+async def test_external_models_are_chosen_only_while_every_own_pool_is_saturated(gateway: Gateway) -> None:
+    assert (await gateway.send("auto/own")).profile == "auto"
+    gateway.pools_are(1.3, at_ms=2)
+
+    async def overflows() -> Rejection | None:
+        gateway.journeys.clear()
+        gateway.answers.clear()
+        request = builders.preprocess_request()
+        body = orjson.dumps({"model": "auto", "messages": MESSAGES})
+        gateway.edge.link.publish(stage_subject("preprocessor"), request.encode() + b"\n" + body, INBOX)
+        await eventually(lambda: gateway.journeys or gateway.answers)
+        answer = gateway.answers[0] if gateway.answers else None
+        return answer if isinstance(answer, Rejection) and answer.profile == "overflow" else None
+
+    ended = await eventually(overflows)
+    assert ended is not None
+    assert ended.target is not None
+    assert (ended.target.provider, ended.target.model) == ("openai", "gpt-large")
+
+
+@pytest.mark.requirement("S0-2", "S0-34")
+async def test_one_profile_behaves_like_no_profiles_at_all(buses: Buses) -> None:
+    chain = {"pools": {"p": {"models": ["m"]}}}
+    explicit = chain | {
+        "profiles": {"only": {"request": ["scheduler"]}},
+        "profile-picker": {"use": "single", "profile": "only"},
+    }
+    gateways = [Gateway(buses, yaml.safe_dump(chain))]
+    await buses.meet()
+    first = await gateways[0].send("m")
+    await buses.close()
+    other = Buses(buses.new_link)
+    try:
+        gateways.append(Gateway(other, yaml.safe_dump(explicit)))
+        await other.meet()
+        second = await gateways[1].send("m")
+    finally:
+        await other.close()
+    for journey in (first, second):
+        assert stages(journey) == ["preprocessor", "profile-picker"]
+        assert [stage.service for stage in journey.itinerary] == ["scheduler"]
+    assert first.target == second.target
+    assert first.request.blocks == second.request.blocks
+    assert first.body == second.body == ()
+
+
+@pytest.mark.requirement("S0-13", "S0-16", "S0-41")
+async def test_stages_before_and_after_selection_run_on_their_side_of_it(buses: Buses) -> None:
+    config: dict[str, object] = {
+        "pools": {"p": {"models": ["m"]}},
+        "stages": {"before": {}, "after": {}},
+        "selectors": {"s": {}},
+        "profiles": {"only": {"request": ["before", "model-selector/s", "after", "scheduler"]}},
+    }
+    gateway = Gateway(buses, yaml.safe_dump(config), "before", "after")
+    await buses.meet()
+    journey = await gateway.send("auto")
+    assert stages(journey) == ["preprocessor", "profile-picker", "before", "model-selector", "after"]
+
+
+@pytest.mark.requirement("S0-7", "S4-17")
+async def test_the_body_is_decoded_once_on_the_whole_way(gateway: Gateway) -> None:
+    for number in range(3):
+        await gateway.send("auto/own", user=f"u{number}")
+    assert gateway.registry.get_sample_value("pointsman_json_decodes_total") == 3
+
+
+@pytest.mark.requirement("S0-10")
+async def test_what_every_profile_needs_is_configured_once(gateway: Gateway) -> None:
+    for headers in ({}, {"x-priority": "high"}, {"x-priority": "batch"}):
+        journey = await gateway.send("llama-70b", headers | {"authorization": "Bearer s3cret"})
+        assert HeaderEdit(name="authorization") in journey.headers
+
+
+@pytest.mark.requirement("S0-15", "S0-23")
+async def test_the_picker_runs_once_for_a_request(gateway: Gateway) -> None:
+    journey = await gateway.send("auto/own")
+    assert stages(journey).count("profile-picker") == 1
+    assert journey.profile == "auto"
+
+
+@pytest.mark.requirement("S0-50")
+async def test_the_selector_reads_what_preprocessing_produced(buses: Buses) -> None:
+    config = {
+        "pools": {"p": {"models": ["m", "n"]}},
+        "preprocessing": [{"use": "identity-headers", "fields": {"models": "x-pointsman-models"}}],
+        "models": {"m": {"pool": "p", "groups": ["acme"]}, "n": {"pool": "p"}},
+        "selectors": {"s": {"filters": ["allowed"]}},
+        "profiles": {"only": {"request": ["model-selector/s", "scheduler"]}},
+    }
+    gateway = Gateway(buses, yaml.safe_dump(config))
+    await buses.meet()
+    for _ in range(5):
+        assert chosen(await gateway.send("auto", {"x-pointsman-models": "group:acme"})) == ("only", "m")

@@ -1,0 +1,34 @@
+"""The manifest of requirements and the tests say the same."""
+
+import ast
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MANIFEST = runpy.run_path(str(ROOT / "tests/requirements.py"))
+REQUIREMENTS, OPEN = set(MANIFEST["REQUIREMENTS"]), set(MANIFEST["OPEN"])
+
+
+def _cited() -> Iterator[str]:
+    for path in ROOT.glob("*/**/test_*.py"):
+        if ".venv" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="requirement"), args=arguments):
+                    yield from (str(argument.value) for argument in arguments if isinstance(argument, ast.Constant))
+                case _:
+                    pass
+
+
+def test_every_cited_id_stands_in_the_manifest() -> None:
+    assert sorted((set(_cited()) | OPEN) - REQUIREMENTS) == []
+
+
+def test_every_requirement_is_shown_by_a_test_or_listed_as_open() -> None:
+    assert sorted(REQUIREMENTS - set(_cited()) - OPEN) == []
+
+
+def test_nothing_is_listed_as_open_that_a_test_shows() -> None:
+    assert sorted(set(_cited()) & OPEN) == []
