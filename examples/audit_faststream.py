@@ -1,0 +1,33 @@
+"""Keeps every event of the gateway in audit.db, each once, whatever happens to this process: with FastStream."""
+
+import asyncio
+import os
+import sqlite3
+
+from faststream import FastStream
+from faststream.nats import JStream, NatsBroker, NatsMessage, PullSub
+from nats.js.api import ConsumerConfig
+
+broker = NatsBroker(os.environ.get("POINTSMAN_NATS_URL", "nats://127.0.0.1:4222"), logger=None)
+app = FastStream(broker)
+db = sqlite3.connect(os.environ.get("AUDIT_DB", "audit.db"))
+db.execute("PRAGMA journal_mode=WAL")
+db.execute("CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, type TEXT, body TEXT)")
+
+
+@broker.subscriber(
+    "pm.evt.>",
+    stream=JStream("PM_EVENTS", declare=False),
+    durable="audit-faststream",
+    config=ConsumerConfig(ack_wait=5),
+    pull_sub=PullSub(batch_size=100),
+)
+async def keep(message: NatsMessage) -> None:
+    """An event whose acknowledgement was lost comes again, with the sequence that it had."""
+    row = (message.raw_message.metadata.sequence.stream, message.headers["Pm-Type"], message.body.decode())
+    with db:
+        db.execute("INSERT OR IGNORE INTO events VALUES (?, ?, ?)", row)
+
+
+if __name__ == "__main__":
+    asyncio.run(app.run())

@@ -1,0 +1,46 @@
+"""Keeps every event of the gateway in audit.db, each once, whatever happens to this process: with nats-py.
+
+Nothing of Pointsman is imported: the JSON Schemas in contracts/schemas say what an event is.
+"""
+
+import asyncio
+import json
+import os
+import sqlite3
+from functools import cache
+from pathlib import Path
+
+import nats
+from jsonschema import Draft202012Validator
+from nats.js.api import ConsumerConfig
+
+SCHEMAS = Path(__file__).resolve().parent.parent / "contracts" / "schemas"
+
+
+@cache
+def schema(type_id: str) -> Draft202012Validator:
+    return Draft202012Validator(json.loads((SCHEMAS / f"{type_id}.json").read_text()))
+
+
+async def main() -> None:
+    db = sqlite3.connect(os.environ.get("AUDIT_DB", "audit.db"))
+    db.execute("CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, type TEXT, body TEXT, valid INTEGER)")
+    client = await nats.connect(os.environ.get("POINTSMAN_NATS_URL", "nats://127.0.0.1:4222"))
+    reader = await client.jetstream().pull_subscribe(
+        "pm.evt.>", durable="audit-nats", stream="PM_EVENTS", config=ConsumerConfig(ack_wait=5)
+    )
+    while True:
+        try:
+            messages = await reader.fetch(200, timeout=5)
+        except TimeoutError:
+            continue  # nothing happened for five seconds
+        with db:  # one transaction; acknowledged once it is on the disk
+            for message in messages:
+                kind, event = message.headers["Pm-Type"], json.loads(message.data)
+                row = (message.metadata.sequence.stream, kind, message.data.decode(), schema(kind).is_valid(event))
+                db.execute("INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?)", row)
+        for message in messages:
+            await message.ack()
+
+
+asyncio.run(main())
