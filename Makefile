@@ -1,0 +1,66 @@
+# Everything starts here, on a machine with Python 3.11 or newer and make. `make` alone lists the commands.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format generate test-isolated bench clean
+
+UV := .uv/bin/uv
+RUN := .venv/bin
+# An interpreter of this machine, never a downloaded one: what runs here is what the machine has.
+export UV_PYTHON_DOWNLOADS := never
+# One environment for the whole workspace, whatever environment the shell has active.
+unexport VIRTUAL_ENV
+ANNOUNCE := test -d .venv || echo "Installing packages into .venv/ ..."
+# Extra arguments for pytest, e.g. make test ARGS="-k streaming -x"
+ARGS ?=
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(UV) ## Start a whole gateway with simulated engines, send it mixed traffic, show who served what and why
+	@$(ANNOUNCE)
+	@$(UV) sync --locked --no-dev --inexact --package pointsman-cli --quiet
+	@$(RUN)/pointsman demo
+
+test: environment ## Run every test
+	$(RUN)/pytest -n auto $(ARGS)
+
+check: check-lock check-format check-lint check-imports check-contracts check-types ## Format, lint, types, import rules, schemas, lock file
+
+.PHONY: check-lock check-format check-lint check-imports check-contracts check-types
+check-lock: $(UV)
+	$(UV) lock --check
+check-format: environment
+	$(RUN)/ruff format --check
+check-lint: environment
+	$(RUN)/ruff check
+check-imports: environment
+	$(RUN)/lint-imports
+check-contracts: environment
+	$(RUN)/python -m pointsman_contracts export --check
+	$(RUN)/python -m pointsman_contracts compat
+check-types: environment
+	$(RUN)/pyright
+
+format: environment ## Rewrite the code in the project's format and mend what ruff can mend
+	$(RUN)/ruff format
+	$(RUN)/ruff check --fix
+
+generate: environment ## Write what is generated: schemas, AsyncAPI, the configuration reference
+	$(RUN)/python -m pointsman_contracts export
+	$(RUN)/pointsman config reference > docs/configuration-reference.md
+
+test-isolated: environment ## Run each member's tests with nothing installed but what it declares
+	$(RUN)/python scripts/test_isolated.py $(ARGS)
+
+bench: environment ## Measure what the gateway costs a request (benchmarks/overhead)
+	$(RUN)/python -m benchmarks.overhead $(ARGS)
+
+clean: ## Remove environments, caches and what was run
+	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis .import_linter_cache run
+
+.PHONY: environment
+environment: $(UV)
+	@$(ANNOUNCE)
+	@$(UV) sync --locked --all-packages --quiet
+
+$(UV):
+	@scripts/get-uv.sh

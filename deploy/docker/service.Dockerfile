@@ -1,0 +1,24 @@
+# One image definition for every process: docker build --build-arg SERVICE=scheduler -f deploy/docker/service.Dockerfile .
+# The uv steps are run by tests/deploy/test_image.py; the image itself is built wherever there is a container engine.
+FROM python:3.11-slim AS build
+COPY --from=ghcr.io/astral-sh/uv:0.13 /uv /bin/
+ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never
+ARG SERVICE
+WORKDIR /app
+# Third-party packages first: this layer changes with the lock file alone. It has no member to compare the lock with,
+# hence --frozen.
+COPY pyproject.toml uv.lock ./
+RUN --mount=type=cache,target=/root/.cache/uv uv sync --frozen --no-dev --no-install-workspace --package pointsman-${SERVICE}
+COPY contracts contracts
+COPY shared shared
+COPY services services
+COPY tools tools
+RUN --mount=type=cache,target=/root/.cache/uv uv sync --locked --no-dev --no-editable --package pointsman-${SERVICE}
+
+FROM python:3.11-slim
+ARG SERVICE
+ENV SERVICE=${SERVICE} PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1
+RUN useradd --system --uid 10001 app
+COPY --from=build /app/.venv /app/.venv
+USER 10001
+CMD ["sh", "-c", "exec pointsman-${SERVICE}"]

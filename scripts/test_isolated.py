@@ -1,0 +1,52 @@
+"""Runs each member's tests in an environment that has only what the member declares, and its `dev` group.
+
+`python scripts/test_isolated.py [--collect-only] [MEMBER…]`: e.g. `services/scheduler`; all by default. With
+`--collect-only` every test is found and none is run, which imports all that the tests import. tests/test_workspace.py
+finds an undeclared import without an environment for each member; running finds what only running can, such as an
+entry point or a data file of a distribution that isn't declared.
+"""
+
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+UV = ROOT / ".uv" / "bin" / "uv"
+
+
+def members() -> list[Path]:
+    """Folders of all members that have tests."""
+    workspace = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns: list[str] = workspace["tool"]["uv"]["workspace"]["members"]
+    return [file.parent for pattern in patterns for file in sorted(ROOT.glob(f"{pattern}/tests"))]
+
+
+def run(member: Path, options: Sequence[str]) -> bool:
+    """Run one member's tests; whether they passed."""
+    name = tomllib.loads((member / "pyproject.toml").read_text())["project"]["name"]
+    began = time.monotonic()
+    command = [str(UV), "run", "--isolated", "--locked", "--package", name, "--", "python", "-m", "pytest"]
+    done = subprocess.run(
+        [*command, "-q", *options, str(member)], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    closing = (done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or ["no output"])[-1]
+    sys.stdout.write(f"{name:32} {time.monotonic() - began:5.0f} s  {closing}\n")
+    if done.returncode:
+        sys.stdout.write(done.stdout[-6000:] + done.stderr[-2000:])
+    sys.stdout.flush()
+    return done.returncode == 0
+
+
+def main() -> int:
+    """Status 1 when a member's tests fail."""
+    collect = "--collect-only" in sys.argv
+    chosen = [ROOT / argument for argument in sys.argv[1:] if not argument.startswith("-")] or members()
+    passed = [run(member, ["--collect-only"] if collect else ["-n", "auto"]) for member in chosen]
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
