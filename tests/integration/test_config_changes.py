@@ -81,27 +81,29 @@ async def test_shifting_traffic_between_selectors_under_load_loses_no_request(st
 
 @pytest.mark.requirement("S0-28")
 async def test_a_request_keeps_the_revision_that_it_began_with(stack: Stack, tmp_path: Path) -> None:
-    body = {"model": CHEAP, "prompt": "Count", "max_tokens": 6000, "stream": True, "ignore_eos": True}
+    body = {"model": CHEAP, "prompt": "Count", "max_tokens": 24000, "stream": True, "ignore_eos": True}
+    document = yaml.safe_load(stack.config.read_text())
+    del document["models"][CHEAP]
+    document["pools"]["llama-8b"]["models"] = [GOOD]
+    document["selectors"]["cheap"]["models"] = [GOOD]
+    file = tmp_path / "without.yaml"
+    file.write_text(yaml.safe_dump(document))
     async with observing(stack.nats.url) as seen, aiohttp.ClientSession() as http:
         completions = seen.listen(ResponseCompleted, ANY)
         async with http.post(f"{stack.door}/v1/completions", json=body) as answer:
             assert answer.status == 200
             first = await answer.content.readany()
-            document = yaml.safe_load(stack.config.read_text())
-            del document["models"][CHEAP]
-            document["pools"]["llama-8b"]["models"] = [GOOD]
-            document["selectors"]["cheap"]["models"] = [GOOD]
-            file = tmp_path / "without.yaml"
-            file.write_text(yaml.safe_dump(document))
             await apply(stack, str(file))
-            mine = answer.headers["x-request-id"]
-            ended = [event for event in completions if event.request_id == mine]
-            assert ended == [], "it has to last longer than the change"
-            rest = await answer.content.read()
+            try:
+                mine = answer.headers["x-request-id"]
+                ended = [event for event in completions if event.request_id == mine]
+                assert ended == [], "it has to last longer than the change"
+                rest = await answer.content.read()
+            finally:
+                code, output = await stack.command("config", "rollback")
+                assert code == 0, output
         assert (first + rest).rstrip().endswith(b"data: [DONE]")
         await eventually(lambda: [event.outcome for event in completions if event.request_id == mine] == ["ok"])
-    code, output = await stack.command("config", "rollback")
-    assert code == 0, output
 
 
 @pytest.mark.requirement("S0-80")

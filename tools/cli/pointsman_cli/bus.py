@@ -11,6 +11,7 @@ from pointsman_cli.words import CommandError
 from pointsman_runtime.settings import ServiceSettings, SettingsError, load
 
 CONNECT_TIMEOUT_S = 3
+RESET_ATTEMPTS = 5
 
 OnError = Callable[[Exception], Awaitable[None]]
 """Called with errors of a connection that stays, such as a subject that isn't permitted."""
@@ -29,6 +30,29 @@ async def connected(
     login: ServiceSettings, name: str = "pointsman", on_error: OnError | None = None
 ) -> AsyncGenerator[Client]:
     """A connection for the length of a `with`. CommandError when there is no server or it refuses the login."""
+    client = await _logged_in(login, name, on_error)
+    client.options["allow_reconnect"] = True
+    client.options["max_reconnect_attempts"] = -1
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def _logged_in(login: ServiceSettings, name: str, on_error: OnError | None) -> Client:
+    attempts = RESET_ATTEMPTS
+    while True:
+        try:
+            return await _connect(login, name, on_error)
+        except ConnectionResetError as error:
+            # A server that refuses a login closes at once, and the reset can overtake the line that says why.
+            attempts -= 1
+            if not attempts:
+                raise _unanswered(login, _words(error)) from error
+
+
+async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) -> Client:
+    """A client that is logged in. ConnectionResetError when the server closed without a word, else CommandError."""
     client = Client()
     failures: list[Exception] = []
 
@@ -56,22 +80,24 @@ async def connected(
         )
     except (OSError, TimeoutError, nats.errors.Error) as error:
         await client.close()
-        reason = _words(failures[-1] if failures else error)
+        told = failures[-1] if failures else error
+        if isinstance(told, ConnectionResetError):
+            raise told from error
+        reason = _words(told)
         if "authorization" in reason.lower():
             raise CommandError(
                 f"the NATS server at {shown(login)} refuses this login.",
                 "Log in as services do, with POINTSMAN_NATS_USER and _PASSWORD, _TOKEN, or _CREDENTIALS_FILE.",
             ) from error
-        raise CommandError(
-            f"no NATS server answers at {shown(login)}: {reason}.",
-            "Start one with `pointsman up`, or name another with --nats or POINTSMAN_NATS_URL.",
-        ) from error
-    client.options["allow_reconnect"] = True
-    client.options["max_reconnect_attempts"] = -1
-    try:
-        yield client
-    finally:
-        await client.close()
+        raise _unanswered(login, reason) from error
+    return client
+
+
+def _unanswered(login: ServiceSettings, reason: str) -> CommandError:
+    return CommandError(
+        f"no NATS server answers at {shown(login)}: {reason}.",
+        "Start one with `pointsman up`, or name another with --nats or POINTSMAN_NATS_URL.",
+    )
 
 
 def shown(login: ServiceSettings) -> str:

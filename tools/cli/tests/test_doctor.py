@@ -2,12 +2,19 @@
 
 import asyncio
 import os
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from pointsman_cli.bus import connected
+from pointsman_cli.words import CommandError
+from pointsman_runtime.settings import ServiceSettings
 from pointsman_testing.nats_server import LocalNatsServer
 
 POINTSMAN = str(Path(sys.executable).with_name("pointsman"))
@@ -60,3 +67,28 @@ async def test_a_refused_login_is_said_in_words() -> None:
     assert "POINTSMAN_NATS_USER" in text
     assert "secret" not in text
     assert "wrong" not in text
+
+
+async def test_a_refusal_that_a_reset_overtook_is_asked_for_again() -> None:
+    """A server closes with the client's bytes unread, so its last line can be lost on the way."""
+    resets = 2
+    seen = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal seen
+        seen += 1
+        writer.write(b'INFO {"server_id": "x", "version": "2.10.0", "max_payload": 1048576, "auth_required": true}\r\n')
+        await reader.readline()
+        if seen <= resets:
+            connection: socket.socket = writer.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        else:
+            writer.write(b"-ERR 'Authorization Violation'\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(CommandError, match="refuses this login"):
+            async with connected(ServiceSettings(nats_url=f"nats://127.0.0.1:{port}")):
+                pass
+    assert seen == resets + 1
