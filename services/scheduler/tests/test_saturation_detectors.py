@@ -30,12 +30,14 @@ class Pool:
         message = {"worker": name, "pool": "p", "boot_id": "b", "sequence": self.sequence, "at_ms": 0, **load}
         self.fleet.hear(WorkerLoad.model_validate(message), at)
 
-    def send(self, name: str, count: int, at: float, prompt_tokens: int = 0) -> None:
+    def send(self, name: str, count: int, at: float, prompt_tokens: int = 0, uncached: int = 0) -> None:
         worker = self.fleet.find(name)
         assert worker is not None
         for _ in range(count):
             self.sequence += 1
-            self.ledger.reserve(Hold(f"r{self.sequence}", worker, at, prompt_tokens=prompt_tokens))
+            self.ledger.reserve(
+                Hold(f"r{self.sequence}", worker, at, prompt_tokens=prompt_tokens, uncached_tokens=uncached)
+            )
 
     def saturation(self, detector: str, at: float = 100.0, **params: object) -> float:
         (plugin,) = flow_registries().detectors.build([Spec(detector, detector, params)])
@@ -83,10 +85,18 @@ def test_requests_sent_since_the_report_join_the_queue_that_it_shows(pool: Pool)
 
 def test_an_engine_with_an_empty_queue_takes_a_burst_before_it_counts(pool: Pool) -> None:
     pool.hear("a", 99.9, running=100)
-    pool.send("a", 25, 100.0)
+    pool.send("a", 25, 100.0, uncached=20_000)
     assert pool.saturation("utilization") == 0.0
-    pool.send("a", 5, 100.0)
+    pool.send("a", 5, 100.0, uncached=20_000)
     assert pool.saturation("utilization") == pytest.approx((1.0 + 0.0) / 2)
+
+
+def test_short_prompts_that_share_one_pass_fill_no_queue(pool: Pool) -> None:
+    pool.hear("a", 99.9)
+    pool.send("a", 256, 100.0, uncached=32)
+    assert pool.saturation("utilization") == 0.0
+    pool.send("a", 256, 100.0, uncached=32)
+    assert pool.saturation("utilization") == pytest.approx((256 / 5 + 0.0) / 2)
 
 
 def test_a_pool_is_as_full_as_its_fuller_stage() -> None:

@@ -19,7 +19,9 @@ class UtilizationParams(Params):
     """Used part of the KV cache at which it is saturated."""
     burst: int = Field(default=16, ge=0)
     """Requests that an engine with an empty queue takes without a report that it did; a quarter of those that it runs,
-    if that is more."""
+    or those whose prompts fit in its next pass, if that is more."""
+    pass_tokens: int = Field(default=8192, ge=1)
+    """Prompt tokens that an engine computes in one pass (vLLM's `max_num_batched_tokens`)."""
 
 
 class Utilization(SaturationDetector):
@@ -40,7 +42,10 @@ class Utilization(SaturationDetector):
 
     def saturation(self, fleet: Fleet, now: float) -> float:
         params = self._params
-        absorbed = np.maximum(params.burst, fleet.reported_running / 4) * (fleet.reported_waiting == 0)
+        # Of the requests that are ahead of the prefill, the next pass takes as many as its tokens are of theirs.
+        passing = fleet.waiting * (params.pass_tokens / np.maximum(fleet.prefill_tokens, params.pass_tokens))
+        absorbed = np.maximum(np.maximum(passing, params.burst), fleet.reported_running / 4)
+        absorbed *= fleet.reported_waiting == 0
         queue = np.maximum(fleet.waiting - absorbed, 0)
         values = np.maximum(queue / params.queue, fleet.kv_usage / params.kv)
         # A worker may be chosen for a while after a silence of all; its last report still says nothing.
