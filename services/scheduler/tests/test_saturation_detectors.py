@@ -21,7 +21,7 @@ class Pool:
         self.fleet.register(
             WorkerRegistration(
                 worker=name, pool="p", url=f"http://{name}:1", role=role, boot_id="b", agent="a", version="1",
-                registered_ms=0, kv_blocks=100, block_tokens=16,
+                registered_ms=0,
             )
         )  # fmt: skip
 
