@@ -12,11 +12,11 @@ from typing import Final
 import aiohttp
 import uvloop
 
+from pointsman_edge.domain.policy import EngineLimits
+from pointsman_edge.domain.request_id import RequestIds
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.domain.engine_request import request_head
-from pointsman_frontend.domain.policy import EngineLimits
-from pointsman_frontend.domain.request_id import RequestIds
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
 from pointsman_runtime.http_server import HttpServer, Receive, Scope, Send
 

@@ -11,19 +11,19 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_core.config import Config
-from pointsman_frontend.adapters.announcer import Announcer, EventBus
+from pointsman_edge.announcer import Announcer, EventBus
+from pointsman_edge.decider import Decider, DecisionSource, Stages
+from pointsman_edge.domain.engine_load import EngineLoad
+from pointsman_edge.domain.model_list import model_names
+from pointsman_edge.domain.policy import EdgePolicy, compile_policy
+from pointsman_edge.domain.request_headers import HeaderRules
+from pointsman_edge.domain.trust import TrustedProxies
+from pointsman_edge.metrics import EdgeMetrics
 from pointsman_frontend.adapters.app import EdgeApp
 from pointsman_frontend.adapters.connection_bounds import Bounds, bounded
-from pointsman_frontend.adapters.decider import Decider, DecisionSource, Stages
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.forwarder import Forwarder
-from pointsman_frontend.adapters.metrics import EdgeMetrics
 from pointsman_frontend.adapters.proxy import Intake, Proxy
-from pointsman_frontend.domain.engine_load import EngineLoad
-from pointsman_frontend.domain.model_list import model_names
-from pointsman_frontend.domain.policy import EdgePolicy, compile_policy
-from pointsman_frontend.domain.request_headers import HeaderRules
-from pointsman_frontend.domain.trust import TrustedProxies
 from pointsman_frontend.handlers import Handlers
 from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.health import HealthApp

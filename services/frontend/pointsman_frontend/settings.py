@@ -4,8 +4,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from pointsman_frontend.domain.request_headers import IDENTITY
-from pointsman_frontend.domain.trust import Network
+from pointsman_edge.domain.request_headers import IDENTITY
+from pointsman_edge.domain.trust import Network
 from pointsman_runtime.settings import ServiceSettings, is_loopback
 
 

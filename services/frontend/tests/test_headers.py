@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.request_headers import HOP_BY_HOP, HeaderRules
+from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_frontend.domain.engine_request import edited_headers, request_head
-from pointsman_frontend.domain.request_headers import HOP_BY_HOP, HeaderRules
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
-from pointsman_frontend.domain.trust import TrustedProxies
 
 RULES = HeaderRules()
 FORGED = [

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pointsman_contracts.response import Usage
-from pointsman_frontend.domain.model_name import ModelName
-from pointsman_frontend.domain.usage import KEPT, UsageTail
+from pointsman_edge.domain.model_name import ModelName
+from pointsman_edge.domain.usage import KEPT, UsageTail
 from pointsman_frontend.domain.whole_events import HELD, WholeEvents
 
 END = [b"\n\n", b"\r\n\r\n", b"\r\r"]

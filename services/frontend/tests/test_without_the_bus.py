@@ -12,11 +12,11 @@ from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted
 from pointsman_core.config import load
 from pointsman_core.refusal import Refusal
-from pointsman_frontend.adapters.announcer import Announcer
-from pointsman_frontend.adapters.decider import Stages, StagesMissing
-from pointsman_frontend.domain.exchange import Exchange
-from pointsman_frontend.domain.policy import compile_policy
-from pointsman_frontend.domain.static_choice import Closed
+from pointsman_edge.announcer import Announcer
+from pointsman_edge.decider import Stages, StagesMissing
+from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.policy import compile_policy
+from pointsman_edge.domain.static_choice import Closed
 from pointsman_runtime.bus import Bus, Identity
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import MessageTooLarge

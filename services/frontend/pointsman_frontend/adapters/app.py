@@ -8,11 +8,11 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.error_body import SERVER_ERROR, error_body, error_headers
+from pointsman_edge.domain.model_list import model_entry, model_list
+from pointsman_edge.domain.routes import METHOD, ROUTES
 from pointsman_frontend.adapters.client import Client
 from pointsman_frontend.adapters.proxy import Proxy
-from pointsman_frontend.domain.error_body import SERVER_ERROR, error_body, error_headers
-from pointsman_frontend.domain.model_list import model_entry, model_list
-from pointsman_frontend.domain.routes import METHOD, ROUTES
 from pointsman_runtime.health import HealthApp
 from pointsman_runtime.http_server import Receive, Scope, Send
 

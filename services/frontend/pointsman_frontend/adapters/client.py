@@ -1,7 +1,7 @@
 """The client as the rest of the edge sees it."""
 
 from pointsman_core.refusal import Refusal
-from pointsman_frontend.domain.error_body import error_body, error_headers
+from pointsman_edge.domain.error_body import error_body, error_headers
 from pointsman_runtime.http_server import Send
 
 JSON = (b"content-type", b"application/json")

@@ -15,8 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.error_body import error_body
 from pointsman_frontend.adapters.corked_transport import CorkedTransport
-from pointsman_frontend.domain.error_body import error_body
 
 LINGER_S: Final = 1.0
 """How long a refused connection goes on swallowing what its peer still sends: closing at once would reset it, and

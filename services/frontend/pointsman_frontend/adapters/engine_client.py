@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from pointsman_edge.domain.policy import EngineLimits
 from pointsman_frontend.adapters.engine_connection import EndpointFailed, EngineConnection
-from pointsman_frontend.domain.policy import EngineLimits
 
 STALE_WITHIN_S: Final = 0.25
 """A reused connection that ends this soon without a byte had been closed by the engine for being idle."""

@@ -9,21 +9,22 @@ from typing import Final, cast
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_frontend.adapters.announcer import Announcer
+from pointsman_edge.announcer import Announcer
+from pointsman_edge.decider import STAGE_UNAVAILABLE, Decider
+from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
+from pointsman_edge.domain.exchange import CLIENT_GONE, Exchange
+from pointsman_edge.domain.policy import EdgePolicy
+from pointsman_edge.domain.rejected import refusal_of
+from pointsman_edge.domain.request_headers import HeaderRules, check_content
+from pointsman_edge.domain.request_id import RequestIds
+from pointsman_edge.domain.routes import METHOD
+from pointsman_edge.domain.static_choice import Closed
+from pointsman_edge.domain.trust import TrustedProxies
+from pointsman_edge.metrics import EdgeMetrics
 from pointsman_frontend.adapters.client import Client
-from pointsman_frontend.adapters.decider import STAGE_UNAVAILABLE, Decider
 from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
 from pointsman_frontend.adapters.leash import Leash
-from pointsman_frontend.adapters.metrics import EdgeMetrics
 from pointsman_frontend.adapters.request_body import ClientGone, check_length, read_body
-from pointsman_frontend.domain.error_body import SERVER_ERROR, error_event
-from pointsman_frontend.domain.exchange import CLIENT_GONE, Exchange
-from pointsman_frontend.domain.policy import EdgePolicy
-from pointsman_frontend.domain.request_headers import HeaderRules, check_content
-from pointsman_frontend.domain.request_id import RequestIds
-from pointsman_frontend.domain.routes import METHOD
-from pointsman_frontend.domain.static_choice import Closed
-from pointsman_frontend.domain.trust import TrustedProxies
 from pointsman_runtime.http_server import Receive, Scope, Send
 from pointsman_runtime.logs import Log
 from pointsman_runtime.telemetry import Tracing
@@ -169,7 +170,7 @@ class Proxy:
         now = time.monotonic()
         if isinstance(reply, Rejection):
             exchange.rejected_by(reply, now)
-            raise _refusal_of(reply)
+            raise refusal_of(reply)
         decision = _without_response_stages(reply)
         exchange.decided(decision, now)
         await self._forwarder.forward(
@@ -220,18 +221,6 @@ async def _briefly(last_word: Coroutine[object, object, None]) -> None:
             await last_word
     except TimeoutError:
         return  # it doesn't read; the connection ends without the word
-
-
-def _refusal_of(rejection: Rejection) -> Refusal:
-    return Refusal(
-        rejection.status if 400 <= rejection.status <= 599 else 500,
-        rejection.message,
-        type=rejection.type,
-        code=rejection.code,
-        param=rejection.param,
-        retry_after_s=rejection.retry_after_s,
-        dropped_reason=rejection.dropped_reason,
-    )
 
 
 def _without_response_stages(decision: Decision) -> Decision:

@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from pointsman_edge.domain.model_name import ModelName
+from pointsman_edge.domain.usage import UsageTail
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_connection import EngineConnection
-from pointsman_frontend.domain.model_name import ModelName
-from pointsman_frontend.domain.usage import UsageTail
 from pointsman_frontend.domain.whole_events import WholeEvents
 
 WHOLE: Final = 2**20

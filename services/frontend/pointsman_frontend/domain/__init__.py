@@ -1,1 +1,1 @@
-"""What the edge knows about requests and answers. Values in, values out; time is an argument."""
+"""What this edge alone knows about requests and answers. Values in, values out; time is an argument."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pointsman_frontend.domain.request_headers import HOP_BY_HOP, SYSTEM_PREFIXES
+from pointsman_edge.domain.request_headers import HOP_BY_HOP, SYSTEM_PREFIXES
 
 _OURS: Final = frozenset({b"content-length", b"date", b"server", b"x-request-id"})
 """Written by the edge."""

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from pointsman_core.config import Config, Edge
-from pointsman_frontend.domain.static_choice import StaticPolicy, static_policy
+from pointsman_edge.domain.static_choice import StaticPolicy, static_policy
 
 
 class EngineLimits(NamedTuple):

@@ -12,7 +12,7 @@ from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import Config, Profile, StageUse
 from pointsman_core.refusal import Refusal
-from pointsman_frontend.domain.model_list import model_names, unknown_model
+from pointsman_edge.domain.model_list import model_names, unknown_model
 
 AUTO: Final = "auto"
 """A request for `auto`, or `auto/<group>`, leaves the model to a model-selector."""

@@ -10,9 +10,8 @@ from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import Config, load
 from pointsman_core.refusal import Refusal
-from pointsman_frontend.domain.engine_load import AVOIDED_S, EngineLoad
-from pointsman_frontend.domain.retry_budget import RetryBudget
-from pointsman_frontend.domain.static_choice import Closed, EngineState, StaticChoice, choose, static_policy
+from pointsman_edge.domain.engine_load import AVOIDED_S, EngineLoad
+from pointsman_edge.domain.static_choice import Closed, EngineState, StaticChoice, choose, static_policy
 
 
 def engines(own: dict[str, int] | None = None, avoided: str = "") -> EngineState:
@@ -188,15 +187,3 @@ def test_attempts_are_counted_and_failures_forgotten() -> None:
     assert load_.avoided("a", 100.0 + AVOIDED_S / 2)
     assert not load_.avoided("a", 100.0 + AVOIDED_S)
     assert not load_.avoided("b", 100.0)
-
-
-@given(st.lists(st.booleans(), max_size=500))
-def test_further_attempts_never_exceed_the_saved_ones_and_a_tenth_of_the_requests(steps: list[bool]) -> None:
-    budget = RetryBudget(ratio=0.1, burst=5.0)
-    spent = 0
-    for is_request in steps:
-        if is_request:
-            budget.earn()
-        else:
-            spent += budget.spend()
-    assert spent <= 5 + 0.1 * sum(steps) + 1e-6

@@ -10,7 +10,7 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
 from pointsman_core.refusal import Refusal
-from pointsman_frontend.domain.exchange import Exchange
+from pointsman_edge.domain.exchange import Exchange
 from pointsman_runtime.errors import BusCongested, BusDisconnected, MessageTooLarge, PayloadTooLarge
 from pointsman_runtime.logs import Log
 

@@ -10,10 +10,10 @@ from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_frontend.domain.engine_load import EngineLoad
-from pointsman_frontend.domain.policy import EdgePolicy
-from pointsman_frontend.domain.requested_model import requested_model
-from pointsman_frontend.domain.static_choice import Closed, EngineState, choose
+from pointsman_edge.domain.engine_load import EngineLoad
+from pointsman_edge.domain.policy import EdgePolicy
+from pointsman_edge.domain.requested_model import requested_model
+from pointsman_edge.domain.static_choice import Closed, EngineState, choose
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusCongested, BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
 from pointsman_runtime.journey_client import JourneyClient

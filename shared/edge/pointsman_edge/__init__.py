@@ -1,0 +1,1 @@
+"""What every edge does alike, whichever protocol its requests arrive by."""
