@@ -204,7 +204,7 @@ def test_a_broken_expression_is_a_configuration_error_that_names_the_rule(condit
 @given(st.text() | st.from_regex(r"[a-z.\[\]()'\"&|!=<>0-9 ]{0,40}"))
 def test_any_text_is_a_condition_or_refused_with_words(text: str) -> None:
     try:
-        Expressions(("a", "b")).compile(text)
+        Expressions(("a", "b")).condition(text)
     except ExpressionError as error:
         refused = str(error)
     else:
@@ -326,3 +326,77 @@ def test_an_attribute_picker_reads_a_decision_made_before() -> None:
     assert pick(mapped, request(attributes={"identity": "text"})) == "standard"
     with pytest.raises(PickError, match=r"identity\.plan: its value names none of gold"):
         pick(mapped, request(attributes={"identity": {"plan": "lead"}}))
+
+
+RANKED: Final = {
+    "use": "ranked",
+    "options": [
+        {"profile": "standard", "score": 'pools["a"].saturation < 1.0 ? 0.6 : 0.1'},
+        {"profile": "special", "when": "prompt_tokens < 100", "score": 'pools["b"].saturation < 0.5 ? 0.9 : 0.2'},
+    ],
+}
+
+
+@pytest.mark.requirement("S0-30")
+@pytest.mark.parametrize(
+    ("a", "b", "prompt_tokens", "profile"),
+    [
+        (0.0, 0.0, 10, "special"),
+        (0.0, 0.8, 10, "standard"),
+        (2.0, 0.8, 10, "special"),
+        (2.0, 0.0, 500, "standard"),
+    ],
+)
+def test_a_picker_of_filters_and_scores_takes_the_best_profile_that_is_left(
+    a: float, b: float, prompt_tokens: int, profile: str
+) -> None:
+    compiled = routing(RANKED, pools={"a": {}, "b": {}})
+    pools = PoolStates()
+    pools.update(saturated("a", a), 0.0)
+    pools.update(saturated("b", b), 0.0)
+    picked = compiled.pick(request(prompt_tokens=prompt_tokens), pools, OLD_AFTER_S + 1)
+    assert picked.profile == profile
+    assert picked.old_pools == ("a", "b")
+
+
+@pytest.mark.requirement("S0-30", "S0-37")
+def test_a_picker_whose_filters_leave_nothing_is_undecided() -> None:
+    never = {"use": "ranked", "options": [{"profile": "special", "when": 'headers["x-a"] == "b"'}]}
+    assert pick(routing(never | {"default": "standard"}), request()) == "standard"
+    with pytest.raises(Refusal):
+        pick(routing(never), request())
+
+
+@pytest.mark.requirement("S0-30")
+def test_scores_can_be_odds() -> None:
+    options = [{"profile": "standard", "score": "0.9"}, {"profile": "special", "score": "0.1"}]
+    compiled = routing({"use": "ranked", "options": options, "pick": "weighted-random"})
+    journeys = [request().model_copy(update={"request_id": f"r{number}"}) for number in range(1000)]
+    dealt = Counter(pick(compiled, journey) for journey in journeys)
+    assert 850 < dealt["standard"] < 950
+    assert [pick(compiled, journey) for journey in journeys[:50]] == [
+        pick(compiled, journey) for journey in journeys[:50]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"profile": "no"}, "unknown profile 'no'"),
+        ({"profile": "special", "score": '"high"'}, "a score is a number; this is of type STRING"),
+        ({"profile": "special", "when": "1.0"}, "a condition is true or false"),
+        ({"profile": "special", "score": 'pools["c"].saturation'}, "unknown pool 'c'"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_its_place(option: dict[str, str], words: str) -> None:
+    told = problem({"use": "ranked", "options": [option]})
+    assert words in told
+    assert "options" in told
+
+
+def test_a_score_that_is_no_number_is_an_error_that_names_the_option() -> None:
+    compiled = routing({"use": "ranked", "options": [{"profile": "special", "score": 'fields["n"]'}]})
+    with pytest.raises(PickError, match="option special"):
+        pick(compiled, request(fields={"n": "many"}))
+    assert pick(compiled, request(fields={"n": 1})) == "special"
+    assert pick(compiled, request()) == "special"

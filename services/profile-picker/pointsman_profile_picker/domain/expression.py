@@ -1,5 +1,6 @@
 """CEL expressions over a request: what they may read, and how they are checked before they ever run."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, cast
@@ -63,8 +64,15 @@ class Expressions:
         types = {name: kind for name, (kind, _) in _VARIABLES.items()}
         self._environment: Final = cel.NewEnv(variables={**types, "pools": _POOLS})
 
-    def compile(self, text: str) -> cel.Expression:
-        """A condition, parsed and type-checked. Raises ExpressionError."""
+    def condition(self, text: str) -> cel.Expression:
+        """Parsed and type-checked. Raises ExpressionError."""
+        return self._compile(text, "a condition is true or false", _T.BOOL)
+
+    def score(self, text: str) -> cel.Expression:
+        """A number, parsed and type-checked. Raises ExpressionError."""
+        return self._compile(text, "a score is a number", _T.DOUBLE, _T.INT, _T.UINT)
+
+    def _compile(self, text: str, words: str, *types: cel.Type) -> cel.Expression:
         try:
             text.encode()
             expression = self._environment.compile(text)
@@ -73,8 +81,8 @@ class Expressions:
         except RuntimeError as error:
             raise ExpressionError(_explain(str(error))) from None
         returned = expression.return_type()
-        if returned not in (_T.BOOL, _T.DYN):
-            raise ExpressionError(f"a condition is true or false; this is of type {returned.name()}")
+        if returned not in (*types, _T.DYN):
+            raise ExpressionError(f"{words}; this is of type {returned.name()}")
         self._check_pools(text)
         self._used |= {name for name in VARIABLES if re.search(rf"\b{name}\b", text)}
         return expression
@@ -107,17 +115,36 @@ def holds(expression: cel.Expression, request: cel.Activation) -> bool:
 
     Raises EvaluationError for every other failure, and for a value that is neither true nor false.
     """
+    value = _value(expression, request)
+    if value is None:
+        return False
+    if isinstance(value, bool):
+        return value
+    raise EvaluationError("the condition is neither true nor false")
+
+
+def measure(expression: cel.Expression, request: cel.Activation) -> float:
+    """The score, within [0,1]. What reads a header, field or attribute that isn't there scores 0.
+
+    Raises EvaluationError for every other failure, and for a value that is no number.
+    """
+    value = _value(expression, request)
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise EvaluationError("the score is no number")
+    return min(1.0, max(0.0, float(value)))
+
+
+def _value(expression: cel.Expression, request: cel.Activation) -> JsonValue:
+    """None when it reads what isn't there."""
     result = expression.eval(request)
     value = cast("JsonValue", result.value())
-    if value is True:
-        return True
-    if value is False:
-        return False
     if result.type() != _T.ERROR:
-        raise EvaluationError("the condition is neither true nor false")
+        return value
     kind = str(value).partition(":")[0]
     if kind == _ABSENT:
-        return False
+        return None
     raise EvaluationError(kind)
 
 

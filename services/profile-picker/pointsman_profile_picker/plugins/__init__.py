@@ -4,8 +4,9 @@ from typing import Final
 
 from pointsman_profile_picker.domain.picking import ProfilePicker
 from pointsman_profile_picker.plugins.attribute import Attribute
+from pointsman_profile_picker.plugins.ranked import Ranked
 from pointsman_profile_picker.plugins.rules import Rules
 from pointsman_profile_picker.plugins.single import Single
 from pointsman_profile_picker.plugins.split import SplitPicker
 
-BUILTIN: Final[tuple[type[ProfilePicker], ...]] = (Single, Rules, SplitPicker, Attribute)
+BUILTIN: Final[tuple[type[ProfilePicker], ...]] = (Single, Rules, SplitPicker, Attribute, Ranked)

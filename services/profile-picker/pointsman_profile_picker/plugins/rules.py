@@ -77,7 +77,7 @@ class Rules(ProfilePicker):
         label = rule.name or f"rule {position + 1}"
         path = ("rules", position)
         try:
-            condition = self._expressions.compile(rule.when)
+            condition = self._expressions.condition(rule.when)
         except ExpressionError as error:
             raise PluginError(f"{label} ({rule.when!r}): {error}", (*path, "when")) from error
         split = None

@@ -1,0 +1,92 @@
+"""`ranked`: filter, score and pick over profiles (S0-30)."""
+
+import zlib
+from collections.abc import Mapping
+from random import Random
+from typing import Literal, NamedTuple, cast
+
+from cel_expr_python import cel
+from pydantic import Field
+
+from pointsman_contracts.journey import Journey
+from pointsman_core.config import Config
+from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_profile_picker.domain.expression import EvaluationError, ExpressionError, Expressions, holds, measure
+from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker, need_profile
+from pointsman_profile_picker.domain.pools import PoolStates
+
+
+class Option(Params):
+    """A profile that may be chosen."""
+
+    profile: str
+    when: str = "true"
+    """Condition in CEL; without it the profile is out for a request."""
+    score: str = "1.0"
+    """Number in CEL, clamped to [0,1]; 1 is best."""
+
+
+class RankedParams(Params):
+    """Profiles to choose among."""
+
+    options: tuple[Option, ...] = Field(min_length=1)
+    pick: Literal["max-score", "weighted-random"] = "max-score"
+    """`max-score`: the highest; the first of equals. `weighted-random`: by chance in proportion to the scores."""
+
+
+class _Compiled(NamedTuple):
+    profile: str
+    condition: cel.Expression
+    score: cel.Expression
+
+
+class Ranked(ProfilePicker):
+    """Takes out profiles whose condition doesn't hold and picks one of the others by its score."""
+
+    type_name = "ranked"
+    params_type = RankedParams
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._params = cast("RankedParams", params)
+        self._expressions = Expressions(())
+        self._options: list[_Compiled] = []
+
+    def bind(self, config: Config) -> None:
+        self._expressions = Expressions(config.pools)
+        self._options = [self._compile(position, config) for position in range(len(self._params.options))]
+        self.reads_pools = self._expressions.reads_pools
+
+    def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
+        expressions = self._expressions
+        request = expressions.bind(journey, lambda: pools.table(expressions.pools, now_s))
+        scores: dict[str, float] = {}
+        for option in self._options:
+            try:
+                if holds(option.condition, request):
+                    scores[option.profile] = max(measure(option.score, request), scores.get(option.profile, 0.0))
+            except EvaluationError as error:
+                raise PickError(f"option {option.profile}", str(error)) from error
+        if not scores:
+            return None
+        profile = self._choice(scores, journey.request_id)
+        return Choice(profile, f"{scores[profile]:.2f} of {len(scores)}")
+
+    def _choice(self, scores: Mapping[str, float], request_id: str) -> str:
+        profiles = list(scores)
+        if self._params.pick == "max-score" or not any(scores.values()):
+            return max(profiles, key=lambda profile: scores[profile])
+        # Seeded by the request, so that one that is sent again is decided alike by every replica.
+        random = Random(zlib.crc32(request_id.encode("utf-8", "surrogatepass")))
+        return random.choices(profiles, list(scores.values()))[0]
+
+    def _compile(self, position: int, config: Config) -> _Compiled:
+        option = self._params.options[position]
+        need_profile(option.profile, config, "options", position, "profile")
+        where, text = "when", option.when
+        try:
+            condition = self._expressions.condition(text)
+            where, text = "score", option.score
+            return _Compiled(option.profile, condition, self._expressions.score(text))
+        except ExpressionError as error:
+            raise PluginError(f"option {option.profile} ({text!r}): {error}", ("options", position, where)) from error
