@@ -11,6 +11,7 @@ from typing import Final
 REQUIREMENTS: Final[dict[str, str]] = {
     "JOURNEY-1": "The official openai client lists models, completes, streams, and gets typed errors.",
     "JOURNEY-2": "A request for `auto` takes the journey through the model-selector to a concrete model.",
+    "JOURNEY-3": "All five APIs are served to the official openai and anthropic clients, with typed errors and usage.",
     "STAGE-1": "SIGKILL or SIGSTOP of a stage that has a second replica fails no request.",
     "STAGE-2": "With no other replica, requests get 503 with Retry-After and work again when it is back.",
     "BUS-1": "A restart of NATS makes requests late or 503; everything reconnects by itself and says so.",

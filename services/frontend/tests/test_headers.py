@@ -12,6 +12,9 @@ from pointsman_edge.domain.request_headers import HOP_BY_HOP, HeaderRules
 from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_frontend.domain.engine_request import edited_headers, request_head
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
+from pointsman_testing.fake_stages import StartEdge
+from pointsman_testing.raw_http import post, raw_request
+from pointsman_testing.scripted_engine import ScriptedEngine
 
 RULES = HeaderRules()
 FORGED = [
@@ -160,3 +163,17 @@ def test_the_client_is_the_last_address_that_no_proxy_of_ours_has(
     peer: str, forwarded: str | None, client: str
 ) -> None:
     assert PROXIES.client_of(peer, forwarded) == client
+
+
+async def test_a_key_for_anthropics_api_stays_here_and_its_version_goes_on(start_edge: StartEdge) -> None:
+    body = b'{"model":"llama-8b","max_tokens":1,"messages":[{"role":"user","content":"x"}]}'
+    sent = ("x-api-key: secret", "anthropic-version: 2023-06-01", "x-request-id: mine")
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        answer = await raw_request(edge.url, post("/v1/messages", body, *sent))
+    (seen,) = engine.received
+    assert (seen.path, seen.body) == ("/v1/messages", body)
+    assert (seen.header("x-api-key"), seen.header("anthropic-version")) == (None, "2023-06-01")
+    assert answer.header("request-id") == answer.header("x-request-id") == "mine"
+    (asked,) = edge.stages.asked
+    assert asked[0].headers["x-api-key"] == "secret"

@@ -1,9 +1,9 @@
-"""The OpenAI-compatible request and answer shapes, as vLLM reads and writes them."""
+"""The requests that an engine takes, as vLLM reads them, and what every answer has in common."""
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 import orjson
@@ -11,9 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from pointsman_simulator.tokens import Tokens, render_chat, tokenize
 
-Surface: TypeAlias = Literal["chat", "completions"]
+Surface: TypeAlias = Literal["chat", "completions", "responses", "messages"]
 Json: TypeAlias = dict[str, object]
 PromptInput: TypeAlias = str | list[str] | list[int] | list[list[int]]
+
+
+ARGUMENTS_START: Final = '{"text": "'
+ARGUMENTS_END: Final = '"}'
+"""An answer that is a call of a function has its words as the argument `text`."""
 
 
 class ApiError(Exception):
@@ -25,7 +30,10 @@ class ApiError(Exception):
         self.kind = kind
         self.param = param
 
-    def body(self) -> bytes:
+    def body(self, path: str = "") -> bytes:
+        """As the API at `path` words it."""
+        if path == "/v1/messages":
+            return orjson.dumps({"type": "error", "error": {"type": self.kind, "message": str(self)}})
         error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.status}
         return orjson.dumps({"error": error})
 
@@ -69,6 +77,25 @@ class _Chat(_Generation):
     messages: list[_Message] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     tools: list[Json] | None = None
+    tool_choice: str | Json | None = None
+
+
+class _Response(_Request):
+    input: str | list[Json] = Field(min_length=1)
+    instructions: str | None = None
+    max_output_tokens: int | None = Field(None, ge=1)
+    stream: bool = False
+    tools: list[Json] | None = None
+    tool_choice: str | Json | None = None
+
+
+class _AnthropicMessages(_Request):
+    messages: list[_Message] = Field(min_length=1)
+    system: str | list[Json] | None = None
+    max_tokens: int = Field(ge=1)
+    stream: bool = False
+    tools: list[Json] | None = None
+    tool_choice: Json | None = None
 
 
 class _Completion(_Generation):
@@ -84,6 +111,7 @@ class _Embedding(_Request):
 R = TypeVar("R", bound=_Request)
 
 _CHAT, _COMPLETION, _EMBEDDING = TypeAdapter(_Chat), TypeAdapter(_Completion), TypeAdapter(_Embedding)
+_RESPONSE, _ANTHROPIC_MESSAGES = TypeAdapter(_Response), TypeAdapter(_AnthropicMessages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +125,9 @@ class Generation:
     choices_per_prompt: int
     stream: bool
     include_usage: bool
-    seed: int
+    seed: int = 0
+    call: str | None = None
+    """The function that the answer is a call of; None for text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +142,33 @@ def parse_chat(body: bytes) -> Generation:
     request = _validated(_CHAT, body)
     messages = [message.model_dump(exclude_none=True) for message in request.messages]
     limit = request.max_completion_tokens or request.max_tokens
-    return _generation("chat", request, [render_chat(messages, request.tools)], limit)
+    call = _forced_call(request.tools, request.tool_choice)
+    return _generation("chat", request, [render_chat(messages, request.tools)], limit, call)
 
 
 def parse_completion(body: bytes) -> Generation:
     request = _validated(_COMPLETION, body)
     return _generation("completions", request, _prompts(request.prompt, "prompt"), request.max_tokens or 16)
+
+
+def parse_response(body: bytes) -> Generation:
+    """`/v1/responses`."""
+    request = _validated(_RESPONSE, body)
+    items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
+    system = [] if request.instructions is None else [{"role": "system", "content": request.instructions}]
+    prompt = render_chat([*system, *items], request.tools)
+    call = _forced_call(request.tools, request.tool_choice)
+    return _one_choice("responses", request.model, prompt, request.max_output_tokens, request.stream, call)
+
+
+def parse_messages(body: bytes) -> Generation:
+    """`/v1/messages`, Anthropic's API."""
+    request = _validated(_ANTHROPIC_MESSAGES, body)
+    system = [] if request.system is None else [{"role": "system", "content": request.system}]
+    messages = [message.model_dump(exclude_none=True) for message in request.messages]
+    prompt = render_chat([*system, *messages], request.tools)
+    call = _forced_call(request.tools, request.tool_choice)
+    return _one_choice("messages", request.model, prompt, request.max_tokens, request.stream, call)
 
 
 def parse_embedding(body: bytes) -> EmbeddingRequest:
@@ -141,70 +192,6 @@ class Usage:
         }
 
 
-class AnswerShape:
-    """Writes the bodies and stream events of one answer."""
-
-    def __init__(self, request: Generation, answer_id: str) -> None:
-        self._surface = request.surface
-        self._model = request.model
-        self._created = int(time.time())
-        self._id = ("chatcmpl-" if request.surface == "chat" else "cmpl-") + answer_id
-        self._deltas: dict[int, tuple[bytes, bytes]] = {}
-
-    def opening(self, index: int) -> bytes:
-        """The first event of a choice; completions have none."""
-        if self._surface == "completions":
-            return b""
-        return self._event([{"index": index, "delta": {"role": "assistant", "content": ""}} | _UNFINISHED])
-
-    def tokens(self, index: int, words: list[str]) -> bytes:
-        """One event per token. Words need no escaping."""
-        head, tail = self._deltas.get(index) or self._delta_frame(index)
-        return b"".join(head + word.encode() + tail for word in words)
-
-    def closing(self, index: int, reason: str) -> bytes:
-        choice = {"index": index, "logprobs": None, "finish_reason": reason, "stop_reason": None}
-        content: Json = {"delta": {"content": ""}} if self._surface == "chat" else {"text": ""}
-        return self._event([choice | content])
-
-    def usage(self, usage: Usage) -> bytes:
-        return self._event([], usage.body())
-
-    def whole(self, answers: list[tuple[str, str]], usage: Usage) -> bytes:
-        """The body of an answer that is not streamed, from (text, finish reason) of each choice."""
-        choices = [self._choice(index, text, reason) for index, (text, reason) in enumerate(answers)]
-        kind = "chat.completion" if self._surface == "chat" else "text_completion"
-        return orjson.dumps(self._head(kind) | {"choices": choices, "usage": usage.body()})
-
-    def _choice(self, index: int, text: str, reason: str) -> Json:
-        choice: Json = {"index": index, "logprobs": None, "finish_reason": reason, "stop_reason": None}
-        if self._surface == "completions":
-            return choice | {"text": text}
-        message: Json = {"role": "assistant", "content": text, "refusal": None}
-        return choice | {"message": message}
-
-    def _delta_frame(self, index: int) -> tuple[bytes, bytes]:
-        mark = "\x00"
-        content: Json = {"delta": {"content": mark}} if self._surface == "chat" else {"text": mark}
-        head, _, tail = self._event([{"index": index} | content | _UNFINISHED]).partition(b"\\u0000")
-        self._deltas[index] = (head, tail)
-        return head, tail
-
-    def _event(self, choices: list[Json], usage: Json | None = None) -> bytes:
-        kind = "chat.completion.chunk" if self._surface == "chat" else "text_completion"
-        body = self._head(kind) | {"choices": choices}
-        if usage is not None:
-            body["usage"] = usage
-        return b"data: " + orjson.dumps(body) + b"\n\n"
-
-    def _head(self, kind: str) -> Json:
-        return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
-
-
-DONE = b"data: [DONE]\n\n"
-_UNFINISHED: Json = {"logprobs": None, "finish_reason": None}
-
-
 def model_list(base: str, loras: list[str], max_model_len: int) -> Json:
     created = int(time.time())
 
@@ -223,7 +210,9 @@ def model_list(base: str, loras: list[str], max_model_len: int) -> Json:
     return {"object": "list", "data": cards}
 
 
-def _generation(surface: Surface, request: _Generation, prompts: list[Tokens], limit: int | None) -> Generation:
+def _generation(
+    surface: Surface, request: _Generation, prompts: list[Tokens], limit: int | None, call: str | None = None
+) -> Generation:
     options = request.stream_options
     return Generation(
         surface=surface,
@@ -235,7 +224,38 @@ def _generation(surface: Surface, request: _Generation, prompts: list[Tokens], l
         stream=request.stream,
         include_usage=options is not None and options.include_usage,
         seed=request.seed or 0,
+        call=call,
     )
+
+
+def _one_choice(
+    surface: Surface, model: str, prompt: Tokens, limit: int | None, stream: bool, call: str | None
+) -> Generation:
+    return Generation(
+        surface=surface,
+        model=model,
+        prompts=[prompt],
+        max_tokens=limit,
+        min_tokens=0,
+        choices_per_prompt=1,
+        stream=stream,
+        include_usage=True,
+        call=call,
+    )
+
+
+def _forced_call(tools: list[Json] | None, choice: str | Json | None) -> str | None:
+    """The function that `tool_choice` insists on. A model that may choose answers with text here."""
+    if not tools or choice is None or choice in ("auto", "none"):
+        return None
+    named: Json = {} if isinstance(choice, str) else choice
+    if named.get("type") in ("auto", "none"):
+        return None
+    for where in (named, named.get("function"), tools[0], tools[0].get("function")):
+        name = cast("Json", where).get("name") if isinstance(where, dict) else None
+        if isinstance(name, str):
+            return name
+    raise ApiError(400, "tools have names", "BadRequestError", "tools")
 
 
 def _prompts(value: PromptInput, param: str) -> list[Tokens]:

@@ -13,7 +13,8 @@ from typing import Final, cast
 import httptools
 import orjson
 
-from pointsman_simulator.api import DONE, AnswerShape, Generation, Usage, model_list
+from pointsman_simulator.api import Generation, Usage, model_list
+from pointsman_simulator.shape import shape_of
 
 _METRICS: Final = (
     "# TYPE vllm:num_requests_running gauge\n"
@@ -56,16 +57,15 @@ class _Answers:
                 choices_per_prompt=1,
                 stream=False,
                 include_usage=True,
-                seed=0,
             )
-            shape = AnswerShape(generation, "0" * 32)
+            shape = shape_of(generation, "0" * 32)
             usage = Usage(256, config.tokens, 0)
             body = shape.whole([("".join(words), "length")], usage)
             self.whole[path] = _response(200, "application/json", body)
             events = [
                 shape.opening(0) + shape.tokens(0, words[:1]),
                 *(shape.tokens(0, [word]) for word in words[1:]),
-                shape.closing(0, "length") + shape.usage(usage) + DONE,
+                shape.closing(0, "length") + shape.ending(usage),
             ]
             self.events[path] = [_chunk(event) for event in events]
             self.events[path][-1] += b"0\r\n\r\n"

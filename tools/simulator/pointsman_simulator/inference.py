@@ -14,19 +14,20 @@ import orjson
 from aiohttp import web
 
 from pointsman_simulator.api import (
-    DONE,
-    AnswerShape,
     ApiError,
     Generation,
     Usage,
     parse_chat,
     parse_completion,
     parse_embedding,
+    parse_messages,
+    parse_response,
 )
 from pointsman_simulator.exposition import EngineMetrics
 from pointsman_simulator.faults import FaultKind, FaultPlan
 from pointsman_simulator.real_time import RealTimeEngine, TokenStream
 from pointsman_simulator.sequence import Sequence
+from pointsman_simulator.shape import AnswerShape, shape_of
 from pointsman_simulator.tokens import Tokens, fingerprint, generate, name_blocks, natural_length
 
 _EMBEDDING_WIDTH: Final = 64
@@ -75,6 +76,12 @@ class Inference:
     async def completions(self, request: web.Request) -> web.StreamResponse:
         return await self._generate(request, parse_completion)
 
+    async def responses(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, parse_response)
+
+    async def messages(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, parse_messages)
+
     async def embeddings(self, request: web.Request) -> web.StreamResponse:
         await self._strike()
         embedding = parse_embedding(await request.read())
@@ -103,7 +110,7 @@ class Inference:
         lora = self._lora(generation.model)
         limits = [self._output_limit(prompt, generation) for prompt in generation.prompts]
         async with self._choices(generation, lora, limits) as choices:
-            shape = AnswerShape(generation, uuid.uuid4().hex)
+            shape = shape_of(generation, uuid.uuid4().hex)
             if generation.stream:
                 return await self._streamed(request, generation, shape, choices, strikes)
             for choice in choices:
@@ -154,8 +161,7 @@ class Inference:
             async with asyncio.TaskGroup() as group:
                 for choice in choices:
                     group.create_task(send(choice))
-        ending = shape.usage(_usage(generation, choices)) if generation.include_usage else b""
-        await response.write(ending + DONE)
+        await response.write(shape.ending(_usage(generation, choices)))
         await response.write_eof()
         return response
 

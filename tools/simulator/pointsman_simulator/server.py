@@ -107,6 +107,8 @@ class SimulatedEngine:
         app.router.add_post("/v1/chat/completions", self._inference.chat)
         app.router.add_post("/v1/completions", self._inference.completions)
         app.router.add_post("/v1/embeddings", self._inference.embeddings)
+        app.router.add_post("/v1/responses", self._inference.responses)
+        app.router.add_post("/v1/messages", self._inference.messages)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
         app.router.add_get("/ping", self._health)
@@ -133,12 +135,12 @@ class SimulatedEngine:
             if self._inference.faults.stalls_everything:
                 await stall()
             refusal = self._refusal(request)
-            return _error(refusal, self._headers) if refusal else await handler(request)
+            return self._error(refusal, request) if refusal else await handler(request)
         except ApiError as error:
-            return _error(error, self._headers)
+            return self._error(error, request)
         except web.HTTPException as error:
             kind = error.reason.replace(" ", "") + "Error"
-            return _error(ApiError(error.status, error.reason, kind), self._headers)
+            return self._error(ApiError(error.status, error.reason, kind), request)
         finally:
             self._open_requests -= 1
             if not self._open_requests:
@@ -152,6 +154,10 @@ class SimulatedEngine:
         if key is not None and request.path.startswith("/v1") and given != f"Bearer {key}":
             return ApiError(401, "Unauthorized", "AuthenticationError")
         return None
+
+    def _error(self, error: ApiError, request: web.Request) -> web.Response:
+        body = error.body(request.path)
+        return web.Response(body=body, status=error.status, content_type="application/json", headers=self._headers)
 
     async def _models(self, _: web.Request) -> web.Response:
         model = self.config.model
@@ -210,7 +216,3 @@ async def run_server(config: ServerConfig, announce: Callable[[SimulatedEngine],
 
 def _json(body: object, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
-
-
-def _error(error: ApiError, headers: dict[str, str]) -> web.Response:
-    return web.Response(body=error.body(), status=error.status, content_type="application/json", headers=headers)

@@ -49,7 +49,7 @@ class EdgeApp(FastAPI):
             if scope["method"] == METHOD:
                 await self._proxy.serve(api, scope, receive, send)
             else:
-                await self._wrong_method(scope, send, METHOD)
+                await self._wrong_method(scope, send, METHOD, api)
             return
         identified = _identified(send, self._id_of(scope))
         if path not in HealthApp.paths:
@@ -62,9 +62,9 @@ class EdgeApp(FastAPI):
     def _id_of(self, scope: Scope) -> str:
         return self._proxy.ids.of(scope["headers"], ())
 
-    async def _wrong_method(self, scope: Scope, send: Send, allowed: str) -> None:
+    async def _wrong_method(self, scope: Scope, send: Send, allowed: str, api: str = "") -> None:
         refusal = _method_not_allowed(scope["method"], scope["path"], allowed)
-        await Client(send, self._id_of(scope)).refuse(refusal, [(b"allow", allowed.encode("ascii"))])
+        await Client(send, self._id_of(scope), api).refuse(refusal, [(b"allow", allowed.encode("ascii"))])
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
         raised = cast("HTTPException", error)

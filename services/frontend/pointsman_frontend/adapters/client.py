@@ -2,6 +2,7 @@
 
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import error_body, error_headers
+from pointsman_edge.domain.routes import MESSAGES
 from pointsman_runtime.http_server import Send
 
 JSON = (b"content-type", b"application/json")
@@ -9,13 +10,18 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class Client:
-    """Who asked. Every answer carries the request's id."""
+    """Who asked, and on which API. Every answer carries the request's id."""
 
-    __slots__ = ("_id", "_send", "bytes_out", "ended", "started", "status")
+    __slots__ = ("_api", "_ids", "_send", "bytes_out", "ended", "started", "status")
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, api: str = "") -> None:
         self._send = send
-        self._id = (b"x-request-id", request_id.encode("ascii"))
+        self._api = api
+        own_id = request_id.encode("ascii")
+        self._ids: Headers = [(b"x-request-id", own_id)]
+        if api == MESSAGES:
+            # By this name Anthropic's clients show it.
+            self._ids.append((b"request-id", own_id))
         self.status: int | None = None
         self.started = False
         """Status and headers are out."""
@@ -24,7 +30,7 @@ class Client:
 
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers."""
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, self._id]})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self._ids]})
         self.started = True
         self.status = status
 
@@ -47,4 +53,5 @@ class Client:
 
     async def refuse(self, refusal: Refusal, headers: Headers | None = None) -> None:
         """Send an error."""
-        await self.answer(refusal.status, [JSON, *error_headers(refusal), *(headers or ())], error_body(refusal))
+        body = error_body(refusal, self._api)
+        await self.answer(refusal.status, [JSON, *error_headers(refusal), *(headers or ())], body)

@@ -13,7 +13,7 @@ from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.model_name import renaming
 from pointsman_edge.domain.policy import EngineLimits
-from pointsman_edge.domain.usage import UsageTail
+from pointsman_edge.domain.usage import usage_reader
 from pointsman_edge.metrics import EdgeMetrics
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
@@ -123,7 +123,7 @@ class Forwarder:
         if self._tell_endpoint:
             headers.append((b"x-pointsman-endpoint", endpoint.worker.encode("ascii", "replace")))
         name = renaming((endpoint.target or decision.target).model, decision.model)
-        usage = UsageTail()
+        usage = usage_reader(exchange.api)
         exchange.stream = is_stream(engine.headers)
         relay = relay_stream if exchange.stream else relay_document
         outcome = "answered"
@@ -189,7 +189,7 @@ async def _end_cut_off(exchange: Exchange, client: Client, status: int, reason: 
         return
     exchange.end("cut_off", status, reason)
     if exchange.stream:
-        await client.end(error_event(message, "engine_cut_off"))
+        await client.end(error_event(message, "engine_cut_off", exchange.api))
     # A document that is partly out can only be left unfinished; the server then closes the connection.
 
 

@@ -79,7 +79,7 @@ class Proxy:
         """Answer one POST to the route of `api`."""
         policy = self._intake.policy()
         request_id = self._ids.of(scope["headers"], self._open)
-        client = Client(send, request_id)
+        client = Client(send, request_id, api)
         now = time.monotonic()
         exchange = Exchange(request_id, api, now)
         task = cast("asyncio.Task[object]", asyncio.current_task())
@@ -212,7 +212,7 @@ class Proxy:
         if not client.started:
             await _briefly(client.refuse(refusal))
         elif exchange.stream and not client.ended:
-            await _briefly(client.end(error_event(refusal.message, refusal.code or reason)))
+            await _briefly(client.end(error_event(refusal.message, refusal.code or reason, exchange.api)))
 
 
 async def _briefly(last_word: Coroutine[object, object, None]) -> None:

@@ -4,7 +4,7 @@ from typing import Final
 
 from pointsman_edge.domain.request_headers import HOP_BY_HOP, SYSTEM_PREFIXES
 
-_OURS: Final = frozenset({b"content-length", b"date", b"server", b"x-request-id"})
+_OURS: Final = frozenset({b"content-length", b"date", b"server", b"x-request-id", b"request-id"})
 """Written by the edge."""
 _REMEMBERED: Final = 1024
 

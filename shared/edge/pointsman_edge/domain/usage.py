@@ -4,11 +4,13 @@ import json
 from typing import Final, cast
 
 from pointsman_contracts.response import Usage
+from pointsman_edge.domain.routes import MESSAGES
 
 KEPT: Final = 8192
 """Bytes of the end that are looked at. OpenAI-compatible engines put `usage` last, or last but a few flags."""
 _KEY: Final = b'"usage"'
 """Can't be part of prompt or answer: a quote inside a JSON string is written `\\"`."""
+_COUNTS: Final = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens")
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -35,6 +37,47 @@ class UsageTail:
         return None
 
 
+class UsageEnds(UsageTail):
+    """Keeps the first bytes too: streams of Anthropic's API tell the prompt's tokens in their first event."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._start = b""
+
+    def feed(self, data: bytes) -> None:
+        """As `UsageTail.feed`."""
+        if len(self._start) < KEPT:
+            self._start += data[: KEPT - len(self._start)]
+        super().feed(data)
+
+    def usage(self) -> Usage | None:
+        """What was reported last, and first where that says nothing about the prompt."""
+        last = super().usage()
+        if last is not None and last.prompt_tokens:
+            return last
+        first = _first(self._start)
+        if first is None or last is None:
+            return last or first
+        return last.model_copy(update={"prompt_tokens": first.prompt_tokens, "cached_tokens": first.cached_tokens})
+
+
+def usage_reader(api: str) -> UsageTail:
+    """What reads the usage of an answer on `api` (`RequestFacts.api`)."""
+    return UsageEnds() if api == MESSAGES else UsageTail()
+
+
+def _first(start: bytes) -> Usage | None:
+    position = start.find(_KEY)
+    while position >= 0:
+        found = _read(start[position + len(_KEY) :])
+        if found is not None:
+            return found
+        position = start.find(_KEY, position + 1)
+    return None
+
+
 def _read(text: bytes) -> Usage | None:
     value = text.lstrip(b" \t\r\n")
     if not value.startswith(b":"):
@@ -46,10 +89,16 @@ def _read(text: bytes) -> Usage | None:
     if not isinstance(document, dict):
         return None
     fields = cast("dict[str, object]", document)
+    if fields.keys().isdisjoint(_COUNTS):
+        return None
+    # Anthropic counts the tokens that its cache had or got beside `input_tokens`, OpenAI within.
+    anthropic_cached = _count(fields, "cache_read_input_tokens")
+    beside = anthropic_cached + _count(fields, "cache_creation_input_tokens")
+    details = _details(fields, "prompt_tokens_details", "input_tokens_details")
     return Usage(
-        prompt_tokens=_count(fields, "prompt_tokens", "input_tokens"),
+        prompt_tokens=_count(fields, "prompt_tokens", "input_tokens") + beside,
         completion_tokens=_count(fields, "completion_tokens", "output_tokens"),
-        cached_tokens=_count(_details(fields, "prompt_tokens_details", "input_tokens_details"), "cached_tokens"),
+        cached_tokens=_count(details, "cached_tokens") or anthropic_cached,
         reasoning_tokens=_count(
             _details(fields, "completion_tokens_details", "output_tokens_details"), "reasoning_tokens"
         ),

@@ -1,0 +1,92 @@
+"""Answers on `/v1/chat/completions` and `/v1/completions`."""
+
+import time
+
+import orjson
+
+from pointsman_simulator.api import ARGUMENTS_END, ARGUMENTS_START, Generation, Json, Usage
+
+DONE = b"data: [DONE]\n\n"
+_UNFINISHED: Json = {"logprobs": None, "finish_reason": None}
+
+
+class ChoiceShape:
+    """OpenAI's answers with choices."""
+
+    def __init__(self, request: Generation, answer_id: str) -> None:
+        self._surface = request.surface
+        self._model = request.model
+        self._call = request.call
+        self._include_usage = request.include_usage
+        self._created = int(time.time())
+        self._answer_id = answer_id
+        self._id = ("chatcmpl-" if request.surface == "chat" else "cmpl-") + answer_id
+        self._deltas: dict[int, tuple[bytes, bytes]] = {}
+
+    def opening(self, index: int) -> bytes:
+        """The first event of a choice; completions have none."""
+        if self._surface == "completions":
+            return b""
+        delta: Json = {"role": "assistant", "content": "" if self._call is None else None}
+        if self._call is not None:
+            delta["tool_calls"] = [{"index": 0} | self._tool_call(index, ARGUMENTS_START)]
+        return self._event([{"index": index, "delta": delta} | _UNFINISHED])
+
+    def tokens(self, index: int, words: list[str]) -> bytes:
+        """One event per token."""
+        head, tail = self._deltas.get(index) or self._delta_frame(index)
+        return b"".join(head + word.encode() + tail for word in words)
+
+    def closing(self, index: int, reason: str) -> bytes:
+        """The event with the finish reason."""
+        choice: Json = {"index": index, "logprobs": None, "finish_reason": self._finish(reason), "stop_reason": None}
+        return self._event([choice | self._piece(ARGUMENTS_END if self._call is not None else "")])
+
+    def ending(self, usage: Usage) -> bytes:
+        """Usage where it was asked for, and the mark."""
+        return (self._event([], usage.body()) if self._include_usage else b"") + DONE
+
+    def whole(self, answers: list[tuple[str, str]], usage: Usage) -> bytes:
+        """The body."""
+        choices = [self._choice(index, text, reason) for index, (text, reason) in enumerate(answers)]
+        kind = "chat.completion" if self._surface == "chat" else "text_completion"
+        return orjson.dumps(self._head(kind) | {"choices": choices, "usage": usage.body()})
+
+    def _choice(self, index: int, text: str, reason: str) -> Json:
+        choice: Json = {"index": index, "logprobs": None, "finish_reason": self._finish(reason), "stop_reason": None}
+        if self._surface == "completions":
+            return choice | {"text": text}
+        message: Json = {"role": "assistant", "content": text, "refusal": None}
+        if self._call is not None:
+            arguments = ARGUMENTS_START + text + ARGUMENTS_END
+            message |= {"content": None, "tool_calls": [self._tool_call(index, arguments)]}
+        return choice | {"message": message}
+
+    def _finish(self, reason: str) -> str:
+        return "tool_calls" if self._call is not None and reason == "stop" else reason
+
+    def _tool_call(self, index: int, arguments: str) -> Json:
+        function = {"name": self._call, "arguments": arguments}
+        return {"id": f"call_{self._answer_id}_{index}", "type": "function", "function": function}
+
+    def _piece(self, text: str) -> Json:
+        if self._surface == "completions":
+            return {"text": text}
+        if self._call is None:
+            return {"delta": {"content": text}}
+        return {"delta": {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}}
+
+    def _delta_frame(self, index: int) -> tuple[bytes, bytes]:
+        head, _, tail = self._event([{"index": index} | self._piece("\x00") | _UNFINISHED]).partition(b"\\u0000")
+        self._deltas[index] = (head, tail)
+        return head, tail
+
+    def _event(self, choices: list[Json], usage: Json | None = None) -> bytes:
+        kind = "chat.completion.chunk" if self._surface == "chat" else "text_completion"
+        body = self._head(kind) | {"choices": choices}
+        if usage is not None:
+            body["usage"] = usage
+        return b"data: " + orjson.dumps(body) + b"\n\n"
+
+    def _head(self, kind: str) -> Json:
+        return {"id": self._id, "object": kind, "created": self._created, "model": self._model}

@@ -1,0 +1,41 @@
+"""How an answer is written, by the API that it was asked for on."""
+
+from typing import Protocol
+
+from pointsman_simulator.api import Generation, Usage
+from pointsman_simulator.choice_shape import ChoiceShape
+from pointsman_simulator.message_shape import MessageShape
+from pointsman_simulator.response_shape import ResponseShape
+
+
+class AnswerShape(Protocol):
+    """Writes the body or the stream events of one answer."""
+
+    def opening(self, index: int) -> bytes:
+        """What comes before the first token of a choice."""
+        ...
+
+    def tokens(self, index: int, words: list[str]) -> bytes:
+        """One event per token. Words need no escaping."""
+        ...
+
+    def closing(self, index: int, reason: str) -> bytes:
+        """What follows the last token of a choice; `reason` is `stop` or `length`."""
+        ...
+
+    def ending(self, usage: Usage) -> bytes:
+        """The end of the stream."""
+        ...
+
+    def whole(self, answers: list[tuple[str, str]], usage: Usage) -> bytes:
+        """The body of an answer that is not streamed, from (text, finish reason) of each choice."""
+        ...
+
+
+def shape_of(request: Generation, answer_id: str) -> AnswerShape:
+    """The shape of the answer to `request`."""
+    if request.surface == "responses":
+        return ResponseShape(request, answer_id)
+    if request.surface == "messages":
+        return MessageShape(request, answer_id)
+    return ChoiceShape(request, answer_id)
