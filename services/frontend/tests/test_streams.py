@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pointsman_contracts.response import Usage
 from pointsman_edge.domain.model_name import ModelName
 from pointsman_edge.domain.usage import KEPT, UsageTail
-from pointsman_frontend.domain.whole_events import HELD, WholeEvents
+from pointsman_edge.domain.whole_events import HELD, WholeEvents
 
 END = [b"\n\n", b"\r\n\r\n", b"\r\r"]
 

@@ -4,9 +4,9 @@ from typing import Final
 
 from pointsman_edge.domain.model_name import ModelName
 from pointsman_edge.domain.usage import UsageTail
+from pointsman_edge.domain.whole_events import WholeEvents
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_connection import EngineConnection
-from pointsman_frontend.domain.whole_events import WholeEvents
 
 WHOLE: Final = 2**20
 """An answer up to this many bytes that isn't a stream goes out in one piece, so that one that is cut off becomes an
