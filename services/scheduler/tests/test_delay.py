@@ -117,6 +117,7 @@ def test_whatever_is_told_twice_late_or_never_the_books_close(events: list[tuple
         assert np.isfinite(costs).all()
     for request in range(6):
         engines.ended(str(request), now + 1.0, None)
+    engines.costs(1000, np.zeros(3), now + 1.0, 100, None)
     for figures in engines._figures:  # pyright: ignore[reportPrivateUsage] # the state that must be empty again
         assert (figures.waiting, figures.decoding, figures.queued) == (0.0, 0.0, 0.0)
         assert figures.context == pytest.approx(0.0, abs=1e-6)

@@ -32,6 +32,11 @@ class AdapterColumns:
         for worker in workers:
             self.mirror(worker)
 
+    def settle(self, worker: Worker) -> None:
+        """The worker's books changed: as `mirror`, when that can matter here."""
+        if worker.lora_holds or self._seen[worker.row]:
+            self.mirror(worker)
+
     def mirror(self, worker: Worker) -> None:
         """Bring one row to what the worker reported and holds."""
         report = worker.report

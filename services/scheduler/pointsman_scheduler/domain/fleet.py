@@ -138,6 +138,7 @@ class Fleet:
         """The worker's books changed: as `mirror`, for what depends on them."""
         if worker.present and not self._stale_layout:
             self._write_books(worker)
+            self.adapters.settle(worker)
 
     def _forget(self, worker: Worker) -> None:
         worker.present = False
@@ -255,6 +256,7 @@ class Fleet:
             self._reported_kv_usage[row] = report.kv_usage
         self.heard[row] = worker.heard
         self._write_books(worker)
+        self.adapters.mirror(worker)
         until = NEVER if worker.standing.demoted else _serves_until(worker)
         self.eligible_until[row] = until
         self._eligible_bound = min(self._eligible_bound, until)
@@ -265,7 +267,6 @@ class Fleet:
         self.open[row] = worker.open
         self.prefill_tokens[row] = worker.prefill_tokens
         self.context_tokens[row] = worker.context_tokens
-        self.adapters.mirror(worker)
 
 
 def _serves_until(worker: Worker) -> float:

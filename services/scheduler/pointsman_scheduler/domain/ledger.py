@@ -120,9 +120,9 @@ class Ledger:
 
     def withdraw(self, hold: Hold) -> None:
         """Take one reservation off the books; the request goes on elsewhere or has ended."""
-        rest = tuple(other for other in self._holds[hold.request_id] if other is not hold)
-        if rest:
-            self._holds[hold.request_id] = rest
+        holds = self._holds[hold.request_id]
+        if len(holds) > 1:
+            self._holds[hold.request_id] = tuple([other for other in holds if other is not hold])
         else:
             del self._holds[hold.request_id]
         hold.worker.take_off(hold)

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.delay.formula import Figures, Terms, delay
+from pointsman_scheduler.domain.delay.formula import BOUNDLESS, Figures, Standing, Terms, delay, stand
 from pointsman_scheduler.domain.delay.pass_model import PassModel
 from pointsman_scheduler.domain.delay.shadow import Sent, Shadow
 
@@ -27,8 +27,7 @@ _AHEAD_GAIN: Final = 0.01
 LEAST_AHEAD: Final = 2.0
 """Requests that a token computed needlessly is taken to delay, even on an idle fleet."""
 
-_NOTHING: Final = Figures(*([0.0] * len(Figures._fields)))
-WAITING, CARRIED = Figures._fields.index("waiting"), Figures._fields.index("carried")
+_WAITING, _CARRIED, _QUEUED = (Figures._fields.index(name) for name in ("waiting", "carried", "queued"))
 FEW: Final = 16
 """Up to so many workers are cheaper one by one than as columns."""
 
@@ -44,9 +43,15 @@ class DelayEstimator:
         self._requests: dict[str, Sent] = {}
         self._order: list[Shadow] = []
         self._rows: dict[Shadow, int] = {}
+        self._changed: set[Shadow] = set()
+        """Those whose row isn't what it says any more."""
         self._figures: list[Figures] = []
-        self._columns: Floats = np.zeros((len(Figures._fields), 0))
+        self._standings: list[Standing[float] | None] = []
+        """Kept while the engine's figures and the model's rates are what they were."""
+        self._columns: Floats | None = None
+        """The figures of many workers."""
         self._capacities: list[float] = []
+        self._rates = self.model.rates
         self._output = _OUTPUT_PRIOR
         self._outputs = _OUTPUT_PRIOR_WEIGHT
         self._ahead = 0.5
@@ -61,11 +66,13 @@ class DelayEstimator:
         kept = set(self._order)
         self._shadows = {life: shadow for life, shadow in self._shadows.items() if shadow in kept}
         self._rows = {shadow: row for row, shadow in enumerate(self._order)}
-        self._capacities = [capacity for _, capacity in workers]
-        self._figures = [_NOTHING] * len(workers)
-        self._columns = np.zeros((len(Figures._fields), len(workers)))
-        for shadow in self._order:
-            self._show(shadow)
+        self._capacities = [min(capacity, BOUNDLESS) for _, capacity in workers]
+        self._figures = [
+            shadow.figures(capacity) for shadow, capacity in zip(self._order, self._capacities, strict=True)
+        ]
+        self._standings = [None] * len(workers)
+        self._columns = np.array(self._figures, dtype=np.float64).T.copy() if len(workers) > FEW else None
+        self._changed.clear()
 
     def sent(self, life: int, key: str, now: float, prompt: int, hit: int) -> None:
         """A request was sent to a worker. One that was sent elsewhere before is gone there."""
@@ -73,14 +80,14 @@ class DelayEstimator:
         shadow = self._shadow(life)
         self._ahead += _AHEAD_GAIN * (shadow.queued - self._ahead)
         self._requests[key] = shadow.send(now, prompt, hit)
-        self._show(shadow)
+        self._changed.add(shadow)
 
     def started(self, key: str, now: float) -> None:
         """Its first token came. No-op for a request that isn't known."""
         request = self._requests.get(key)
         if request is not None:
             request.shadow.start(request, now)
-            self._show(request.shadow)
+            self._changed.add(request.shadow)
 
     def ended(self, key: str, now: float, output_tokens: int | None) -> None:
         """It ended, or never ran. No-op for a request that isn't known."""
@@ -91,7 +98,7 @@ class DelayEstimator:
             self._outputs += 1
             self._output += (output_tokens - self._output) / min(self._outputs, _OUTPUT_WINDOW)
         request.shadow.end(request, now, output_tokens)
-        self._show(request.shadow)
+        self._changed.add(request.shadow)
 
     # The decision -----------------------------------------------------------------------------------------------
 
@@ -102,49 +109,49 @@ class DelayEstimator:
         prompt that anybody holds; None when nobody holds any. Until the model is trusted, costs are tokens: those
         that wait for a pass, three times those that this request adds, and a tenth of what the worker carries.
         """
-        for shadow in self._order:
-            if shadow.busy and shadow.pass_end < now and shadow.advance(now):
-                self._show(shadow)
-        worth = self._worth_of_a_copy(prefix, hit, now)
-        if not self.model.trusted:
-            waiting, carried = self._columns[WAITING], self._columns[CARRIED]
-            return waiting + 3.0 * (prompt - hit) + 0.1 * carried
-        model = self.model
-        ahead = max(self._ahead, LEAST_AHEAD)
-        terms = Terms(
-            now=now,
-            prompt=float(prompt),
-            output=self._output if max_output is None else min(self._output, float(max_output)),
-            others=self._output,
-            budget=float(self._batch_tokens),
-            first_token=self._weight,
-            ahead=ahead,
-            spared=self._weight * (ahead - min(self._ahead, *(at.queued for at in self._figures))),
-            prefill=model.prefill,
-            linear=model.kilotokens * 1e-3,
-            square=model.square * 1e-6,
-            pairs=model.pairs * 1e-6,
-            decode=model.decode,
-            batch=model.batch,
-            growth=model.context * 1e-6,
-        )
-        best = float(hit.max())
-        if len(self._figures) <= FEW:
+        self._catch_up(now)
+        columns, trusted = self._columns, self.model.trusted
+        if columns is None:
+            held: list[float] = hit.tolist()
+            best = max(held)
+            worth = 0.0 if prefix is None else self._worth_of_a_copy(prefix, held.count(best), now)
+            if not trusted:
+                choices = zip(self._figures, held, strict=True)
+                return np.array([at.waiting + 3.0 * (prompt - kept) + 0.1 * at.carried for at, kept in choices])
+            terms = self._terms(prompt, max_output, now, min([at.queued for at in self._figures]))
+            rates = self._rates
             return np.array(
                 [
-                    delay(at, prompt - held, held, worth * (best - held) / (prompt - held), terms)
-                    for at, held in zip(self._figures, hit.tolist(), strict=True)
+                    delay(at, prompt - kept, kept, worth * (best - kept) / (prompt - kept), terms, rates)
+                    for at, kept in zip(self._stand(), held, strict=True)
                 ]
             )
+        best = float(hit.max())
+        worth = 0.0 if prefix is None else self._worth_of_a_copy(prefix, int(np.count_nonzero(hit == best)), now)
+        if not trusted:
+            return columns[_WAITING] + 3.0 * (prompt - hit) + 0.1 * columns[_CARRIED]
+        terms = self._terms(prompt, max_output, now, float(columns[_QUEUED].min()))
         uncached = prompt - hit
-        return delay(tuple(self._columns), uncached, hit, worth * (best - hit) / uncached, terms)
+        standing = stand(tuple(columns), float(self._batch_tokens), self._rates)
+        return delay(standing, uncached, hit, worth * (best - hit) / uncached, terms, self._rates)
 
     # Inside -----------------------------------------------------------------------------------------------------
 
-    def _worth_of_a_copy(self, prefix: int | None, hit: Floats, now: float) -> float:
+    def _terms(self, prompt: int, max_output: int | None, now: float, least_queued: float) -> Terms:
+        ahead = max(self._ahead, LEAST_AHEAD)
+        return Terms(
+            now,
+            float(prompt),
+            self._output if max_output is None else min(self._output, float(max_output)),
+            self._output,
+            float(self._batch_tokens),
+            self._weight,
+            ahead,
+            self._weight * (ahead - min(self._ahead, least_queued)),
+        )
+
+    def _worth_of_a_copy(self, prefix: int, holders: int, now: float) -> float:
         """The part of a prefix's prefill that later requests are expected to save by one more copy, in [0,1)."""
-        if prefix is None:
-            return 0.0
         count, at = self._popularity.get(prefix, (0.0, -math.inf))
         gap = now - at
         count *= math.exp(-gap / _POPULARITY_MS)
@@ -153,7 +160,6 @@ class DelayEstimator:
         if len(self._popularity) > _POPULAR_KEPT:
             recent = now - 5 * _POPULARITY_MS
             self._popularity = {name: use for name, use in self._popularity.items() if use[1] > recent}
-        holders = int(np.count_nonzero(hit == hit.max()))
         return 1.0 - 1.0 / (1.0 + count / (holders + 1))
 
     def _shadow(self, life: int) -> Shadow:
@@ -162,26 +168,31 @@ class DelayEstimator:
             shadow = self._shadows[life] = Shadow(self.model, self._batch_tokens)
         return shadow
 
-    def _show(self, shadow: Shadow) -> None:
-        row = self._rows.get(shadow)
-        if row is not None:
-            waiting, last, shared = shadow.waiting_tokens()
-            whole = waiting // self._batch_tokens
-            figures = Figures(
-                free_at=shadow.pass_end if shadow.busy else -math.inf,
-                idle=0.0 if shadow.busy else 1.0,
-                waiting=float(waiting),
-                passes=whole + (1.0 if last else 0.0),
-                whole=float(whole),
-                last=float(last),
-                shared=float(shared),
-                decoding=float(shadow.decoding),
-                decodes=1.0 if shadow.decoding else 0.0,
-                context=shadow.context,
-                carried=shadow.context + shadow.queued_prompt,
-                queued=float(shadow.queued),
-                speed=shadow.speed,
-                capacity=self._capacities[row],
-            )
-            self._figures[row] = figures
-            self._columns[:, row] = figures
+    def _catch_up(self, now: float) -> None:
+        """Bring the rows to what the shadows say at this moment."""
+        changed = self._changed
+        for shadow in self._order:
+            if shadow.busy and shadow.pass_end < now and shadow.advance(now):
+                changed.add(shadow)
+        columns = self._columns
+        while changed:
+            shadow = changed.pop()
+            row = self._rows.get(shadow)
+            if row is not None:
+                self._figures[row] = figures = shadow.figures(self._capacities[row])
+                self._standings[row] = None
+                if columns is not None:
+                    columns[:, row] = figures
+        if self._rates is not self.model.rates:
+            self._rates = self.model.rates
+            self._standings = [None] * len(self._order)
+
+    def _stand(self) -> list[Standing[float]]:
+        budget, rates, kept = float(self._batch_tokens), self._rates, self._standings
+        standings: list[Standing[float]] = []
+        for row, known in enumerate(kept):
+            standing = known or stand(self._figures[row], budget, rates)
+            if known is None:
+                kept[row] = standing
+            standings.append(standing)
+        return standings

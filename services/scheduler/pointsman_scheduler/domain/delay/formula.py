@@ -17,11 +17,10 @@ requests to come pay for the work too. A further pass as such costs them nothing
 (`spared`), whereas a token computed twice always costs somebody.
 """
 
-from typing import NamedTuple, TypeVar
-
-import numpy as np
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.delay.pass_model import Rates
 
 Number = TypeVar("Number", float, Floats)
 
@@ -30,23 +29,19 @@ class Figures(NamedTuple):
     """What is known of one engine: numbers; or of all: columns. Times in milliseconds."""
 
     free_at: float
-    """When the pass in flight ends; minus infinity when none with prompts is."""
+    """When the pass in flight ends; 0 when none with prompts is."""
     idle: float
     """1 when no pass with prompts is in flight."""
     waiting: float
     """Prompt tokens that wait for a pass."""
-    passes: float
-    """Passes that they fill, the last one maybe in part."""
     whole: float
-    """Those that they fill whole."""
+    """Passes that they fill whole."""
     last: float
     """Their tokens in the last, unfilled pass."""
     shared: float
     """Requests that share that pass."""
     decoding: float
     """Sequences in the running batch."""
-    decodes: float
-    """1 when there are any."""
     context: float
     """Their tokens."""
     carried: float
@@ -56,7 +51,41 @@ class Figures(NamedTuple):
     speed: float
     """Durations here over those of the pool."""
     capacity: float
-    """Tokens that the KV cache has room for; infinite when it didn't say."""
+    """Tokens that the KV cache has room for; `BOUNDLESS` when it didn't say."""
+
+
+BOUNDLESS: Final = 1e18
+"""More tokens than any cache holds. Infinity wouldn't do: it times 0 is no number."""
+
+
+class Standing(NamedTuple, Generic[Number]):
+    """What an engine's figures and the rates come to, whatever is asked: worth keeping from one request to the next."""
+
+    free_at: Number
+    waiting: Number
+    passes: Number
+    """Passes that the waiting tokens fill, the last one maybe in part."""
+    before: Number
+    """How long these take."""
+    last: Number
+    joined_ms: Number
+    """How long the tokens in the last, unfilled pass take."""
+    shared: Number
+    step: Number
+    """A decode step of the running batch."""
+    turn: Number
+    """Half of one when no pass with prompts is in flight: that is how long the next one waits, on average."""
+    there: Number
+    """Requests."""
+    company: Number
+    """What they add to a decode step."""
+    slowed: Number
+    """Requests that have answers left to slow down, in part."""
+    room: Number
+    """Tokens that the KV cache has left, below 0 when it is overcommitted."""
+    stall: Number
+    """How long a token that doesn't fit waits for room, for each token of an answer: those that run free it."""
+    speed: Number
 
 
 class Terms(NamedTuple):
@@ -69,34 +98,39 @@ class Terms(NamedTuple):
     others: float
     """Expected answer of others."""
     budget: float
+    """B."""
     first_token: float
     """w."""
     ahead: float
     """r."""
     spared: float
-    prefill: float
-    linear: float
-    square: float
-    pairs: float
-    decode: float
-    batch: float
-    growth: float
-    """Coefficients of the pass model, in milliseconds and tokens."""
 
 
-def delay(at: tuple[Number, ...], uncached: Number, hit: Number, worth: Number, terms: Terms) -> Number:
+def stand(at: tuple[Number, ...], budget: float, rates: Rates) -> Standing[Number]:
+    """What `delay` needs to know of an engine, or of all."""
+    free_at, idle, waiting, whole, last, shared, decoding, context, carried, queued, speed, capacity = at
+    prefill, linear, square, _, decode, batch, growth = rates
+    step = decode * (decoding > 0) + batch * decoding + growth * context
+    passes = whole + (last > 0)
+    joined_ms = last * (linear + square * last)
+    before = joined_ms + whole * (budget * (linear + square * budget)) + prefill * passes
+    there = decoding + queued
+    return Standing(
+        free_at, waiting, passes, before, last, joined_ms, shared, step, 0.5 * idle * step, there,
+        batch * (there + 1.0) + growth * carried, 0.5 * decoding + 0.67 * queued, capacity - carried,
+        step / (context + 1.0), speed,
+    )  # fmt: skip
+
+
+def delay(at: Standing[Number], uncached: Number, hit: Number, worth: Number, terms: Terms, rates: Rates) -> Number:
     """The cost of each choice. `worth`: the part of this request's prefill that a copy of its prefix would save later
     requests, in [0,1)."""
     (
-        free_at, idle, waiting, passes, whole, last, shared,
-        decoding, decodes, context, carried, queued, speed, capacity,
+        free_at, waiting, passes, before, last, joined_ms, shared, step, turn,
+        there, company, slowed, room, stall, speed,
     ) = at  # fmt: skip
-    (
-        now, prompt, output, others, budget, weight, ahead, spared,
-        prefill, linear, square, pairs, decode, batch, growth,
-    ) = terms  # fmt: skip
-    step = decode * decodes + batch * decoding + growth * context
-    before = last * (linear + square * last) + whole * (budget * (linear + square * budget)) + prefill * passes
+    now, prompt, output, others, budget, weight, ahead, spared = terms
+    prefill, linear, square, pairs, decode, batch, growth = rates
     total = waiting + uncached
     filled = total // budget
     rest = total - filled * budget
@@ -105,25 +139,16 @@ def delay(at: tuple[Number, ...], uncached: Number, hit: Number, worth: Number, 
     after = after + pairs * uncached * (hit + 0.5 * uncached)
     work = after - before
     left = free_at - now
-    wait = _positive(left) + 0.5 * idle * step
-    ttft = wait + after + after_passes * step
-    joined = last + uncached
-    joined = joined - _positive(joined - budget)
-    beside = shared * (joined * (linear + square * joined) - last * (linear + square * last))
-    there = decoding + queued
-    size = growth * (prompt + 0.5 * output)
-    own = output * (decode + size + batch * (there + 1.0) + growth * carried)
-    slows = others * (size + batch) * (0.5 * decoding + 0.67 * queued)
-    over = _positive(carried + (prompt + output) - capacity)
+    over = prompt + output - room
     # What doesn't fit waits until as much has been freed.
-    ttft = ttft + over / (context + 1.0) * others * step
+    ttft = left * (left > 0) + turn + after + after_passes * step + over * (over > 0) * stall * others
+    joined = last + uncached
+    excess = joined - budget
+    joined = joined - excess * (excess > 0)
+    beside = shared * (joined * (linear + square * joined) - joined_ms)
+    size = growth * (prompt + 0.5 * output)
+    own = output * (decode + size + company)
+    slows = others * (size + batch) * slowed
     price = there + weight * ahead
     cost = weight * (ttft + beside) + price * work + own + slows - spared * prefill * (after_passes - passes)
     return (cost - worth * work * (price + weight)) * speed
-
-
-def _positive(value: Number) -> Number:
-    """The value where it is above 0, otherwise 0; minus infinity is 0."""
-    if isinstance(value, np.ndarray):
-        return np.maximum(value, 0.0)
-    return max(value, 0.0)

@@ -11,7 +11,7 @@ over the passes between two moments that the edge knows: first tokens, and first
 """
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ PREFILL, KILOTOKENS, SQUARE, PAIRS, DECODE, BATCH, CONTEXT = range(FEATURES)
 _PRIOR: Final = np.array([15.0, 20.0, 0.3, 0.0, 8.0, 0.05, 40.0])
 _PRIOR_DEVIATION: Final = np.array([30.0, 40.0, 1.0, 0.05, 15.0, 0.3, 80.0])
 """A mid-size model on one accelerator, and room for anything from a tenth to several times of it."""
+_PRIOR_VARIANCE: Final = _PRIOR_DEVIATION**2
 _FORGET: Final = 0.9995
 _HUBER: Final = 3.0
 """Residuals beyond so many standard deviations lose weight in proportion."""
@@ -38,6 +39,25 @@ _TRUST_BELOW: Final = 0.35
 _DISTRUST_ABOVE: Final = 0.5
 
 
+class Rates(NamedTuple):
+    """What the coefficients say, in milliseconds and tokens."""
+
+    prefill: float
+    """Of a pass that computes prompts."""
+    linear: float
+    """Of a prompt token."""
+    square: float
+    """Of the square of the pass's prompt tokens."""
+    pairs: float
+    """Of a pair of tokens in attention."""
+    decode: float
+    """Of a pass that decodes."""
+    batch: float
+    """Of a sequence in it."""
+    growth: float
+    """Of a token of their context."""
+
+
 class PassModel:
     """Recursive least squares with forgetting, a bounded covariance and Huber weights. One for a pool."""
 
@@ -46,7 +66,7 @@ class PassModel:
         self.relative_error = 1.0
         """Running mean of |predicted - observed| / observed."""
         self._coefficients = _PRIOR.copy()
-        self._covariance = np.diag(_PRIOR_DEVIATION**2)
+        self._covariance = np.diag(_PRIOR_VARIANCE)
         self._trusted = False
         self._learnt_at = -math.inf
         self._unpack()
@@ -56,15 +76,9 @@ class PassModel:
         # A sequence more in the batch is never free, even where the noise hides what it costs; without this, short
         # requests would pile up on one of many idle engines.
         self.weights[BATCH] = max(self.weights[BATCH], LEAST_BATCH_SHARE * self.weights[DECODE])
-        (
-            self.prefill,
-            self.kilotokens,
-            self.square,
-            self.pairs,
-            self.decode,
-            self.batch,
-            self.context,
-        ) = (float(weight) for weight in self.weights)
+        prefill, linear, square, pairs, decode, batch, growth = self.weights.tolist()
+        self.rates = Rates(prefill, linear * 1e-3, square * 1e-6, pairs * 1e-6, decode, batch, growth * 1e-6)
+        """Another object whenever anything was learnt."""
 
     @property
     def trusted(self) -> bool:
@@ -97,14 +111,15 @@ class PassModel:
         spread = self._covariance @ features
         gain = spread / (deviation_ms**2 / weight * _FORGET + float(features @ spread))
         self._coefficients = self._coefficients + gain * residual
-        self._covariance = (self._covariance - np.outer(gain, spread)) / _FORGET
-        variances = np.diagonal(self._covariance)
-        if (variances > _PRIOR_DEVIATION**2).any():
+        self._covariance = (self._covariance - gain[:, None] * spread) / _FORGET
+        variances = self._covariance.diagonal()
+        if (variances > _PRIOR_VARIANCE).any():
             # What isn't observed must not grow without bound while it is forgotten.
-            shrink = np.sqrt(np.minimum(1.0, _PRIOR_DEVIATION**2 / variances))
-            self._covariance = self._covariance * np.outer(shrink, shrink)
+            shrink = np.sqrt(np.minimum(1.0, _PRIOR_VARIANCE / variances))
+            self._covariance = self._covariance * (shrink[:, None] * shrink)
         self._unpack()
 
     def decode_ms(self, batch: float, context_tokens: float) -> float:
         """The decode part of one pass; 0 without a batch."""
-        return self.decode + self.batch * batch + self.context * context_tokens * 1e-6 if batch > 0 else 0.0
+        rates = self.rates
+        return rates.decode + rates.batch * batch + rates.growth * context_tokens if batch > 0 else 0.0

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.delay.formula import Figures
 from pointsman_scheduler.domain.delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, PREFILL, PassModel
 
 _SPEED_AFTER: Final = 60
@@ -61,6 +62,8 @@ class Shadow:
         self.queued = 0
         """Requests without a first token."""
         self.queued_prompt = 0
+        self.waiting = 0
+        """Prompt tokens that wait for a pass."""
         self.busy = False
         """Whether a pass with prompts is in flight."""
         self.pass_end = -math.inf
@@ -89,6 +92,7 @@ class Shadow:
         self.queue.append(request)
         self.queued += 1
         self.queued_prompt += prompt
+        self.waiting += request.left
         if idle:
             # Its pass begins when the decode pass in flight ends: half of one from now, on average.
             self._since_step = np.zeros(FEATURES)
@@ -141,6 +145,7 @@ class Shadow:
             self.queued_prompt -= request.prompt
             if request in self.queue:
                 self.queue.remove(request)
+                self.waiting -= request.left
             return
         self.decoding -= 1
         self.context = self.context - request.prompt - (self._generated - request.generated) if self.decoding else 0.0
@@ -165,18 +170,22 @@ class Shadow:
 
     # What that means ------------------------------------------------------------------------------------------
 
-    def waiting_tokens(self) -> tuple[int, int, int]:
-        """Prompt tokens that wait for a pass; those of the last, unfilled pass; requests that share that pass."""
-        waiting = sum(request.left for request in self.queue)
-        last = waiting % self._batch_tokens
-        shared = covered = 0
-        if last:
+    def figures(self, capacity: float) -> Figures:
+        """As the formula wants them; `capacity` as there."""
+        waiting, context = self.waiting, self.context
+        whole = last = shared = 0
+        if waiting:
+            whole, last = divmod(waiting, self._batch_tokens)
+            covered = 0
             for request in reversed(self.queue):
                 if covered >= last:
                     break
                 shared += 1
                 covered += request.left
-        return waiting, last, shared
+        return Figures(
+            self.pass_end if self.busy else 0.0, 0.0 if self.busy else 1.0, waiting, whole, last, shared,
+            self.decoding, context, context + self.queued_prompt, self.queued, self.speed, capacity,
+        )  # fmt: skip
 
     def _decode_ms(self) -> float:
         return self._model.decode_ms(self.decoding, self.context) * self.speed
@@ -214,6 +223,7 @@ class Shadow:
             request.left -= taken
             room -= taken
             tokens += taken
+            self.waiting -= taken
             if request.left == 0:
                 self._finishing.append(self.queue.popleft())
         thousands = tokens * 1e-3

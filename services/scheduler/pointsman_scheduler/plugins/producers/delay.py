@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from pointsman_core.plugins import Key, Params, Plugin
-from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.arrays import FEW, Floats
 from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.delay import DelayEstimator
 from pointsman_scheduler.domain.ledger import Hold
@@ -46,8 +46,9 @@ class DelayPrediction(Producer, ResponseObserver):
             self.estimator.lay_out([(worker.life, float(worker.capacity_tokens or np.inf)) for worker in fleet.workers])
         # The last token is always computed, whatever is cached.
         prompt = max(1, request.prompt_tokens)
-        hit = np.minimum(request.get(MATCHED_TOKENS), prompt - 1.0)
-        depth = int(request.get(MATCHED_TOKENS).max(initial=0.0)) // request.block_tokens
+        matched = request.get(MATCHED_TOKENS)
+        hit = np.minimum(matched, prompt - 1.0)
+        depth = int(max(matched.tolist()) if len(matched) <= FEW else matched.max()) // request.block_tokens
         prefix = int(request.blocks[depth - 1]) if depth else None
         now = everyone.now * 1000.0
         request.put(DELAY_COST, self.estimator.costs(prompt, hit, now, request.max_output_tokens, prefix))
