@@ -10,7 +10,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
-from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, PreprocessRequest
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, PreprocessRequest, Target
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
@@ -102,15 +102,16 @@ async def gateway(buses: Buses) -> Gateway:
     return made
 
 
-@pytest.mark.requirement("S0-20", "S0-19", "S0-1")
+@pytest.mark.requirement("S0-20", "S0-19", "S0-1", "S0-71", "S1-16", "S1-19")
 async def test_a_request_that_names_a_model_is_not_selected_for(gateway: Gateway) -> None:
     journey = await gateway.send("llama-70b")
     assert chosen(journey) == ("standard", "llama-70b")
+    assert journey.target == Target(model="llama-70b", pool="llama-70b")
     assert stages(journey) == ["preprocessor", "profile-picker"]
     assert not [edit for edit in journey.body if edit.field == "model"]
 
 
-@pytest.mark.requirement("S0-20", "S0-40", "S0-51", "S0-12", "S0-78")
+@pytest.mark.requirement("S0-20", "S0-40", "S0-51", "S0-12", "S0-78", "S1-17", "S1-19", "S1-45")
 async def test_auto_is_given_the_cheapest_model_that_fits(gateway: Gateway) -> None:
     journey = await gateway.send("auto/own", stream=True)
     assert chosen(journey) == ("auto", "llama-8b")
@@ -151,7 +152,7 @@ async def test_external_models_are_chosen_only_while_every_own_pool_is_saturated
     assert (ended.target.provider, ended.target.model) == ("openai", "gpt-large")
 
 
-@pytest.mark.requirement("S0-2", "S0-34")
+@pytest.mark.requirement("S0-2", "S0-34", "S1-3")
 async def test_one_profile_behaves_like_no_profiles_at_all(buses: Buses) -> None:
     chain = {"pools": {"p": {"models": ["m"]}}}
     explicit = chain | {
@@ -177,7 +178,7 @@ async def test_one_profile_behaves_like_no_profiles_at_all(buses: Buses) -> None
     assert first.body == second.body == ()
 
 
-@pytest.mark.requirement("S0-13", "S0-16", "S0-41")
+@pytest.mark.requirement("S0-13", "S0-16", "S0-41", "S1-52")
 async def test_stages_before_and_after_selection_run_on_their_side_of_it(buses: Buses) -> None:
     config: dict[str, object] = {
         "pools": {"p": {"models": ["m"]}},
@@ -225,3 +226,30 @@ async def test_the_selector_reads_what_preprocessing_produced(buses: Buses) -> N
     await buses.meet()
     for _ in range(5):
         assert chosen(await gateway.send("auto", {"x-pointsman-models": "group:acme"})) == ("only", "m")
+
+
+@pytest.mark.requirement("S1-15")
+async def test_a_header_alone_may_settle_the_pool(buses: Buses) -> None:
+    """Rules on headers stand for the rules of an HTTP route; no rule is the default profile, or an error."""
+    config: dict[str, object] = {
+        "pools": {"a": {"models": ["small"]}, "b": {"models": ["large"]}},
+        "selectors": {"a": {"models": ["small"]}, "b": {"models": ["large"]}},
+        "profiles": {name: {"request": [f"model-selector/{name}", "scheduler"]} for name in ("a", "b")},
+        "profile-picker": {
+            "use": "rules",
+            "rules": [
+                {"when": f'headers["x-gateway-model-name"] == "{model}"', "profile": pool}
+                for model, pool in (("small", "a"), ("large", "b"))
+            ],
+        },
+    }
+    gateway = Gateway(buses, yaml.safe_dump(config))
+    await buses.meet()
+    for model, pool in (("small", "a"), ("large", "b")):
+        journey = await gateway.send("whatever", {"x-gateway-model-name": model})
+        assert journey.target == Target(model=model, pool=pool)
+    with pytest.raises(AssertionError):
+        await gateway.send("whatever", {"x-gateway-model-name": "other"})
+    [refused] = gateway.answers
+    assert isinstance(refused, Rejection)
+    assert (refused.stage, refused.code) == ("profile-picker", "no_profile")

@@ -1,7 +1,8 @@
 """What a request costs the preprocessor. Run: `python -m benchmarks.preprocess`.
 
-Shortest of several rounds, one thread, no bus: parse and check, the whole stage (headers, facts, token estimate, block
-hashes, journey), and its encoding. Then the longest stall of an event loop while bodies of 4 MiB are preprocessed.
+Shortest of several rounds, one thread, no bus: parse and check; the facts (the prompt serialised as templates render
+it, token estimate, block hashes); the whole stage (both, headers and journey); and its encoding. Then the longest stall
+of an event loop while bodies of 4 MiB are preprocessed.
 """
 
 import asyncio
@@ -27,6 +28,8 @@ PATH = "/v1/chat/completions"
 BARS_US = {"parse 1 KB": 40.0, "parse 400 KB": 3000.0, "stage 1 KB": 100.0}
 STALL_BAR_MS = 20.0
 BODY_LIMIT = 4 * 2**20
+CHATS = ((1_000, 3), (100_000, 50), (400_000, 200))
+"""Bytes and messages of the conversations."""
 
 HEADERS = {
     "host": "localhost:8000",
@@ -82,6 +85,18 @@ def journey_of(pipeline: Pipeline, raw: memoryview) -> Journey:
     return depart(incoming, describe(incoming, 64), StageReport(stage="preprocessor", instance="host-1"))
 
 
+def parts(pipeline: Pipeline, raw: memoryview) -> dict[str, Callable[[], object]]:
+    """What is measured of one conversation."""
+    request = preprocess_request(path=PATH, headers=HEADERS)
+    incoming = Incoming(request, parse(PATH, raw), read_headers(request.headers))
+    return {
+        "parse": lambda: parse(PATH, raw),
+        "facts": lambda: describe(incoming, 64),
+        "stage": lambda: journey_of(pipeline, raw),
+        "encode": journey_of(pipeline, raw).encode,
+    }
+
+
 def dense(item: bytes, count: int) -> bytes:
     """A text completion whose prompt is `count` times `item`."""
     return b'{"model":"llama-8b","prompt":[' + b",".join([item] * count) + b"]}"
@@ -109,13 +124,11 @@ def main() -> int:
     pipeline = Pipeline(load({}), registry(BUILTIN))
     request = preprocess_request(path=PATH, headers=HEADERS)
     kept: list[bool] = []
-    for size, messages in ((1_000, 3), (100_000, 50), (400_000, 200)):
-        raw = memoryview(chat(size, messages))
+    for size, messages in CHATS:
         label = f"{size // 1000} KB"
         print(f"{label}, {messages} messages")
-        kept.append(measure(f"parse {label}", lambda raw=raw: parse(PATH, raw)))
-        kept.append(measure(f"stage {label}", lambda raw=raw: journey_of(pipeline, raw)))
-        kept.append(measure(f"encode {label}", journey_of(pipeline, raw).encode))
+        for part, call in parts(pipeline, memoryview(chat(size, messages))).items():
+            kept.append(measure(f"{part} {label}", call))
     kept.append(measure("headers", lambda: read_headers(request.headers)))
 
     bodies = {

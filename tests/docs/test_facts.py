@@ -1,6 +1,7 @@
 """What documents say about messages, settings and configuration is what the code says."""
 
 import importlib
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,21 @@ import pytest
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import STAGES, stage_subject, subject
+from pointsman_core.config import Config, SchedulingPolicy
 from pointsman_core.plugins import Registry
 from pointsman_model_selector.main import plugins as model_plugins
 from pointsman_preprocessor.main import processors
+from pointsman_profile_picker.domain.picking import ProfilePicker
 from pointsman_profile_picker.main import pickers as profile_pickers
 from pointsman_runtime.buckets import CONFIG_BUCKET, CONFIG_KEY, WORKERS_BUCKET
 from pointsman_runtime.config_text import parse
 from pointsman_runtime.settings import ServiceSettings
+from pointsman_scheduler.domain.points import ProfileHandler
 from pointsman_scheduler.plugins import registries as scheduling_registries
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBJECTS = (ROOT / "docs" / "subjects.md").read_text()
+SERVICES = ("frontend", "preprocessor", "profile-picker", "model-selector", "scheduler", "metrics-collector")
 DOCUMENTS = [ROOT / "README.md", ROOT / "docker-compose.yml", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -74,8 +79,36 @@ def test_a_documented_configuration_is_right() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     [whole] = re.findall(r"<!-- config -->\n```yaml\n(.*?)```", text, re.DOTALL)
     config = parse(whole)
-    for service in ("frontend", "preprocessor", "profile-picker", "model-selector", "scheduler", "metrics-collector"):
+    for service in SERVICES:
         importlib.import_module(f"pointsman_{service.replace('-', '_')}.main").check(config)
+
+
+@pytest.mark.requirement("S0-81")
+def test_the_two_choices_of_a_profile_are_told_apart_as_the_code_has_them() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    table = text.partition("## Two choices of a profile")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    told = {name: (picker, handler) for name, picker, handler in rows}
+    assert told[""] == ("profile picker", "profile handler")
+    picker, handler = told["runs"]
+    for word, point in ((picker, ProfilePicker), (handler, ProfileHandler)):
+        for method in re.findall(r"`(\w+)`", word):
+            assert callable(getattr(point, method))
+    assert "process_results" in handler
+    assert not hasattr(ProfilePicker, "process_results")
+    # The handler sees the results so far, the picker has none to see.
+    assert "results" in inspect.signature(ProfileHandler.pick).parameters
+    assert "results" not in inspect.signature(ProfilePicker.pick).parameters
+    assert str(Config.model_fields["profile_picker"].alias) in told["stands in"][0]
+    assert {"handler", "profiles"} <= set(SchedulingPolicy.model_fields)
+
+
+@pytest.mark.requirement("S1-7", "S1-9")
+@pytest.mark.parametrize("service", [*SERVICES, "worker-agent"])
+def test_every_service_says_what_it_is_told_and_what_it_tells(service: str) -> None:
+    text = (ROOT / "services" / service / "README.md").read_text()
+    told = set(re.findall(r"^(?:\| |## )(\w+)(?: \||$)", text.lower(), re.MULTILINE))
+    assert {"consumes", "publishes"} <= told
 
 
 def _settings() -> set[str]:

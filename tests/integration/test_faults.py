@@ -6,10 +6,14 @@ How fast each of these is, in seconds, is measured by `benchmarks/faults`; here 
 import asyncio
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 import pytest_asyncio
 
+from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.subjects import ANY
 from pointsman_testing import eventually
+from pointsman_testing.observer import observing
 from pointsman_testing.stack import Stack, StackFactory
 from pointsman_testing.traffic import Traffic
 
@@ -41,7 +45,7 @@ async def doubled(stacks: StackFactory) -> AsyncIterator[Stack]:
         yield stack
 
 
-@pytest.mark.requirement("STAGE-1")
+@pytest.mark.requirement("STAGE-1", "S1-31", "S1-37", "S1-41")
 @pytest.mark.parametrize("how", ["kill", "pause"])
 @pytest.mark.parametrize("stage", STAGES)
 async def test_no_request_fails_when_one_of_two_replicas_of_a_stage_is_gone(
@@ -58,6 +62,46 @@ async def test_no_request_fails_when_one_of_two_replicas_of_a_stage_is_gone(
             victim.resume()
         await flowing(running, RATE)
     assert [end.problem for end in running.failed()] == []
+
+
+@pytest.mark.requirement("S0-29")
+async def test_replacing_every_process_one_by_one_fails_no_request_and_forgets_nothing(doubled: Stack) -> None:
+    """What schedulers know of prompts on engines goes from peer to peer; engines and pools are learnt anew."""
+    known = {"model": "auto", "prompt": "a long prompt that its engine remembers " * 60, "max_tokens": 2}
+    async with observing(doubled.nats.url) as seen, traffic(doubled, 50) as running, aiohttp.ClientSession() as http:
+        decisions = seen.listen(RequestScheduled, ANY)
+
+        async def decision() -> RequestScheduled:
+            async with http.post(f"{doubled.door}/v1/completions", json=known) as answer:
+                assert answer.status == 200
+                mine = answer.headers["x-request-id"]
+            return await eventually(lambda: next((d for d in decisions if d.request_id == mine), None))
+
+        first = await decision()
+        assert (await decision()).cached_tokens > 400
+        for service in (*STAGES, "metrics-collector"):
+            for index, process in enumerate(tuple(doubled.services[service])):
+                assert await process.terminate() == 0
+                await doubled.restart(service, index)
+                await flowing(running, 20)
+        again = await decision()
+        assert again.cached_tokens > 400
+        assert again.endpoints[0] == first.endpoints[0]
+    assert [end.problem for end in running.failed()] == []
+
+
+@pytest.mark.requirement("S1-35")
+async def test_an_idle_frontend_that_is_killed_takes_nothing_along(doubled: Stack) -> None:
+    known = {"model": "auto", "prompt": "a prompt that was answered before " * 60, "max_tokens": 2}
+    async with observing(doubled.nats.url) as seen, aiohttp.ClientSession() as http:
+        decisions = seen.listen(RequestScheduled, ANY)
+        for lives in (1, 2):
+            async with http.post(f"{doubled.door}/v1/completions", json=known) as answer:
+                assert answer.status == 200
+            await eventually(lambda lives=lives: len(decisions) == lives)
+            doubled.services["frontend"][0].kill()
+            await doubled.restart("frontend", 0)
+    assert decisions[1].cached_tokens > 300
 
 
 @pytest.mark.requirement("STAGE-2")

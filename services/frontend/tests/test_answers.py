@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -53,6 +54,7 @@ async def test_a_request_goes_to_the_engine_and_back_byte_for_byte(start_edge: S
     assert asked[0].deadline_ms - asked[0].received_ms == 600_000
 
 
+@pytest.mark.requirement("S1-28", "S1-40")
 async def test_a_stream_passes_as_it_arrives(start_edge: StartEdge) -> None:
     """The second event is sent only after the client has read the first."""
     first_read = asyncio.Event()

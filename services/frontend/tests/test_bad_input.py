@@ -109,6 +109,7 @@ async def test_a_request_that_cant_be_taken_is_refused_with_words(start_edge: St
         await works(edge)
 
 
+@pytest.mark.requirement("S1-40")
 async def test_a_body_over_the_limit_is_named_with_limit_and_size(start_edge: StartEdge) -> None:
     edge = await start_edge(config={"edge": {"max_body": "64 KiB"}})
     answer = await raw_request(edge.url, post(CHAT, b"x" * 65537))

@@ -212,6 +212,7 @@ async def test_a_body_that_the_bus_doesnt_take_is_413_with_both_sizes(buses: Bus
     assert (refused.value.status, refused.value.code) == (413, "body_too_large")
 
 
+@pytest.mark.requirement("S1-51")
 @pytest.mark.parametrize("scheduler_lives", [True, False])
 async def test_a_missing_scheduler_lets_the_edge_decide_alone(buses: Buses, scheduler_lives: bool) -> None:
     preprocessor, edge = buses.make("preprocessor"), buses.make("frontend")

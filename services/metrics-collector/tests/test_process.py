@@ -49,6 +49,7 @@ def state_of(snapshots: list[PoolSnapshot], pool: str = "static") -> str | None:
     return states[-1] if states else None
 
 
+@pytest.mark.requirement("S1-10")
 async def test_an_engine_without_an_agent_is_registered_told_stopped_and_back(
     own_nats_server: NatsServer, processes: Processes, tmp_path: Path, engine: EngineProcess
 ) -> None:
@@ -105,6 +106,7 @@ async def test_a_killed_collector_leaves_its_engines_to_another(
         await patiently(lambda: len(snapshots) > heard + 3 and state_of(snapshots) == "serving")
 
 
+@pytest.mark.requirement("S1-8")
 async def test_a_worker_that_nobody_speaks_for_is_silent_then_gone(
     own_nats_server: NatsServer, processes: Processes, tmp_path: Path
 ) -> None:

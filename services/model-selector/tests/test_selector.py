@@ -39,6 +39,8 @@ THREE: Final[dict[str, object]] = {
     },
 }
 
+RULED: Final = {"use": "attribute", "attribute": "plan"}
+
 
 class TableParams(Params):
     scores: dict[str, float]
@@ -58,7 +60,22 @@ class Table(ModelScorer):
         return [self._scores.get(candidate.name, 0.0) for candidate in candidates]
 
 
-TYPES: Final = registries(BUILTIN._replace(scorers=(*BUILTIN.scorers, Table)))
+class Turns(ModelScorer):
+    """Prefers the model that it preferred least often: an instance with a memory."""
+
+    type_name = "turns"
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._taken = Counter[str]()
+
+    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+        least = min(candidates, key=lambda candidate: self._taken[candidate.name])
+        self._taken[least.name] += 1
+        return [float(candidate is least) for candidate in candidates]
+
+
+TYPES: Final = registries(BUILTIN._replace(scorers=(*BUILTIN.scorers, Table, Turns)))
 
 
 def selector(how: dict[str, object], **sections: object) -> CompiledSelector:
@@ -167,6 +184,27 @@ def test_selectors_share_nothing() -> None:
     compiled = compile_selectors(load(config), TYPES)
     assert select(compiled["cheap"], request()).model.name != "llama-70b"
     assert select(compiled["good"], request()).model.name == "llama-70b"
+
+
+@pytest.mark.requirement("S0-17")
+def test_profiles_that_name_one_selector_share_its_memory_and_others_have_their_own() -> None:
+    """Journeys of any profile are decided by the instance that their itinerary names."""
+    turns = {"models": ["llama-70b", "llama-8b"], "scorers": ["turns"]}
+    profiles = {
+        "morning": {"request": ["model-selector/shared", "scheduler"]},
+        "evening": {"request": ["guard", "model-selector/shared", "scheduler"]},
+        "apart": {"request": ["model-selector/own", "scheduler"]},
+    }
+    config = load(THREE | {"selectors": {"shared": turns, "own": turns}, "profiles": profiles, "profile-picker": RULED})
+    compiled = compile_selectors(config, TYPES)
+
+    def chosen(profile: str) -> str:
+        [use] = [use for use in config.profiles[profile].request if use.service == "model-selector"]
+        journey = request().model_copy(update={"profile": profile})
+        return select(compiled[use.policy or ""], journey).model.name
+
+    assert [chosen("morning"), chosen("evening"), chosen("morning")] == ["llama-70b", "llama-8b", "llama-70b"]
+    assert chosen("apart") == "llama-70b"
 
 
 def test_fallbacks_are_the_next_best_in_order() -> None:

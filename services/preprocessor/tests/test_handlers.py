@@ -58,7 +58,7 @@ async def world(buses: Buses) -> AsyncIterator[World]:
     made.threads.shutdown()
 
 
-@pytest.mark.requirement("S4-10", "S4-20")
+@pytest.mark.requirement("S4-10", "S4-20", "S1-24")
 async def test_a_chat_arrives_at_the_profile_picker_as_facts(world: World) -> None:
     request = world.send(orjson.dumps(CHAT), headers={"authorization": "Bearer s3cret", "x-session-id": "s"})
     await eventually(lambda: world.journeys)

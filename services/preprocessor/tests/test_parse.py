@@ -1,7 +1,7 @@
 """Parsing of the five APIs: what is kept, what is refused and in which words."""
 
 import json
-from typing import Final, cast
+from typing import Final, cast, get_type_hints
 
 import orjson
 import pytest
@@ -12,7 +12,10 @@ from pydantic import JsonValue
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.body import Chat, Completion, Embedding, Messages, Responses, StructuredBody
 from pointsman_preprocessor.domain.parse import parse
+from pointsman_preprocessor.domain.processing import Incoming
+from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.domain.schema import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES
+from pointsman_testing import builders
 
 PATHS: Final = {
     "chat.completions": "/v1/chat/completions",
@@ -62,6 +65,21 @@ def test_each_api_sets_exactly_its_own_variant(api: str, variant: type) -> None:
     assert type(body.content) is variant
     assert body.api == api
     assert body.model == "m"
+
+
+@pytest.mark.requirement("S4-14", "S4-19", "S4-16")
+def test_a_plugin_reads_the_body_by_typed_fields_and_any_other_field_by_name() -> None:
+    envelope = builders.preprocess_request(path=PATHS["chat.completions"])
+    raw = orjson.dumps(GOOD["chat.completions"] | {"tools": [{"type": "function"}], "top_k": 7})
+    incoming = Incoming(envelope, parse(envelope.path, raw), read_headers({}))
+    content = incoming.body.content
+    assert isinstance(content, Chat)
+    assert content.tools == [{"type": "function"}]
+    assert content.documents is None
+    assert incoming.field("top_k") == 7
+    hints = get_type_hints(Chat)
+    assert hints["chat_template"] == str | None
+    assert not [name for name, hint in hints.items() if hint is object]
 
 
 @pytest.mark.requirement("S4-3", "S4-11")

@@ -41,10 +41,10 @@ POOLS: dict[str, object] = {
 }
 
 
-@pytest.mark.requirement("S0-6")
+@pytest.mark.requirement("S0-6", "S1-14")
 @pytest.mark.parametrize(("model", "base"), [("base", "base"), ("tuned", "base"), ("alias", "base"), ("elsewhere", "")])
 def test_model_to_header_names_the_model_and_its_base(model: str, base: str) -> None:
-    """S1-14: The base header is empty when the base is unknown."""
+    """The base header is empty when the base is unknown."""
     incoming = processed({"use": "model-to-header"}, sections=POOLS, model=model)
     assert incoming.header("x-gateway-model-name") == model
     assert incoming.header("x-gateway-base-model-name") == base

@@ -3,6 +3,7 @@
 from typing import Final
 
 import pytest
+from pydantic import ValidationError
 
 from pointsman_contracts.journey import BodyEdit, Journey, RequestFacts, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
@@ -198,3 +199,20 @@ def test_a_picker_may_refuse_a_configuration() -> None:
     registry = Registry(ProfilePicker, (Astray, Unbindable), "pointsman.tests.none")
     with pytest.raises(PluginError, match="not with me"):
         Routing(load({"profile-picker": {"use": "unbindable"}}), registry)
+
+
+@pytest.mark.requirement("S0-18")
+def test_a_profile_is_data_that_each_request_carries_along() -> None:
+    """Nothing is started or kept for a profile: two revisions with other chains serve side by side."""
+    config = load({"pools": POOLS, "profiles": {"p": {"request": ["guard", "scheduler"], "response": ["guard"]}}})
+    profile = config.profiles["p"]
+    assert type(profile).model_validate(profile.model_dump()) == profile
+    with pytest.raises(ValidationError, match="frozen"):
+        profile.request = ()  # pyright: ignore[reportAttributeAccessIssue] - what is tried here
+    before = compile_routing(config)
+    after = compile_routing(load({"pools": POOLS, "profiles": {"p": {"request": ["scheduler"]}}}))
+    journey = builders.journey("profile-picker", model="base")
+    for routing, chain in ((before, ["guard", "scheduler"]), (after, ["scheduler"]), (before, ["guard", "scheduler"])):
+        picked = routing.pick(journey, PoolStates(), 0.0)
+        carried = Journey.decode(journey.model_copy(update={"itinerary": picked.route.request}).encode())
+        assert [stage.service for stage in carried.itinerary] == chain

@@ -70,6 +70,23 @@ def test_two_prompts_10_ms_apart_with_the_same_prefix_go_to_one_engine() -> None
     assert bench.chosen(bench.prompt(family=1, blocks=40)) == first
 
 
+@pytest.mark.requirement("S1-36")
+def test_a_scheduler_that_lost_its_index_serves_every_request_and_learns_anew() -> None:
+    warm, wiped = fresh(), fresh()
+    prompts = range(20)
+    for family in prompts:
+        warm.chosen(warm.prompt(family=family, blocks=40))
+
+    def held(bench: Bench) -> int:
+        outcomes = [bench.decide(bench.prompt(family=family, blocks=40)) for family in prompts]
+        assert all(outcome.endpoints for outcome in outcomes)
+        return sum(outcome.sight.figures[4].max() > 0 for outcome in outcomes)
+
+    assert held(warm) == 20
+    assert held(wiped) == 0
+    assert held(wiped) == 20
+
+
 def test_a_prefix_is_forgotten_when_the_request_that_would_have_computed_it_failed() -> None:
     bench = fresh()
     request = bench.prompt(family=1, blocks=40)

@@ -106,6 +106,21 @@ def test_an_adapter_is_served_where_it_is_registered_or_loaded(lora: str | None,
         assert bench.survivors(request) == expected
 
 
+@pytest.mark.requirement("S1-18")
+def test_a_pool_of_several_base_models_is_narrowed_to_the_workers_that_serve_the_one_asked_for() -> None:
+    bench = Bench(only("serves"))
+    bench.join("a", models=("small",))
+    bench.join("b", models=("small", "large"))
+    bench.join("silent", models=())
+    assert bench.survivors(bench.request(model="large")) == {"b", "silent"}
+    assert reasons(bench, model="large")["a"] == "serves: does not serve the model 'large'"
+    assert bench.survivors(bench.request(model="small")) == {"a", "b", "silent"}
+    bench.join("a", models=("large",))
+    assert bench.survivors(bench.request(model="large")) == {"a", "b", "silent"}
+    assert bench.survivors(bench.request(model="small")) == {"b", "silent"}
+    assert bench.survivors(bench.request(model="sql", lora="sql")) == {"a", "b", "silent"}
+
+
 def test_an_adapter_that_leaves_a_worker_is_no_longer_served_there() -> None:
     bench = Bench(only("lora-capable"))
     bench.join("a", "b")
@@ -118,6 +133,7 @@ def test_an_adapter_that_leaves_a_worker_is_no_longer_served_there() -> None:
     assert bench.survivors(bench.request(lora="sql")) == {"a"}
 
 
+@pytest.mark.requirement("S1-8")
 @pytest.mark.parametrize(
     ("role", "expected"), [("prefill", {"p", "both", "e-p"}), ("decode", {"d", "both"}), ("encode", {"e-p"})]
 )

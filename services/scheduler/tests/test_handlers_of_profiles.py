@@ -55,6 +55,7 @@ def test_a_short_prompt_stays_with_the_endpoint_that_answers() -> None:
     assert [hold.leg for hold in outcome.holds] == [""]
 
 
+@pytest.mark.requirement("S1-49")
 def test_decode_first_asks_what_the_endpoint_that_answers_holds() -> None:
     bench = split(prefill_when="prefix")
     for name in ("d1", "d2"):

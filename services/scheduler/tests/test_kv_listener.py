@@ -96,6 +96,7 @@ async def test_stored_and_removed_blocks_reach_the_index(stand: Stand) -> None:
     assert stand.asked == []
 
 
+@pytest.mark.requirement("S1-37")
 async def test_a_lost_message_is_asked_for_and_repaired(stand: Stand) -> None:
     stand.register()
     stand.tell("stored", 1)

@@ -126,6 +126,7 @@ def test_what_a_plugin_learnt_outlives_a_revision_that_does_not_change_it() -> N
     assert third["llama"].producers[0] is not second["llama"].producers[0]
 
 
+@pytest.mark.requirement("S1-13", "S1-47")
 def test_pools_do_not_share_what_plugins_learn() -> None:
     book = PolicyBook(registries())
     config = load({"pools": {"a": {}, "b": {}}, "scheduling": {"default": {"scorers": ["latency"]}}})

@@ -151,6 +151,7 @@ async def neighbours(own_nats_server: NatsServer, start_scheduler: StartSchedule
     await neighbours.end()
 
 
+@pytest.mark.requirement("S1-24")
 async def test_an_edge_gets_a_decision_and_everybody_learns_why(neighbours: Neighbours) -> None:
     journey = neighbours.ask()
     await eventually(lambda: neighbours.answers)
@@ -168,6 +169,7 @@ async def test_an_edge_gets_a_decision_and_everybody_learns_why(neighbours: Neig
     assert event.trail[-1].stage == "scheduler"
 
 
+@pytest.mark.requirement("S1-13")
 async def test_a_pool_that_does_not_exist_is_a_404_that_names_the_others(neighbours: Neighbours) -> None:
     neighbours.ask(pool="mistral")
     await eventually(lambda: neighbours.answers)

@@ -76,6 +76,7 @@ def test_a_scheduler_that_joins_has_the_same_books(part_bytes: int, monkeypatch:
     assert [w.prefill_tokens for w in two.pool.fleet] == [w.prefill_tokens for w in one.pool.fleet]
 
 
+@pytest.mark.requirement("S1-37")
 @pytest.mark.parametrize("part_bytes", [13 * 10, 10**6])
 def test_a_scheduler_that_joins_knows_the_same_prefixes(part_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PART_BYTES", part_bytes)
@@ -206,6 +207,7 @@ def ended(request_id: str, bench: Bench) -> None:
     bench.pool.books.completed(request_id, bench.now, ok=True)
 
 
+@pytest.mark.requirement("S1-42")
 def test_three_schedulers_find_as_many_prefixes_as_one() -> None:
     one, three = reuse(1), reuse(3)
     assert one > 0.5

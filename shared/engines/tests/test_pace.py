@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def test_a_change_is_told_after_the_shortest_gap_and_a_new_state_at_once() -> No
 Change = tuple[float, bool, bool]
 
 
+@pytest.mark.requirement("S1-9")
 @given(st.lists(st.tuples(st.floats(0.001, 0.3), st.booleans(), st.booleans()), max_size=60))
 def test_reports_of_a_state_that_stays_are_at_most_twenty_a_second_and_never_400_ms_apart(
     changes: list[Change],

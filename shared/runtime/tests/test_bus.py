@@ -43,6 +43,7 @@ def tally(bus: Bus, name: str) -> Tally:
     return next(tally for tally in bus.tallies if tally.name == name)
 
 
+@pytest.mark.requirement("S1-29", "S1-34")
 async def test_a_journey_visits_its_stages_and_the_last_one_answers_the_edge(buses: Buses) -> None:
     selector, scheduler, edge = buses.make("model-selector"), buses.make("scheduler"), Edge(buses.make("frontend"))
 
@@ -192,6 +193,7 @@ async def test_a_parked_journey_is_finished_later(buses: Buses) -> None:
     assert isinstance(edge.answers[1], Decision)
 
 
+@pytest.mark.requirement("S1-48")
 async def test_the_preprocessor_gets_the_body_byte_for_byte(buses: Buses) -> None:
     preprocessor, edge = buses.make("preprocessor"), Edge(buses.make("frontend"))
     bodies: list[bytes] = []

@@ -47,6 +47,7 @@ def test_a_healthy_system_has_no_finding_but_good_ones() -> None:
     assert len(findings(HEALTHY)) >= 10
 
 
+@pytest.mark.requirement("S1-5")
 @pytest.mark.parametrize(
     ("facts", "level", "words"),
     [

@@ -20,6 +20,7 @@ from pointsman_scheduler.plugins.filters.healthy import Healthy
 from pointsman_scheduler.plugins.filters.lora_capable import LoraCapable
 from pointsman_scheduler.plugins.filters.prefix_affinity import PrefixAffinity
 from pointsman_scheduler.plugins.filters.registered import LabelSelector, Role
+from pointsman_scheduler.plugins.filters.serves import Serves
 from pointsman_scheduler.plugins.filters.session import SessionFilter
 from pointsman_scheduler.plugins.filters.slo_headroom import SloHeadroom
 from pointsman_scheduler.plugins.filters.subset import Subset
@@ -53,6 +54,7 @@ FILTERS: Final[tuple[type[Filter], ...]] = (
     Healthy,
     Subset,
     LoraCapable,
+    Serves,
     Role,
     LabelSelector,
     ContextLength,
