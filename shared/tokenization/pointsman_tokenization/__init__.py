@@ -1,0 +1,1 @@
+"""Chat templates and tokenizers, as engines apply them."""

@@ -1,0 +1,148 @@
+"""Chat templates, rendered as Hugging Face transformers renders them.
+
+Source: transformers `utils/chat_template_utils.py` (`render_jinja_template`, `_compile_jinja_template`): a sandbox that
+can't change what it is given, loop controls, `tojson` that escapes nothing, `raise_exception`, `strftime_now`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Final, cast
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from pointsman_tokenization.content_format import ContentFormat, content_format_of
+from pointsman_tokenization.failure import NotTokenized
+
+Json = dict[str, object]
+"""A JSON object."""
+
+_END_OF_MESSAGE: Final = "CONTINUE_FINAL_MESSAGE_TAG "
+_REASONING: Final = ("reasoning_content", "thinking", "reasoning")
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks what a model wrote, for training; it changes nothing in the text."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares a set
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+@cache
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    names = cast("dict[str, object]", environment.globals)
+    names.update({"raise_exception": _raise, "strftime_now": _strftime_now})
+    return environment
+
+
+class ChatTemplate:
+    """One template, compiled."""
+
+    def __init__(self, source: str, content_format: ContentFormat | None = None) -> None:
+        """`content_format` None: as the template's own text says. Raises NotTokenized."""
+        try:
+            tree = _environment().parse(source)
+            self._template: Final = _environment().from_string(source)
+        except TemplateError as error:
+            raise NotTokenized("template", f"the chat template can't be compiled: {error}", failed=True) from error
+        self.content_format: Final = content_format or content_format_of(tree)
+        self._source: Final = source
+
+    def render(
+        self,
+        messages: Sequence[Json],
+        *,
+        tools: Sequence[object] | None = None,
+        documents: Sequence[object] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        variables: Mapping[str, object],
+    ) -> str:
+        """The prompt. `variables` are what the template sees besides. Raises NotTokenized."""
+        if continue_final_message and add_generation_prompt:
+            raise NotTokenized("template", "continue_final_message and add_generation_prompt exclude each other")
+        chat = [_with_reasoning(message) for message in messages]
+        final = self._open_end(chat) if continue_final_message else ""
+        names = {
+            **variables,
+            "messages": chat,
+            "tools": tools,
+            "documents": documents,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            text = self._template.render(names)
+        except Exception as error:  # noqa: BLE001 - a template may raise whatever Python can
+            raise NotTokenized("template", f"the chat template failed: {_quoteless(error)}", failed=True) from None
+        return _cut_at_end(text, final) if continue_final_message else text
+
+    def _open_end(self, chat: list[Json]) -> str:
+        """Marks where the final message ends; returns its text."""
+        final = chat[-1].get("content")
+        if "content" in self._source:
+            if isinstance(final, str):
+                chat[-1] = {**chat[-1], "content": final + _END_OF_MESSAGE}
+                return final
+            if isinstance(final, list):
+                parts: list[object] = list(final)  # pyright: ignore[reportUnknownArgumentType] - parts are JSON
+                for position, part in reversed(list(enumerate(parts))):
+                    if isinstance(part, dict) and "text" in part:
+                        text = str(part["text"])  # pyright: ignore[reportUnknownArgumentType] - JSON
+                        parts[position] = {**part, "text": text + _END_OF_MESSAGE}
+                        chat[-1] = {**chat[-1], "content": parts}
+                        return text
+        raise NotTokenized("template", "continue_final_message: the final message has no text to continue")
+
+
+def _cut_at_end(text: str, final: str) -> str:
+    mark = _END_OF_MESSAGE.strip()
+    if final.strip() not in text or mark not in text:
+        raise NotTokenized("template", "continue_final_message: the template drops parts of the final message")
+    at = text.rindex(mark)
+    # A template that strips the content has taken the mark's space: then it takes the content's as well.
+    return text[:at] if text[at : at + len(_END_OF_MESSAGE)] == _END_OF_MESSAGE else text[:at].rstrip()
+
+
+def _with_reasoning(message: Json) -> Json:
+    """What a model thought is there by each of its names, as in transformers."""
+    message = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((message[name] for name in _REASONING if name in message), None)
+    if reasoning is None:
+        return message
+    return {"thinking": reasoning, **message, "reasoning_content": reasoning}
+
+
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise(message: object) -> None:
+    raise TemplateError(str(message))
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)  # noqa: DTZ005 - local and without a zone, as the engine's
+
+
+def _quoteless(error: Exception) -> str:
+    """The kind of an error: its text may quote the prompt."""
+    if isinstance(error, TemplateError) and type(error) is TemplateError:
+        return "it refused the conversation"
+    return type(error).__name__

@@ -1,0 +1,12 @@
+"""Why a prompt can't be tokenized as its engine will."""
+
+
+class NotTokenized(Exception):
+    """`reason` is a word for a counter; `detail` is for operators and quotes nothing of the prompt."""
+
+    def __init__(self, reason: str, detail: str, *, failed: bool = False) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+        self.failed = failed
+        """Whether something is wrong; otherwise such prompts simply can't be known before the engine has them."""

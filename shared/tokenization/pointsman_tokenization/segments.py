@@ -1,0 +1,146 @@
+"""Encodes a text piece by piece, so that pieces that came before aren't encoded again.
+
+A tokenizer of Hugging Face finds its added tokens first and encodes what is between them by itself (`tokenizers`,
+`added_vocabulary.rs`, `extract_and_normalize`). So the text behind such a token doesn't depend on the text before it,
+and chat templates put one at the end of every message.
+"""
+
+import re
+import sys
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final, cast
+
+from tokenizers import AddedToken, Tokenizer
+
+ENTRY_BYTES: Final = 250
+"""What a piece takes in the table beside its text and tokens (measured)."""
+
+_ANYWHERE: Final = frozenset(
+    {
+        "BertPreTokenizer", "ByteLevel", "CharDelimiterSplit", "Digits", "Punctuation", "Split", "UnicodeScripts",
+        "Whitespace", "WhitespaceSplit",
+    }
+)  # fmt: skip
+"""Pre-tokenizers to which it makes no difference where in a text a piece is."""
+
+
+class SegmentEncoder:
+    """Token ids of texts, with a table of pieces bounded in bytes. May be used by several threads."""
+
+    def __init__(self, tokenizer: Tokenizer, pre_tokenizer: object, cache_bytes: int) -> None:
+        """`pre_tokenizer`: as it is described in `tokenizer.json`."""
+        self.hits = 0
+        """Characters whose tokens were known."""
+        self.misses = 0
+        self._tokenizer: Final = tokenizer
+        self._cache_bytes: Final = cache_bytes
+        self._cached: OrderedDict[str, bytes] = OrderedDict()
+        self._used = 0
+        self._lock: Final = threading.Lock()
+        added = tokenizer.get_added_tokens_decoder()
+        self._cut: Final = _cut_at(added.values()) if _is_position_free(pre_tokenizer) else None
+
+    def encode(self, text: str) -> bytes:
+        """Token ids, 4 bytes each, little-endian; without the tokens that only whole sequences get."""
+        pieces = self._pieces(text)
+        with self._lock:
+            encoded = [self._look_up(piece) for piece in pieces]
+        missing = list(dict.fromkeys(piece for piece, ids in zip(pieces, encoded, strict=True) if ids is None))
+        if not missing:
+            return b"".join(cast("list[bytes]", encoded))
+        found = dict(zip(missing, self._encode(missing), strict=True))
+        with self._lock:
+            for piece, ids in found.items():
+                self._keep(piece, ids)
+        return b"".join([found[piece] if ids is None else ids for piece, ids in zip(pieces, encoded, strict=True)])
+
+    def _pieces(self, text: str) -> list[str]:
+        if self._cut is None:
+            return [text]
+        pieces: list[str] = []
+        start = 0
+        for match in self._cut.finditer(text):
+            pieces.append(text[start : match.end()])
+            start = match.end()
+        if start < len(text):
+            pieces.append(text[start:])
+        return pieces
+
+    def _encode(self, texts: list[str]) -> list[bytes]:
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [little_endian(encoding.ids) for encoding in encodings]
+
+    def _look_up(self, piece: str) -> bytes | None:
+        ids = self._cached.get(piece)
+        if ids is None:
+            self.misses += len(piece)
+        else:
+            self.hits += len(piece)
+            self._cached.move_to_end(piece)
+        return ids
+
+    def _keep(self, piece: str, ids: bytes) -> None:
+        size = _size(piece, ids)
+        if size > self._cache_bytes // 4 or piece in self._cached:
+            return
+        self._cached[piece] = ids
+        self._used += size
+        while self._used > self._cache_bytes:
+            self._used -= _size(*self._cached.popitem(last=False))
+
+
+def little_endian(ids: list[int]) -> bytes:
+    """Token ids as they are hashed."""
+    words = array("I", ids)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tobytes()
+
+
+def _size(piece: str, ids: bytes) -> int:
+    return sys.getsizeof(piece) + len(ids) + ENTRY_BYTES
+
+
+def _is_position_free(pre_tokenizer: object) -> bool:
+    if pre_tokenizer is None:
+        return True
+    if not isinstance(pre_tokenizer, dict):
+        return False
+    fields = cast("dict[str, object]", pre_tokenizer)
+    kind = fields.get("type")
+    if kind == "Sequence":
+        return all(_is_position_free(each) for each in cast("list[object]", fields.get("pretokenizers") or []))
+    if kind == "Metaspace":
+        return fields.get("prepend_scheme") in ("always", "never")
+    return kind in _ANYWHERE
+
+
+def _cut_at(added: Iterable[AddedToken]) -> re.Pattern[str] | None:
+    """Finds the ends of tokens behind which a text may be cut."""
+    # Those that are looked for in the text as it is; the others are looked for in normalized pieces later.
+    found_first = [token for token in added if token.content and not token.normalized]
+    words = any(token.single_word for token in found_first)
+    safe = [
+        token.content
+        for token in found_first
+        # `rstrip` and `single_word` look at what follows; whitespace in front may belong to a token before.
+        if not token.rstrip
+        and not token.single_word
+        and not token.content[0].isspace()
+        and not (words and (token.content[-1].isalnum() or token.content[-1] == "_"))
+        and not any(_overlaps(other.content, token.content) for other in found_first)
+    ]
+    if not safe:
+        return None
+    # The longest of those that begin at one place is the one that counts.
+    return re.compile("|".join(re.escape(content) for content in sorted(safe, key=len, reverse=True)))
+
+
+def _overlaps(other: str, token: str) -> bool:
+    """Whether `other` can begin before an occurrence of `token`, or at it, and end within or behind it."""
+    if other == token:
+        return False
+    return token in other or any(other.endswith(token[:size]) for size in range(1, min(len(other), len(token) + 1)))
