@@ -63,6 +63,9 @@ class RequestFacts(Part):
     """Chained 64-bit hashes of the full prompt blocks, little-endian, 8 bytes each, first block first.
     At most 4,096; a longer prompt is described by its first 4,096 blocks. Salted by tenant, and by model and
     adapter once the target is settled (`pointsman_core.prefix.salted`)."""
+    blocks_precise: bool = False
+    """Whether KV events of engines name these blocks alike: hashes of token ids, with no salt that engines don't know.
+    Otherwise only what requests were sent where tells who has them."""
     features: tuple[str, ...] = ()
     """What the request needs of a model, e.g. `tools`, `vision`, `json`."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])

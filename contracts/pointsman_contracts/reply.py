@@ -12,14 +12,16 @@ class ChosenEndpoint(Part):
     """An endpoint to send the request to."""
 
     worker: str
+    """The provider's name where a provider serves the model."""
     url: str
-    """Base URL, e.g. `http://10.0.0.7:8000`."""
+    """Base URL, e.g. `http://10.0.0.7:8000`; empty for a provider, which the edge resolves by its configuration."""
     target: Target | None = None
     """Set on a fallback that serves another model than the decision's target."""
 
 
 class Decision(Message):
-    """Where the request goes and what the edge changes and owes. Sent by the scheduler, read by the edge."""
+    """Where the request goes and what the edge changes and owes. Sent by the scheduler, or by the stage before it when
+    a provider serves the model; read by the edge."""
 
     address: ClassVar[Address] = Address("rpc", "request", "decision", route=("inbox",))
 
@@ -33,13 +35,15 @@ class Decision(Message):
     target: Target
     endpoints: tuple[ChosenEndpoint, ...]
     """At least one: the first choice, then the fallbacks in order."""
+    alternatives: tuple[Target, ...] = ()
+    """Other models to try, in order, when no endpoint answered before its first byte."""
     headers: tuple[HeaderEdit, ...] = ()
     body: tuple[BodyEdit, ...] = ()
     response: tuple[Stage, ...] = ()
     level: str = "full"
     reasons: tuple[str, ...] = ()
     scheduler: str
-    """Instance that holds the reservation."""
+    """Instance that holds the reservation; empty when nobody does, as for a provider."""
     queued_ms: float = 0.0
     """Milliseconds spent in flow control."""
 

@@ -21,11 +21,20 @@ class Attempt(Part):
     """One try to reach an endpoint."""
 
     worker: str
+    """The provider's name where a provider serves the model."""
     outcome: str
     """`answered`, `refused` (no connection), `failed` (5xx or closed before the first byte), `timeout`,
-    `cut_off` (died after the first byte)."""
+    `cut_off` (died after the first byte), `limited` (429), `unsupported` (the provider has no word for a field)."""
     status: int | None = None
     took_ms: float = 0.0
+    target: Target | None = None
+    """The model that was tried, where it isn't the decision's target."""
+    reason: str = ""
+    """Why a provider didn't answer, in words without content of request or answer."""
+    limited_until_ms: int | None = None
+    """Until when the provider asks for no more requests, unix milliseconds."""
+    remaining: float | None = None
+    """Part of the provider's request or token quota that is left, in [0,1]."""
 
 
 class ResponseStarted(Message):
@@ -109,6 +118,7 @@ class ResponseCompleted(Message):
     """The endpoint that answered, or was tried last."""
     model: str | None = None
     target: Target | None = None
+    """Who answered, or was tried last."""
     profile: str | None = None
     api: str = ""
     stream: bool = False

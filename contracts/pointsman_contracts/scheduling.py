@@ -42,14 +42,15 @@ class ProfileRun(Part):
 
 
 class RequestScheduled(Message):
-    """A decision with everything that led to it. Published by the scheduler; read by anybody."""
+    """A decision with everything that led to it. Published by the scheduler, or by the stage before it when a provider
+    serves the model: without runs, in the pool `-`; read by anybody."""
 
     address: ClassVar[Address] = Address("evt", "request", "scheduled", route=("pool",))
 
     request_id: str
     attempt: int = 1
     source: str
-    """Scheduler instance."""
+    """Instance that decided."""
     sequence: int
     """Counts this source's events of this type and pool from 1, without gaps."""
     at_ms: int

@@ -54,6 +54,7 @@ class Handlers:
             }
             if not route.selects:
                 changes |= settled(journey, routing.target(journey.model, self._pools))
+                changes["alternatives"] = routing.fallbacks(journey.model)
         except Refusal as refusal:
             return hop.reject(
                 refusal.status,

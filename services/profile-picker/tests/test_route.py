@@ -216,3 +216,18 @@ def test_a_profile_is_data_that_each_request_carries_along() -> None:
         picked = routing.pick(journey, PoolStates(), 0.0)
         carried = Journey.decode(journey.model_copy(update={"itinerary": picked.route.request}).encode())
         assert [stage.service for stage in carried.itinerary] == chain
+
+
+@pytest.mark.requirement("S0-70")
+def test_a_configured_model_names_who_serves_while_it_cannot() -> None:
+    document = {
+        "pools": {"a": {"models": ["small"]}},
+        "providers": {"openai": {"kind": "openai"}},
+        "models": {"large": {"provider": "openai", "fallbacks": ["small", "other"]}, "other": {"provider": "openai"}},
+    }
+    routing = compile_routing(load(document))
+    assert [(target.model, target.pool, target.provider) for target in routing.fallbacks("large")] == [
+        ("small", "a", None),
+        ("other", None, "openai"),
+    ]
+    assert routing.fallbacks("small") == ()

@@ -70,6 +70,7 @@ class Chooser:
             model=journey.model,
             target=target,
             endpoints=tuple([worker.endpoint for worker in outcome.endpoints]),
+            alternatives=journey.alternatives,
             headers=(*journey.headers, *outcome.headers),
             body=journey.body,
             response=journey.response,

@@ -9,11 +9,11 @@ from typing import Final, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessRequest
+from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessRequest, StageReport
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.subjects import ANY, STAGES, direct_subject, stage_subject, subject, token
-from pointsman_runtime import message_headers
+from pointsman_runtime import elsewhere, message_headers
 from pointsman_runtime.addresses import Addresses
 from pointsman_runtime.custom_stages import CustomStages
 from pointsman_runtime.errors import BusDisconnected, MessageTooLarge, NobodyListens, NoReply
@@ -66,6 +66,7 @@ class Bus:
         self._connected = asyncio.Event()
         self._back_at = -math.inf
         self._was_lost = False
+        self._left = 0
         self._refusals: set[str] = set()
         link.on_connected = self._on_connected
         link.on_disconnected = self._on_disconnected
@@ -237,6 +238,9 @@ class Bus:
         table = self.heartbeat.table
         while journey.itinerary:
             stage = journey.itinerary[0]
+            if elsewhere.leaves(journey):
+                self._leave(journey, reply_to, traceparent)
+                return
             if stage.service not in STAGES:
                 self._custom_stages.ask(journey, reply_to, traceparent)
                 return
@@ -253,11 +257,28 @@ class Bus:
                 headers = message_headers.build(Journey.address.type_id, deadline_ms=deadline, traceparent=traceparent)
                 self.link.publish(self._addresses.stage(stage.service, instance, route), payload, reply_to, headers)
                 return
+            following = elsewhere.next_model(journey, 503, self._nobody_reports(stage.service))
+            if following is not None:
+                journey = following
+                continue
             if stage.on_error != "allow":
                 self.reply(reply_to, unanswered(journey, self.identity.service), traceparent)
                 return
             journey = skipped(journey, self.identity.instance, f"nobody answers for {stage.service}")
         self.reply(reply_to, astray(journey, self.identity.service), traceparent)
+
+    def _leave(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
+        """Answer the edge of a request that a provider serves, and tell those who audit."""
+        answer = elsewhere.decision(journey)
+        self.reply(reply_to, answer, traceparent)
+        self._left += 1
+        at_ms = time.time_ns() // 1_000_000
+        event = elsewhere.announcement(journey, answer, self.identity.instance, self._left, at_ms)
+        self.publish(event, event.pool, traceparent=traceparent)
+
+    def _nobody_reports(self, service: str) -> StageReport:
+        note = f"nobody answers for {service}"
+        return StageReport(stage=service, instance=self.identity.instance, outcome="rejected", note=note)
 
     def reply(
         self, reply_to: str, message: Decision | Rejection | Parked | Journey, traceparent: str | None = None

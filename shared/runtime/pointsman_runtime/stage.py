@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.subjects import STAGES
-from pointsman_runtime import message_headers
+from pointsman_runtime import elsewhere, message_headers
 from pointsman_runtime.errors import BusError, MessageTooLarge
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Delivery, Tally
@@ -116,6 +116,8 @@ class Hop(Generic[M]):
         parked a request does it itself, later."""
         if outcome is None:
             return
+        if isinstance(outcome, Rejection):
+            outcome = self._elsewhere(outcome) or outcome
         if self._span is not None and not isinstance(outcome, Parked):
             self._span.end(
                 outcome.message if isinstance(outcome, Rejection) else None,
@@ -135,6 +137,14 @@ class Hop(Generic[M]):
         except BusError as error:
             # Nothing can be sent, the edge's answer included; the edge re-sends or gives up by itself.
             _log.error("unsent", error, request_id=self.message.request_id)
+
+    def _elsewhere(self, rejection: Rejection) -> Journey | None:
+        """The journey to the next model of a request that a pool has no room for."""
+        journey = self.message
+        if not isinstance(journey, Journey) or not journey.alternatives or not rejection.trail:
+            return None
+        report = rejection.trail[-1].model_copy(update={"note": f"{rejection.status} {rejection.code or ''}".rstrip()})
+        return elsewhere.next_model(journey, rejection.status, report)
 
 
 Handler = Callable[[M, Hop[M]], Outcome | Awaitable[Outcome]]

@@ -69,6 +69,11 @@ class Routing:
             for name in config.model_names()
             if (served := config.served(name)) is not None
         }
+        self._fallbacks: Final = {
+            name: tuple(self._targets[other] for other in model.fallbacks)
+            for name, model in config.models.items()
+            if model.fallbacks
+        }
 
     def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Picked:
         """Choose the profile. Raises PickError, and Refusal 500 when undecided without a default."""
@@ -104,6 +109,10 @@ class Routing:
                     retry_after_s=1.0,
                 )
         raise self._unknown(model, pools)
+
+    def fallbacks(self, model: str) -> tuple[Target, ...]:
+        """Who serves requests for `model` while that can't."""
+        return self._fallbacks.get(model, ())
 
     def _unknown(self, model: str, pools: PoolStates) -> Refusal:
         known = list(dict.fromkeys((*self._targets, *pools.models())))

@@ -8,15 +8,16 @@ from pointsman_core.config.model import (
     Model,
     Pool,
     Profile,
-    Provider,
     Served,
     StageUse,
     StaticEngine,
     load,
 )
+from pointsman_core.config.provider import Provider
 from pointsman_core.config.scheduling import SchedulingPolicy, SchedulingProfile
 from pointsman_core.config.section import ConfigError, PluginUse, ScorerUse, Section
 from pointsman_core.config.selection import PickerUse, Ranking, Selector
+from pointsman_core.config.tokenizer import Tokenizer
 
 __all__ = [
     "Band",
@@ -40,5 +41,6 @@ __all__ = [
     "Served",
     "StageUse",
     "StaticEngine",
+    "Tokenizer",
     "load",
 ]

@@ -8,9 +8,11 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from pointsman_core.config.provider import Provider
 from pointsman_core.config.scheduling import SchedulingPolicy
 from pointsman_core.config.section import ConfigError, PluginUse, Section
 from pointsman_core.config.selection import PickerUse, Selector
+from pointsman_core.config.tokenizer import Tokenizer
 from pointsman_core.plugins import unknown
 from pointsman_core.units import ByteSize, Duration
 from pointsman_core.worker_name import worker_name
@@ -64,6 +66,8 @@ class Pool(Section):
     """Name of a scheduling policy."""
     block_tokens: int = Field(default=64, ge=1, le=4096)
     """Tokens in one prefix block."""
+    tokenizer: Tokenizer | None = None
+    """Of its models; without one, prompts that are text are hashed as text and never match engines' KV events."""
 
     @model_validator(mode="after")
     def _engines_are_for_static_discovery(self) -> Self:
@@ -74,24 +78,6 @@ class Pool(Section):
             if names.count(name) > 1:
                 raise ValueError(f"two engines are called {name!r}; give each a `name` of its own")
         return self
-
-
-class Provider(Section):
-    """An external service that serves models."""
-
-    kind: str
-    base_url: str
-    credential: str | None = None
-    """A reference, never a secret: `env:NAME` or `file:PATH`."""
-
-    @field_validator("credential")
-    @classmethod
-    def _is_a_reference(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("env:", "file:")):
-            raise ValueError(
-                "a credential is a reference, `env:NAME` or `file:PATH`; secrets don't belong in this file"
-            )
-        return value
 
 
 class Cost(Section):
@@ -118,6 +104,9 @@ class Model(Section):
     """APIs that it answers; a model for vectors says `[embeddings]`."""
     groups: tuple[str, ...] = ()
     """Requests for `auto/<group>` choose among the models of that group."""
+    fallbacks: tuple[str, ...] = ()
+    """Models that serve requests for this one, in this order, when it fails before the first byte. A model that a
+    selector chose has the selector's `fallbacks` instead."""
 
     @model_validator(mode="after")
     def _is_served_by_one(self) -> Self:
@@ -227,6 +216,9 @@ class Config(Section):
             need(f"models.{name}.pool", "pool", model.pool, self.pools)
             need(f"models.{name}.provider", "provider", model.provider, self.providers)
         names = dict.fromkeys(self.model_names())
+        for name, model in self.models.items():
+            for other in model.fallbacks:
+                need(f"models.{name}.fallbacks", "model", other, names)
         for name, selector in self.selectors.items():
             for model in selector.models:
                 need(f"selectors.{name}.models", "model", model, names)

@@ -1,0 +1,84 @@
+"""External services that serve models."""
+
+import ipaddress
+from typing import Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from pointsman_core.config.section import Section
+from pointsman_core.units import Duration
+
+_SECRET: Final = ("authorization", "api-key", "x-api-key", "cookie", "x-goog-api-key")
+_NEEDS: Final = {"azure": ("base_url",), "bedrock": ("region",), "vertex": ("project", "location")}
+
+
+class Provider(Section):
+    """An external service that serves models."""
+
+    kind: Literal["openai", "anthropic", "bedrock", "azure", "vertex"]
+    """Whose API it has. `openai`: OpenAI's own, and every service with the same API."""
+    base_url: str | None = None
+    """Default: where the kind's own service is. For `openai` it ends in `/v1`; `azure` needs its resource's URL."""
+    credential: str | None = None
+    """A reference, never a secret: `env:NAME` or `file:PATH`, read by the edge. Without one `bedrock` and `vertex` use
+    what their cloud gives the process, others send none."""
+    region: str | None = None
+    """AWS region; `bedrock`."""
+    project: str | None = None
+    """Google Cloud project; `vertex`."""
+    location: str | None = None
+    """Google Cloud location, e.g. `europe-west1` or `global`; `vertex`."""
+    api_version: str | None = None
+    """Dated version of Azure's API; default: the v1 API, which has none. `azure`."""
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    """Further headers of every request, e.g. `openai-organization`; no secrets."""
+    default_max_tokens: int = Field(default=4096, ge=1)
+    """What a chat request gets that sets no limit; `anthropic`, whose API insists on one."""
+    connect_timeout: Duration = 5.0
+    """How long connecting may take; then the next model is tried."""
+    connections: int = Field(default=200, ge=1)
+    """Requests that each edge sends it at once; more wait, for at most `connect_timeout`."""
+    plaintext: bool = False
+    """Allow an `http://` URL of another host, where whoever is on the way reads prompts and credential."""
+
+    @field_validator("credential")
+    @classmethod
+    def _is_a_reference(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("env:", "file:")):
+            raise ValueError(
+                "a credential is a reference, `env:NAME` or `file:PATH`; secrets don't belong in this file"
+            )
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _hold_no_secret(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if name.lower() in _SECRET:
+                raise ValueError(f"{name}: a secret doesn't belong in this file; use `credential`")
+            if not name.isascii() or any(ord(letter) < 32 for letter in name + text):
+                raise ValueError(f"{name!r}: not a header")
+        return value
+
+    @model_validator(mode="after")
+    def _can_be_reached(self) -> Self:
+        missing = [name for name in _NEEDS.get(self.kind, ()) if getattr(self, name) is None]
+        if missing and (self.base_url is None or self.kind == "bedrock"):
+            raise ValueError(f"{self.kind} needs {' and '.join(f'`{name}`' for name in missing)}")
+        if self.base_url is not None:
+            parts = urlsplit(self.base_url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("base_url: the URL of a provider begins with https://")
+            if parts.username or parts.password:
+                raise ValueError("base_url: a secret doesn't belong in this file; use `credential`")
+            if parts.scheme == "http" and not self.plaintext and not _is_here(parts.hostname):
+                raise ValueError("base_url: use https://, or allow `plaintext: true`")
+        return self
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

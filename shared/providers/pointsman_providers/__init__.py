@@ -1,0 +1,1 @@
+"""What external providers are asked and answer."""

@@ -1,0 +1,31 @@
+"""Azure OpenAI: OpenAI's API under other paths, by names of deployments.
+
+Without `api_version` it is the v1 API, where `model` names the deployment; with one, the dated API, where the path
+does (https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle).
+"""
+
+from urllib.parse import quote
+
+from pointsman_providers.exchange import Call, Question
+from pointsman_providers.openai import PATHS, Passed, unsupported
+
+
+class Azure:
+    """The format."""
+
+    def __init__(self, api_version: str | None) -> None:
+        self._version = api_version
+
+    def call(self, question: Question) -> Call:
+        """As `Format.call`."""
+        path = PATHS.get(question.api)
+        if path is None:
+            raise unsupported(question.api, "Azure OpenAI", PATHS)
+        if self._version is None:
+            path = f"/openai/v1{path}"
+        elif question.api == "responses":
+            path = f"/openai{path}?api-version={quote(self._version, safe='')}"
+        else:
+            deployment = quote(question.model, safe="")
+            path = f"/openai/deployments/{deployment}{path}?api-version={quote(self._version, safe='')}"
+        return Call(path, {}, question.body, Passed(question.asked))

@@ -1,0 +1,95 @@
+"""When a provider doesn't answer: its words in OpenAI's shape, with the status that is right towards the client."""
+
+from typing import Final
+
+import orjson
+from pydantic import JsonValue
+
+from pointsman_core.refusal import Refusal
+
+SERVER_ERROR: Final = "server_error"
+LONGEST_MESSAGE: Final = 2000
+
+_CLIENTS: Final = frozenset({400, 404, 413, 422})
+"""What the client can do something about."""
+_CREDENTIALS: Final = frozenset({401, 402, 403})
+"""What the gateway's own account is refused for; a client that saw them would look at its own key."""
+_LATE: Final = frozenset({408, 504})
+
+
+class BrokenAnswer(Exception):
+    """The provider stopped within its answer, or sent what isn't one. The message has no content of the answer."""
+
+
+def json_object(body: bytes) -> dict[str, JsonValue]:
+    """What a provider sent. Raises BrokenAnswer when it isn't a JSON object."""
+    try:
+        document: JsonValue = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise BrokenAnswer("no JSON") from None
+    if not isinstance(document, dict):
+        raise BrokenAnswer("no JSON object")
+    return document
+
+
+def is_clients(status: int) -> bool:
+    """Whether an answer with this status is about the request itself, so that no other provider is asked."""
+    return status in _CLIENTS
+
+
+def explained(provider: str, status: int, body: bytes, retry_after_s: float | None = None) -> Refusal:
+    """What the client gets for an error of a provider. `retry_after_s` is what the provider asked for."""
+    if status in _CLIENTS:
+        message, code = _words(body)
+        text = message or f"The provider '{provider}' refused the request with status {status}."
+        return Refusal(status, text, code=code or "provider_refused")
+    if status == 429:
+        return Refusal(
+            429,
+            f"The provider '{provider}' takes no more requests at the moment.",
+            type="rate_limit_error",
+            code="rate_limit_exceeded",
+            retry_after_s=retry_after_s or 1.0,
+        )
+    if status in _CREDENTIALS:
+        return Refusal(
+            502,
+            f"The provider '{provider}' doesn't accept the gateway's credential; its operator has to look.",
+            type=SERVER_ERROR,
+            code="provider_credential",
+        )
+    if status in _LATE:
+        return Refusal(
+            504, f"The provider '{provider}' did not answer in time.", type=SERVER_ERROR, code="provider_timeout"
+        )
+    if status in (503, 529):
+        return Refusal(
+            503,
+            f"The provider '{provider}' is overloaded.",
+            type=SERVER_ERROR,
+            code="provider_unavailable",
+            retry_after_s=retry_after_s or 1.0,
+        )
+    return Refusal(
+        502, f"The provider '{provider}' failed with status {status}.", type=SERVER_ERROR, code="provider_failed"
+    )
+
+
+def _words(body: bytes) -> tuple[str, str | None]:
+    """Message and code of an error document: OpenAI's, Anthropic's, Google's (also as a list of one) or AWS's."""
+    try:
+        document: JsonValue = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return "", None
+    if isinstance(document, list) and document:
+        document = document[0]
+    if not isinstance(document, dict):
+        return "", None
+    error = document.get("error")
+    inner = error if isinstance(error, dict) else document
+    message = inner.get("message") or inner.get("Message")
+    code = inner.get("code") or inner.get("status") or inner.get("type")
+    return (
+        message[:LONGEST_MESSAGE] if isinstance(message, str) else "",
+        code if isinstance(code, str) else None,
+    )

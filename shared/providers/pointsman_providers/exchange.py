@@ -1,0 +1,69 @@
+"""One request to a provider: how it is put, and how its answer reads."""
+
+from typing import NamedTuple, Protocol
+
+from pointsman_contracts.response import Usage
+
+
+class Question(NamedTuple):
+    """A client's request, and which of the provider's models it goes to."""
+
+    api: str
+    """`chat.completions`, `completions`, `embeddings`, `responses` or `messages`."""
+    body: bytes
+    """In the words of that API; `model` is the provider's name."""
+    model: str
+    """The provider's name of the model."""
+    asked: str
+    """The name that the client used, which the answer carries."""
+    request_id: str
+    now_s: int
+    """Unix time, for answers that must have one."""
+
+
+class Stream(Protocol):
+    """Reads a streamed answer."""
+
+    def feed(self, data: bytes) -> bytes:
+        """The next bytes from the provider, split anywhere; returns whole events for the client, or nothing yet.
+
+        Raises BrokenAnswer.
+        """
+        ...
+
+    def end(self) -> bytes:
+        """The provider has ended the stream; returns the last events. Raises BrokenAnswer when it broke off."""
+        ...
+
+
+class Answer(Protocol):
+    """Reads the answer to one call."""
+
+    usage: Usage | None
+    """What the provider reported, as far as it was read."""
+
+    def whole(self, body: bytes) -> bytes:
+        """A successful answer that isn't a stream, for the client. Raises BrokenAnswer."""
+        ...
+
+    def stream(self) -> Stream:
+        """A successful answer that is a stream."""
+        ...
+
+
+class Call(NamedTuple):
+    """The request as the provider gets it; the credential is still missing."""
+
+    path: str
+    """After the provider's base URL; percent-encoded, with its query."""
+    headers: dict[str, str]
+    body: bytes
+    answer: Answer
+
+
+class Format(Protocol):
+    """How one kind of provider is spoken to."""
+
+    def call(self, question: Question) -> Call:
+        """Put a request. Raises Refusal 400 for what this kind of provider has no word for."""
+        ...

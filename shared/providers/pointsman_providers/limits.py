@@ -1,0 +1,66 @@
+"""Rate limits, as providers tell them in headers."""
+
+from collections.abc import Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Final, NamedTuple
+
+_QUOTAS: Final = (
+    # https://platform.openai.com/docs/guides/rate-limits, also sent by Azure OpenAI
+    ("x-ratelimit-remaining-requests", "x-ratelimit-limit-requests"),
+    ("x-ratelimit-remaining-tokens", "x-ratelimit-limit-tokens"),
+    # https://docs.anthropic.com/en/api/rate-limits
+    ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-limit"),
+    ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-limit"),
+    ("anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-limit"),
+    ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-limit"),
+)
+_PAUSING: Final = frozenset({429, 503, 529})
+
+
+class Limits(NamedTuple):
+    """What an answer said of the provider's limits."""
+
+    retry_after_s: float | None = None
+    """When it takes requests again, from now."""
+    remaining: float | None = None
+    """Part of the request or token quota that is left, in [0,1]; the smallest."""
+
+
+def limits(status: int, headers: Mapping[str, str], now_s: float) -> Limits:
+    """Read an answer's headers (lower-case names). `now_s` is unix time."""
+    left = [
+        part for remaining, limit in _QUOTAS if (part := _part(headers.get(remaining), headers.get(limit))) is not None
+    ]
+    pause = _pause(headers, now_s) if status in _PAUSING else None
+    return Limits(pause, min(left) if left else None)
+
+
+def _pause(headers: Mapping[str, str], now_s: float) -> float | None:
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    text = headers.get("retry-after")
+    seconds = _number(text)
+    if seconds is not None or not text:
+        return seconds
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return max(0.0, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - now_s)
+
+
+def _part(remaining: str | None, limit: str | None) -> float | None:
+    left, whole = _number(remaining), _number(limit)
+    if left is None or not whole:
+        return None
+    return min(1.0, left / whole)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        return None
+    return value if value is not None and 0 <= value < 1e12 else None

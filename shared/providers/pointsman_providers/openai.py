@@ -1,0 +1,134 @@
+"""OpenAI-compatible services, and whoever else speaks the very API that the client used: passed through.
+
+Only the model's name changes, so that the client gets back the name that it asked for.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import orjson
+from pydantic import JsonValue
+
+from pointsman_contracts.response import Usage
+from pointsman_core.refusal import Refusal
+from pointsman_providers.errors import BrokenAnswer, json_object
+from pointsman_providers.exchange import Call, Question, Stream
+from pointsman_providers.sse import DONE, Event, Events, event
+
+PATHS: Final = {
+    "chat.completions": "/chat/completions",
+    "completions": "/completions",
+    "embeddings": "/embeddings",
+    "responses": "/responses",
+}
+"""After a base URL that ends in `/v1`."""
+_NESTED: Final = ("response", "message")
+"""Members of an event that are a whole answer themselves: of OpenAI's responses, of Anthropic's messages."""
+_LAST: Final = frozenset({"response.completed", "response.failed", "response.incomplete", "message_stop"})
+"""Types of events that end streams which end without `[DONE]`."""
+
+
+class OpenAI:
+    """The format."""
+
+    def call(self, question: Question) -> Call:
+        """As `Format.call`."""
+        path = PATHS.get(question.api)
+        if path is None:
+            raise unsupported(question.api, "an OpenAI-compatible provider", PATHS)
+        return Call(path, {}, question.body, Passed(question.asked))
+
+
+def unsupported(api: str, who: str, known: Iterable[str]) -> Refusal:
+    """The refusal of an API that a provider doesn't have."""
+    names = ", ".join(known)
+    return Refusal(
+        400, f"The model is served by {who}, which has no {api}; it has {names}.", code="unsupported_api", param="model"
+    )
+
+
+class Passed:
+    """Reads answers in the format that the client speaks."""
+
+    def __init__(self, asked: str) -> None:
+        self._asked = asked
+        self.usage: Usage | None = None
+
+    def whole(self, body: bytes) -> bytes:
+        """As `Answer.whole`."""
+        return orjson.dumps(self._renamed(json_object(body)))
+
+    def stream(self) -> Stream:
+        """As `Answer.stream`."""
+        return _PassedStream(self)
+
+    def renamed_event(self, data: bytes) -> tuple[bytes, str]:
+        """One event's data for the client, and its `type`."""
+        document = json_object(data)
+        error = document.get("error")
+        kind = document.get("type")
+        if kind == "error" or (isinstance(error, dict) and "choices" not in document):
+            raise BrokenAnswer("the provider ended the stream with an error")
+        return orjson.dumps(self._renamed(document)), kind if isinstance(kind, str) else ""
+
+    def _renamed(self, document: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        self._rename(document)
+        for name in _NESTED:
+            inner = document.get(name)
+            if isinstance(inner, dict):
+                self._rename(inner)
+        return document
+
+    def _rename(self, document: dict[str, JsonValue]) -> None:
+        if "model" in document:
+            document["model"] = self._asked
+        usage = document.get("usage")
+        if isinstance(usage, dict):
+            self._count(usage)
+
+    def _count(self, usage: dict[str, JsonValue]) -> None:
+        before = self.usage or Usage()
+        self.usage = Usage(
+            prompt_tokens=_tokens(usage, "prompt_tokens", "input_tokens") or before.prompt_tokens,
+            completion_tokens=_tokens(usage, "completion_tokens", "output_tokens"),
+            cached_tokens=_tokens(
+                usage.get("prompt_tokens_details") or usage.get("input_tokens_details"), "cached_tokens"
+            )
+            or before.cached_tokens,
+            reasoning_tokens=_tokens(
+                usage.get("completion_tokens_details") or usage.get("output_tokens_details"), "reasoning_tokens"
+            ),
+        )
+
+
+class _PassedStream:
+    def __init__(self, answer: Passed) -> None:
+        self._answer = answer
+        self._events = Events()
+        self._ended = False
+
+    def feed(self, data: bytes) -> bytes:
+        return b"".join(map(self._pass, self._events.feed(data)))
+
+    def end(self) -> bytes:
+        rest = b"".join(map(self._pass, self._events.end()))
+        if not self._ended:
+            raise BrokenAnswer("the stream ended early")
+        return rest
+
+    def _pass(self, each: Event) -> bytes:
+        if each.data.strip() == b"[DONE]":
+            self._ended = True
+            return DONE
+        data, kind = self._answer.renamed_event(each.data)
+        self._ended = self._ended or kind in _LAST
+        return event(data, each.name)
+
+
+def _tokens(fields: JsonValue, *names: str) -> int:
+    if isinstance(fields, dict):
+        for name in names:
+            value = fields.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+                return value
+    return 0

@@ -1,0 +1,21 @@
+"""Vertex AI by its OpenAI-compatible endpoint, which has Gemini (`google/gemini-…`) and partners' models, with tools
+and streams (https://cloud.google.com/vertex-ai/generative-ai/docs/start/openai).
+"""
+
+from typing import Final
+
+from pointsman_providers.exchange import Call, Question
+from pointsman_providers.openai import Passed, unsupported
+
+PATHS: Final = {"chat.completions": "/chat/completions", "embeddings": "/embeddings"}
+
+
+class Vertex:
+    """The format; the base URL names project and location."""
+
+    def call(self, question: Question) -> Call:
+        """As `Format.call`."""
+        path = PATHS.get(question.api)
+        if path is None:
+            raise unsupported(question.api, "Vertex AI", PATHS)
+        return Call(path, {}, question.body, Passed(question.asked))
