@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.delay.formula import BOUNDLESS, Figures, Standing, Terms, delay, stand
+from pointsman_scheduler.domain.delay.formula import BOUNDLESS, Figures, Standing, Terms, ask, delay, stand
 from pointsman_scheduler.domain.delay.pass_model import PassModel
 from pointsman_scheduler.domain.delay.shadow import Sent, Shadow
 
@@ -50,6 +50,8 @@ class DelayEstimator:
         """Kept while the engine's figures and the model's rates are what they were."""
         self._columns: Floats | None = None
         """The figures of many workers."""
+        self._standing_columns: Floats | None = None
+        """Their standings, when they are kept."""
         self._capacities: list[float] = []
         self._rates = self.model.rates
         self._output = _OUTPUT_PRIOR
@@ -72,6 +74,7 @@ class DelayEstimator:
         ]
         self._standings = [None] * len(workers)
         self._columns = np.array(self._figures, dtype=np.float64).T.copy() if len(workers) > FEW else None
+        self._standing_columns = None
         self._changed.clear()
 
     def sent(self, life: int, key: str, now: float, prompt: int, hit: int) -> None:
@@ -119,10 +122,9 @@ class DelayEstimator:
                 choices = zip(self._figures, held, strict=True)
                 return np.array([at.waiting + 3.0 * (prompt - kept) + 0.1 * at.carried for at, kept in choices])
             terms = self._terms(prompt, max_output, now, min([at.queued for at in self._figures]))
-            rates = self._rates
             return np.array(
                 [
-                    delay(at, prompt - kept, kept, worth * (best - kept) / (prompt - kept), terms, rates)
+                    delay(at, prompt - kept, kept, worth * (best - kept) / (prompt - kept), terms)
                     for at, kept in zip(self._stand(), held, strict=True)
                 ]
             )
@@ -132,14 +134,17 @@ class DelayEstimator:
             return columns[_WAITING] + 3.0 * (prompt - hit) + 0.1 * columns[_CARRIED]
         terms = self._terms(prompt, max_output, now, float(columns[_QUEUED].min()))
         uncached = prompt - hit
-        standing = stand(tuple(columns), float(self._batch_tokens), self._rates)
-        return delay(standing, uncached, hit, worth * (best - hit) / uncached, terms, self._rates)
+        standing = self._standing_columns
+        if standing is None:
+            standing = np.array(stand(tuple(columns), float(self._batch_tokens), self._rates))
+            self._standing_columns = standing
+        return delay(Standing(*standing), uncached, hit, worth * (best - hit) / uncached, terms)
 
     # Inside -----------------------------------------------------------------------------------------------------
 
     def _terms(self, prompt: int, max_output: int | None, now: float, least_queued: float) -> Terms:
         ahead = max(self._ahead, LEAST_AHEAD)
-        return Terms(
+        return ask(
             now,
             float(prompt),
             self._output if max_output is None else min(self._output, float(max_output)),
@@ -148,6 +153,7 @@ class DelayEstimator:
             self._weight,
             ahead,
             self._weight * (ahead - min(self._ahead, least_queued)),
+            self._rates,
         )
 
     def _worth_of_a_copy(self, prefix: int, holders: int, now: float) -> float:
@@ -174,7 +180,11 @@ class DelayEstimator:
         for shadow in self._order:
             if shadow.busy and shadow.pass_end < now and shadow.advance(now):
                 changed.add(shadow)
-        columns = self._columns
+        if self._rates is not self.model.rates:
+            self._rates = self.model.rates
+            self._standings = [None] * len(self._order)
+            self._standing_columns = None
+        columns, standings = self._columns, self._standing_columns
         while changed:
             shadow = changed.pop()
             row = self._rows.get(shadow)
@@ -183,9 +193,8 @@ class DelayEstimator:
                 self._standings[row] = None
                 if columns is not None:
                     columns[:, row] = figures
-        if self._rates is not self.model.rates:
-            self._rates = self.model.rates
-            self._standings = [None] * len(self._order)
+                if standings is not None:
+                    standings[:, row] = stand(figures, float(self._batch_tokens), self._rates)
 
     def _stand(self) -> list[Standing[float]]:
         budget, rates, kept = float(self._batch_tokens), self._rates, self._standings

@@ -89,21 +89,54 @@ class Standing(NamedTuple, Generic[Number]):
 
 
 class Terms(NamedTuple):
-    """What is the same for every worker."""
+    """What is the same for every worker: figures of the request, and what comes of them and the rates."""
 
     now: float
-    prompt: float
+    prompt_and_answer: float
+    """Tokens."""
     output: float
     """Expected answer of this request, in tokens."""
     others: float
     """Expected answer of others."""
     budget: float
     """B."""
+    full_pass: float
+    """How long B prompt tokens take, beyond what any pass with prompts does."""
+    own_step: float
+    """This request's part of a decode step, with nobody beside it."""
+    slows_each: float
+    """What it adds to the decode steps of an answer as long as `others`."""
     first_token: float
     """w."""
-    ahead: float
-    """r."""
+    coming: float
+    """w r."""
     spared: float
+    """What a further pass as such doesn't cost."""
+    prefill: float
+    linear: float
+    square: float
+    pairs: float
+    """Of `Rates`."""
+
+
+def ask(
+    now: float,
+    prompt: float,
+    output: float,
+    others: float,
+    budget: float,
+    first_token: float,
+    ahead: float,
+    spared: float,
+    rates: Rates,
+) -> Terms:
+    """The terms of one request; `ahead` is r, `spared` how much less than `ahead` weighs a further pass."""
+    prefill, linear, square, pairs, decode, batch, growth = rates
+    size = growth * (prompt + 0.5 * output)
+    return Terms(
+        now, prompt + output, output, others, budget, budget * (linear + square * budget), decode + size,
+        others * (size + batch), first_token, first_token * ahead, spared * prefill, prefill, linear, square, pairs,
+    )  # fmt: skip
 
 
 def stand(at: tuple[Number, ...], budget: float, rates: Rates) -> Standing[Number]:
@@ -122,33 +155,32 @@ def stand(at: tuple[Number, ...], budget: float, rates: Rates) -> Standing[Numbe
     )  # fmt: skip
 
 
-def delay(at: Standing[Number], uncached: Number, hit: Number, worth: Number, terms: Terms, rates: Rates) -> Number:
+def delay(at: Standing[Number], uncached: Number, hit: Number, worth: Number, terms: Terms) -> Number:
     """The cost of each choice. `worth`: the part of this request's prefill that a copy of its prefix would save later
     requests, in [0,1)."""
     (
         free_at, waiting, passes, before, last, joined_ms, shared, step, turn,
         there, company, slowed, room, stall, speed,
     ) = at  # fmt: skip
-    now, prompt, output, others, budget, weight, ahead, spared = terms
-    prefill, linear, square, pairs, decode, batch, growth = rates
+    (
+        now, prompt_and_answer, output, others, budget, full_pass, own_step, slows_each, weight, coming, spared,
+        prefill, linear, square, pairs,
+    ) = terms  # fmt: skip
     total = waiting + uncached
     filled = total // budget
     rest = total - filled * budget
     after_passes = filled + (rest > 0)
-    after = rest * (linear + square * rest) + filled * (budget * (linear + square * budget)) + prefill * after_passes
+    after = rest * (linear + square * rest) + filled * full_pass + prefill * after_passes
     after = after + pairs * uncached * (hit + 0.5 * uncached)
     work = after - before
     left = free_at - now
-    over = prompt + output - room
+    over = prompt_and_answer - room
     # What doesn't fit waits until as much has been freed.
     ttft = left * (left > 0) + turn + after + after_passes * step + over * (over > 0) * stall * others
     joined = last + uncached
     excess = joined - budget
     joined = joined - excess * (excess > 0)
     beside = shared * (joined * (linear + square * joined) - joined_ms)
-    size = growth * (prompt + 0.5 * output)
-    own = output * (decode + size + company)
-    slows = others * (size + batch) * slowed
-    price = there + weight * ahead
-    cost = weight * (ttft + beside) + price * work + own + slows - spared * prefill * (after_passes - passes)
-    return (cost - worth * work * (price + weight)) * speed
+    price = there + coming
+    cost = weight * (ttft + beside) + price * work + output * (own_step + company) + slows_each * slowed
+    return (cost - spared * (after_passes - passes) - worth * work * (price + weight)) * speed

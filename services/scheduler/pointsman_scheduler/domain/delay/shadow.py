@@ -172,10 +172,10 @@ class Shadow:
 
     def figures(self, capacity: float) -> Figures:
         """As the formula wants them; `capacity` as there."""
-        waiting, context = self.waiting, self.context
-        whole = last = shared = 0
-        if waiting:
-            whole, last = divmod(waiting, self._batch_tokens)
+        context = self.context
+        whole = last = shared = 0.0
+        if self.waiting:
+            whole, last = divmod(float(self.waiting), self._batch_tokens)
             covered = 0
             for request in reversed(self.queue):
                 if covered >= last:
@@ -183,8 +183,8 @@ class Shadow:
                 shared += 1
                 covered += request.left
         return Figures(
-            self.pass_end if self.busy else 0.0, 0.0 if self.busy else 1.0, waiting, whole, last, shared,
-            self.decoding, context, context + self.queued_prompt, self.queued, self.speed, capacity,
+            self.pass_end if self.busy else 0.0, 0.0 if self.busy else 1.0, float(self.waiting), whole, last, shared,
+            float(self.decoding), context, context + self.queued_prompt, float(self.queued), self.speed, capacity,
         )  # fmt: skip
 
     def _decode_ms(self) -> float:
