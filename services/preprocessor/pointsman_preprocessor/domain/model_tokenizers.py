@@ -1,0 +1,81 @@
+"""Which tokenizer a model's prompts get, and what becomes of a prompt there."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pointsman_core.config import Config, Tokenizer
+from pointsman_preprocessor.domain.body import Chat, Completion
+from pointsman_preprocessor.domain.processing import Incoming
+from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt
+from pointsman_tokenization.failure import NotTokenized
+from pointsman_tokenization.prompt_tokenizer import PromptTokenizer
+
+
+class ModelTokenizer(NamedTuple):
+    """A tokenizer in use."""
+
+    name: str
+    """Its folder."""
+    tokenizer: PromptTokenizer
+    max_bytes: int
+    """Of a body whose prompt is tokenized."""
+
+    def prompt(self, incoming: Incoming) -> Prompt:
+        """The prompt as the engine will see it, edits of processors included. Raises NotTokenized."""
+        if len(incoming.body.raw) > self.max_bytes:
+            raise NotTokenized("too_long", "the body is larger than the tokenizer's max_bytes")
+        content = incoming.body.content
+        if isinstance(content, Chat):
+            return _of_tokens(self.tokenizer.chat(incoming.field))
+        if isinstance(content, Completion):
+            edited = incoming.field("prompt")
+            if isinstance(edited, str):
+                return _of_tokens(self.tokenizer.completion(edited, incoming.field))
+            texts = [each for each in content.prompts if isinstance(each, str)]
+            if len(texts) == len(content.prompts):
+                # Scheduled together; the blocks are those of the first.
+                streams = [self.tokenizer.completion(text, incoming.field) for text in texts]
+                return Prompt(streams[0], sum(map(len, streams)) // BYTES_PER_TOKEN, exact=True)
+        raise NotTokenized("api", f"prompts of {incoming.body.api} aren't tokenized here")
+
+
+Load = Callable[[Tokenizer, str], ModelTokenizer]
+"""Reads the tokenizer of a section; the text is the section's path, for errors."""
+
+
+class ModelTokenizers:
+    """The tokenizers of one configuration revision."""
+
+    def __init__(self, config: Config, load: Load | None) -> None:
+        """`load` reads one; None for no tokenizers at all."""
+        self._of_model: Final[dict[str, ModelTokenizer | None]] = {}
+        self._otherwise: ModelTokenizer | None = None
+        if load is None:
+            return
+        pools = [(pool.tokenizer, f"pools.{name}.tokenizer") for name, pool in config.pools.items()]
+        models = {name: _place_of(config, name) for name in config.model_names()}
+        for name, (section, path) in models.items():
+            self._of_model[name] = None if section is None else load(section, path)
+        sections = [*pools, *models.values()]
+        for section, path in sections[:1]:
+            if section is not None and all(section == other for other, _ in sections):
+                self._otherwise = load(section, path)
+
+    def of(self, model: str) -> ModelTokenizer | None:
+        """The model's tokenizer. For a model that the configuration doesn't name (`auto`, or one that engines report)
+        the one that all models have; None when they differ."""
+        return self._of_model.get(model, self._otherwise)
+
+
+def _place_of(config: Config, name: str) -> tuple[Tokenizer | None, str]:
+    model = config.models.get(name)
+    if model is not None and model.tokenizer is not None:
+        return model.tokenizer, f"models.{name}.tokenizer"
+    served = config.served(name)
+    if served is None or served.pool is None:
+        return None, ""
+    return config.pools[served.pool].tokenizer, f"pools.{served.pool}.tokenizer"
+
+
+def _of_tokens(stream: bytes) -> Prompt:
+    return Prompt(stream, len(stream) // BYTES_PER_TOKEN, exact=True)
