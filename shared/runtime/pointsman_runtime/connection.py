@@ -117,13 +117,11 @@ class Connection(Client):
         if size > self._max_payload:
             raise PayloadTooLarge(self._max_payload, size)
         self._outbox.check_room(size)
+        put = self._outbox.put_relaxed if relaxed else self._outbox.put
         if headers:
-            line = f"HPUB {subject} {reply} {len(headers)} {size}\r\n".encode()
-            self._outbox.put(b"".join((line, headers, payload, b"\r\n")), relaxed=relaxed)
+            put(b"".join((f"HPUB {subject} {reply} {len(headers)} {size}\r\n".encode(), headers, payload, b"\r\n")))
         else:
-            self._outbox.put(
-                b"".join((f"PUB {subject} {reply} {size}\r\n".encode(), payload, b"\r\n")), relaxed=relaxed
-            )
+            put(b"".join((f"PUB {subject} {reply} {size}\r\n".encode(), payload, b"\r\n")))
 
     def soon(self, work: Callable[[], None]) -> None:
         if self._outbox.held:
@@ -274,6 +272,8 @@ class Connection(Client):
         waiting = cast("list[asyncio.Future[Any]]", self._pongs)  # pyright: ignore[reportUnknownMemberType]
         waiting.append(future or asyncio.get_running_loop().create_future())
         self._outbox.put(b"PING\r\n")
+        # Whoever waits for the answer wants to know that everything before it is out.
+        self._outbox.write_all()
 
     # Operations, called by the parser ---------------------------------------------------------------
 

@@ -50,8 +50,8 @@ class Link(Protocol):
     def publish(
         self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
     ) -> None:
-        """Send, or raise BusDisconnected, BusCongested or PayloadTooLarge at once. Order is kept; a relaxed message
-        may wait some milliseconds for others to be written with."""
+        """Send, or raise BusDisconnected, BusCongested or PayloadTooLarge at once. Relaxed messages wait some
+        milliseconds for each other, so that others overtake them; among themselves both kinds keep their order."""
         ...
 
     def soon(self, work: Callable[[], None]) -> None:

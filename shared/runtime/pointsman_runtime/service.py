@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import uvloop
 from prometheus_client import (
@@ -44,6 +44,23 @@ EXIT_FAILED = 70
 _log = Log("service")
 
 
+class Server(Protocol):
+    """Listens for requests."""
+
+    @property
+    def url(self) -> str:
+        """Where, once started."""
+        ...
+
+    async def start(self) -> None:
+        """Listen. Raises OSError when the address can't be had."""
+        ...
+
+    async def stop(self) -> None:
+        """Take nothing new, let what is open end within a bound, close."""
+        ...
+
+
 class Service(Generic[T]):
     """What a service is made of; its `build` adds handlers and whatever else it needs."""
 
@@ -69,8 +86,8 @@ class Service(Generic[T]):
         self.health = HealthApp(self.readiness, self.registry)
         self._starting: list[Callable[[], Awaitable[None]]] = []
         self._stopping: list[Callable[[], Awaitable[None]]] = []
-        self._servers: list[HttpServer] = []
-        self._listening: list[HttpServer] = []
+        self._servers: list[Server] = []
+        self._listening: list[Server] = []
         self._tasks: set[asyncio.Task[object]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self._stop = asyncio.Event()
@@ -142,7 +159,11 @@ class Service(Generic[T]):
         self, app: App, host: str, port: int, *, grace_s: float = 5, protocol: type[asyncio.Protocol] | None = None
     ) -> None:
         """Serve an ASGI application of the service's own while it takes work; see `HttpServer`."""
-        self._servers.append(HttpServer(app, host, port, grace_s=grace_s, protocol=protocol))
+        self.serve(HttpServer(app, host, port, grace_s=grace_s, protocol=protocol))
+
+    def serve(self, server: Server) -> None:
+        """Run a server of any protocol while the service takes work."""
+        self._servers.append(server)
 
     def stop(self) -> None:
         """End the service as SIGTERM does."""
@@ -234,7 +255,7 @@ class Service(Generic[T]):
         await self.events.close()
         await asyncio.to_thread(self.tracing.close)
 
-    async def _listen(self, server: HttpServer, event: str) -> None:
+    async def _listen(self, server: Server, event: str) -> None:
         await server.start()
         self._listening.append(server)
         _log.info(event, url=server.url)

@@ -45,7 +45,7 @@ def _columns(run: Run, sight: Sight, shown: int) -> CandidateColumns:
     scores: dict[str, tuple[float | None, ...]] = {}
     totals: tuple[float | None, ...] = ()
     if run.scores is not None:
-        *columns, totals = _spread(np.round(run.scores, _DIGITS), run.candidates.rows, count, rows)
+        *columns, totals = _spread(run.scores.round(_DIGITS), run.candidates.rows, count, rows)
         scores = dict(zip(run.weights, columns, strict=True))
     filtered: dict[str, str] = {}
     for removed in run.removed:
@@ -54,8 +54,7 @@ def _columns(run: Run, sight: Sight, shown: int) -> CandidateColumns:
             why = removed.why if isinstance(removed.why, str) else removed.why(worker)
             filtered[worker.name] = f"{removed.filter}: {why}"
     figures = sight.figures if rows is None else sight.figures[:, rows]
-    fractions: Floats = np.round(figures[HEARD : KV_USAGE + 1], _DIGITS)
-    heard, kv_usage = cast("list[list[float]]", fractions.tolist())
+    heard, kv_usage = cast("list[list[float]]", figures[HEARD : KV_USAGE + 1].round(_DIGITS).tolist())
     numbers: list[list[int]] = figures[RUNNING:].astype(np.int64).tolist()
     return CandidateColumns(
         workers=sight.names if rows is None else tuple([sight.names[row] for row in _whole(rows)]),
