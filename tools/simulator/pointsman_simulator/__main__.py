@@ -62,6 +62,12 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fault", action="append", default=[], metavar="FAULT", help=faults.HELP)
     parser.add_argument("--admin-port", type=int, help="tests only: change faults at run time here; 0: any")
     parser.add_argument("--admin-port-file", type=Path, help="write the chosen admin port here")
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="FOLDER", help="tokenize with this instead of 4 bytes a token"
+    )
+    parser.add_argument("--kv-events", metavar="ENDPOINT", help="publish KV events here, e.g. tcp://127.0.0.1:*")
+    parser.add_argument("--kv-replay", metavar="ENDPOINT", help="and send them again here on request")
+    parser.add_argument("--kv-file", type=Path, help="write both endpoints here, a line each")
     parser.add_argument("--drain-s", type=float, default=ServerConfig(model).drain_s)
     parser.add_argument("--instant", action="store_true", help="the same as the command `fixed`")
     parser.add_argument("--tokens", type=int, default=16, help="with --instant: tokens of an answer")
@@ -105,6 +111,9 @@ def _server_config(options: argparse.Namespace) -> ServerConfig:
         faults=tuple(faults.parse_fault(text) for text in options.fault),
         admin_port=options.admin_port,
         drain_s=options.drain_s,
+        tokenizer=options.tokenizer,
+        kv_events=options.kv_events,
+        kv_replay=options.kv_replay,
     )
 
 
@@ -113,6 +122,8 @@ async def _serve(options: argparse.Namespace, config: ServerConfig) -> None:
         if engine.admin_port is not None:
             _write_port(options.admin_port_file, engine.admin_port)
             print(f"admin on http://{config.host}:{engine.admin_port}", flush=True)
+        if engine.kv is not None:
+            _write(options.kv_file, f"{engine.kv.live}\n{engine.kv.replay or ''}\n")
         _write_port(options.port_file, engine.port)
         print(f"ready on http://{config.host}:{engine.port}", flush=True)
 
@@ -130,10 +141,14 @@ async def _fixed(options: argparse.Namespace) -> None:
 
 
 def _write_port(path: Path | None, port: int) -> None:
+    _write(path, f"{port}\n")
+
+
+def _write(path: Path | None, text: str) -> None:
     """In one step, so that a reader never sees half a file."""
     if path is not None:
         draft = path.with_name(path.name + ".new")
-        draft.write_text(f"{port}\n")
+        draft.write_text(text)
         draft.replace(path)
 
 

@@ -1,7 +1,7 @@
 """The requests that an engine takes, as vLLM reads them, and what every answer has in common."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypeVar, cast
 
@@ -9,7 +9,8 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from pointsman_simulator.tokens import Tokens, render_chat, tokenize
+from pointsman_simulator.tokens import Tokens
+from pointsman_simulator.vocabulary import BodyField, Vocabulary
 
 Surface: TypeAlias = Literal["chat", "completions", "responses", "messages"]
 Json: TypeAlias = dict[str, object]
@@ -42,6 +43,12 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     model: str
+    cache_salt: str | None = None
+
+    def field(self, name: str) -> object:
+        """A field of the body, as the vocabulary reads it."""
+        value: object = getattr(self, name, None)
+        return value
 
 
 class _StreamOptions(BaseModel):
@@ -126,6 +133,8 @@ class Generation:
     stream: bool
     include_usage: bool
     seed: int = 0
+    cache_salt: str | None = None
+    """Keeps its blocks apart from those of requests with another one."""
     call: str | None = None
     """The function that the answer is a call of; None for text."""
 
@@ -138,42 +147,44 @@ class EmbeddingRequest:
     dimensions: int | None
 
 
-def parse_chat(body: bytes) -> Generation:
+def parse_chat(body: bytes, vocabulary: Vocabulary) -> Generation:
     request = _validated(_CHAT, body)
     messages = [message.model_dump(exclude_none=True) for message in request.messages]
+    prompt = _chat(vocabulary, messages, request.field)
     limit = request.max_completion_tokens or request.max_tokens
     call = _forced_call(request.tools, request.tool_choice)
-    return _generation("chat", request, [render_chat(messages, request.tools)], limit, call)
+    return _generation("chat", request, [prompt], limit, call)
 
 
-def parse_completion(body: bytes) -> Generation:
+def parse_completion(body: bytes, vocabulary: Vocabulary) -> Generation:
     request = _validated(_COMPLETION, body)
-    return _generation("completions", request, _prompts(request.prompt, "prompt"), request.max_tokens or 16)
+    prompts = _prompts(request.prompt, "prompt", vocabulary, request.field)
+    return _generation("completions", request, prompts, request.max_tokens or 16)
 
 
-def parse_response(body: bytes) -> Generation:
+def parse_response(body: bytes, vocabulary: Vocabulary) -> Generation:
     """`/v1/responses`."""
     request = _validated(_RESPONSE, body)
     items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
     system = [] if request.instructions is None else [{"role": "system", "content": request.instructions}]
-    prompt = render_chat([*system, *items], request.tools)
+    prompt = _chat(vocabulary, [*system, *items], request.field)
     call = _forced_call(request.tools, request.tool_choice)
     return _one_choice("responses", request.model, prompt, request.max_output_tokens, request.stream, call)
 
 
-def parse_messages(body: bytes) -> Generation:
+def parse_messages(body: bytes, vocabulary: Vocabulary) -> Generation:
     """`/v1/messages`, Anthropic's API."""
     request = _validated(_ANTHROPIC_MESSAGES, body)
     system = [] if request.system is None else [{"role": "system", "content": request.system}]
     messages = [message.model_dump(exclude_none=True) for message in request.messages]
-    prompt = render_chat([*system, *messages], request.tools)
+    prompt = _chat(vocabulary, [*system, *messages], request.field)
     call = _forced_call(request.tools, request.tool_choice)
     return _one_choice("messages", request.model, prompt, request.max_tokens, request.stream, call)
 
 
-def parse_embedding(body: bytes) -> EmbeddingRequest:
+def parse_embedding(body: bytes, vocabulary: Vocabulary) -> EmbeddingRequest:
     request = _validated(_EMBEDDING, body)
-    inputs = _prompts(request.input, "input")
+    inputs = _prompts(request.input, "input", vocabulary, request.field)
     return EmbeddingRequest(request.model, inputs, request.encoding_format == "base64", request.dimensions)
 
 
@@ -224,6 +235,7 @@ def _generation(
         stream=request.stream,
         include_usage=options is not None and options.include_usage,
         seed=request.seed or 0,
+        cache_salt=request.cache_salt,
         call=call,
     )
 
@@ -258,23 +270,33 @@ def _forced_call(tools: list[Json] | None, choice: str | Json | None) -> str | N
     raise ApiError(400, "tools have names", "BadRequestError", "tools")
 
 
-def _prompts(value: PromptInput, param: str) -> list[Tokens]:
-    prompts = list(_each_prompt(value))
+def _chat(vocabulary: Vocabulary, messages: Sequence[Mapping[str, object]], field: BodyField) -> Tokens:
+    try:
+        return vocabulary.chat(lambda name: messages if name == "messages" else field(name))
+    except ValueError as error:
+        raise ApiError(400, str(error), "BadRequestError") from None
+
+
+def _prompts(value: PromptInput, param: str, vocabulary: Vocabulary, field: BodyField) -> list[Tokens]:
+    try:
+        prompts = list(_each_prompt(value, vocabulary, field))
+    except ValueError as error:
+        raise ApiError(400, str(error), "BadRequestError") from None
     if not prompts or any(len(prompt) == 0 for prompt in prompts):
         raise ApiError(400, f"{param} is empty; it holds at least one token", "BadRequestError", param)
     return prompts
 
 
-def _each_prompt(value: PromptInput) -> Iterator[Tokens]:
+def _each_prompt(value: PromptInput, vocabulary: Vocabulary, field: BodyField) -> Iterator[Tokens]:
     if isinstance(value, str):
-        yield tokenize(value)
+        yield vocabulary.text(value, field)
         return
     ids: list[int] = []
     for item in value:
         if isinstance(item, int):
             ids.append(item)
         else:
-            yield from _each_prompt(item)
+            yield from _each_prompt(item, vocabulary, field)
     if ids:
         yield np.array(ids, dtype=np.int64).astype("<u4")
 

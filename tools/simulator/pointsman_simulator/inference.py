@@ -25,10 +25,12 @@ from pointsman_simulator.api import (
 )
 from pointsman_simulator.exposition import EngineMetrics
 from pointsman_simulator.faults import FaultKind, FaultPlan
+from pointsman_simulator.kv_events import BlockBook
 from pointsman_simulator.real_time import RealTimeEngine, TokenStream
 from pointsman_simulator.sequence import Sequence
 from pointsman_simulator.shape import AnswerShape, shape_of
-from pointsman_simulator.tokens import Tokens, fingerprint, generate, name_blocks, natural_length
+from pointsman_simulator.tokens import Tokens, fingerprint, name_blocks, natural_length
+from pointsman_simulator.vocabulary import Vocabulary
 
 _EMBEDDING_WIDTH: Final = 64
 
@@ -62,12 +64,21 @@ class _Choice:
 
 class Inference:
     def __init__(
-        self, config: ModelConfig, driver: RealTimeEngine, metrics: EngineMetrics, headers: dict[str, str]
+        self,
+        config: ModelConfig,
+        driver: RealTimeEngine,
+        metrics: EngineMetrics,
+        headers: dict[str, str],
+        vocabulary: Vocabulary,
+        book: BlockBook | None = None,
     ) -> None:
+        """`book` is told what is in the blocks, when somebody wants to know."""
         self._config = config
         self._driver = driver
         self._metrics = metrics
         self._headers = headers
+        self._vocabulary = vocabulary
+        self._book = book
         self.faults = FaultPlan()
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
@@ -84,17 +95,16 @@ class Inference:
 
     async def embeddings(self, request: web.Request) -> web.StreamResponse:
         await self._strike()
-        embedding = parse_embedding(await request.read())
+        embedding = parse_embedding(await request.read(), self._vocabulary)
         lora = self._lora(embedding.model)
         width = embedding.dimensions or _EMBEDDING_WIDTH
         vectors: list[object] = []
         for tokens in embedding.inputs:
-            sequence = Sequence(uuid.uuid4().hex, len(tokens), 1, self._blocks(tokens, lora), lora)
-            stream = self._submit(sequence)
+            stream = self._submit(tokens, len(tokens), lora, None)
             try:
                 await stream.next()
             finally:
-                self._driver.close(stream)
+                self._close(stream)
             vector = np.random.default_rng(fingerprint(tokens)).standard_normal(width).astype("<f4")
             vector /= np.linalg.norm(vector)
             data = base64.b64encode(vector.tobytes()).decode() if embedding.base64 else vector.tolist()
@@ -104,9 +114,11 @@ class Inference:
         body = {"object": "list", "data": vectors, "model": embedding.model, "usage": usage}
         return self._json(orjson.dumps(body))
 
-    async def _generate(self, request: web.Request, parse: Callable[[bytes], Generation]) -> web.StreamResponse:
+    async def _generate(
+        self, request: web.Request, parse: Callable[[bytes, Vocabulary], Generation]
+    ) -> web.StreamResponse:
         strikes = await self._strike()
-        generation = parse(await request.read())
+        generation = parse(await request.read(), self._vocabulary)
         lora = self._lora(generation.model)
         limits = [self._output_limit(prompt, generation) for prompt in generation.prompts]
         async with self._choices(generation, lora, limits) as choices:
@@ -174,24 +186,33 @@ class Inference:
         try:
             for prompt, (length, reason) in zip(generation.prompts, limits, strict=True):
                 for _ in range(generation.choices_per_prompt):
-                    words = generate(fingerprint(prompt) ^ generation.seed ^ len(choices), length)
-                    output = np.frombuffer("".join(words).encode(), dtype="<u4")
-                    blocks = self._blocks(np.concatenate([prompt, output]), lora)
-                    sequence = Sequence(uuid.uuid4().hex, len(prompt), length, blocks, lora)
-                    choices.append(_Choice(len(choices), words, reason, self._submit(sequence)))
+                    seed = fingerprint(prompt) ^ generation.seed ^ len(choices)
+                    words, output = self._vocabulary.answer(seed, length)
+                    tokens = np.concatenate([prompt, output])
+                    stream = self._submit(tokens, len(prompt), lora, generation.cache_salt)
+                    choices.append(_Choice(len(choices), words, reason, stream))
             yield choices
         finally:
             for choice in choices:
-                self._driver.close(choice.stream)
+                self._close(choice.stream)
 
-    def _submit(self, sequence: Sequence) -> TokenStream:
+    def _submit(self, tokens: Tokens, prompt_tokens: int, lora: str | None, salt: str | None) -> TokenStream:
+        """Queue a sequence of these tokens, prompt and answer; at least one is computed."""
+        root = (lora or "") if salt is None else f"{lora or ''}\0{salt}"
+        blocks = name_blocks(root, tokens, self._driver.engine.config.block_size)
+        sequence = Sequence(uuid.uuid4().hex, prompt_tokens, max(1, len(tokens) - prompt_tokens), blocks, lora)
         try:
-            return self._driver.submit(sequence)
+            stream = self._driver.submit(sequence)
         except ValueError as error:
             raise ApiError(400, str(error), "BadRequestError") from None
+        if self._book is not None:
+            self._book.opened(blocks, tokens, lora, salt)
+        return stream
 
-    def _blocks(self, tokens: Tokens, lora: str | None) -> list[int]:
-        return name_blocks(lora or "", tokens, self._driver.engine.config.block_size)
+    def _close(self, stream: TokenStream) -> None:
+        self._driver.close(stream)
+        if self._book is not None:
+            self._book.closed(stream.sequence.blocks)
 
     def _lora(self, model: str) -> str | None:
         """The adapter a model name asks for; None for the base model."""

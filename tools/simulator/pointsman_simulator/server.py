@@ -4,17 +4,20 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Final
 
 import orjson
 from aiohttp import web
 
 from pointsman_simulator.api import ApiError, model_list
-from pointsman_simulator.engine import Engine, EngineConfig
+from pointsman_simulator.engine import Engine, EngineConfig, PassResult
 from pointsman_simulator.exposition import EngineMetrics
 from pointsman_simulator.faults import Fault, FaultPlan, parse_fault
 from pointsman_simulator.inference import Inference, ModelConfig, stall
+from pointsman_simulator.kv_events import BlockBook, KvPublisher
 from pointsman_simulator.real_time import RealTimeEngine
+from pointsman_simulator.vocabulary import TokenizerVocabulary, Vocabulary
 
 _LARGEST_BODY: Final = 256 * 1024 * 1024
 
@@ -32,6 +35,12 @@ class ServerConfig:
     admin_port: int | None = None
     """Where faults can be changed at run time (0: any port); None, the default, for nowhere."""
     drain_s: float = 30.0
+    tokenizer: Path | None = None
+    """Folder of a tokenizer; None for four bytes a token."""
+    kv_events: str | None = None
+    """Where KV events are published, e.g. `tcp://127.0.0.1:*`; None for nowhere."""
+    kv_replay: str | None = None
+    """Where they are sent again on request."""
 
 
 class SimulatedEngine:
@@ -43,9 +52,12 @@ class SimulatedEngine:
         self.admin_port = config.admin_port
         self._core = Engine(config.engine)
         self._metrics = EngineMetrics(self._core, config.model.model)
-        self._driver = RealTimeEngine(self._core, self._metrics.observe)
+        self.kv = None if config.kv_events is None else KvPublisher(config.kv_events, config.kv_replay)
+        self._book = None if self.kv is None else BlockBook(config.engine.block_size)
+        self._driver = RealTimeEngine(self._core, self._observe)
         self._headers = {"x-simulated-engine": config.name} if config.name else {}
-        self._inference = Inference(config.model, self._driver, self._metrics, self._headers)
+        vocabulary = Vocabulary() if config.tokenizer is None else TokenizerVocabulary(config.tokenizer)
+        self._inference = Inference(config.model, self._driver, self._metrics, self._headers, vocabulary, self._book)
         self._runner = web.AppRunner(
             self._application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0
         )
@@ -64,6 +76,8 @@ class SimulatedEngine:
             await self._admin_runner.setup()
             await web.TCPSite(self._admin_runner, self.config.host, self.config.admin_port).start()
             self.admin_port = self._admin_runner.addresses[0][1]
+        if self.kv is not None:
+            self.kv.start()
         self._passes = asyncio.create_task(self._driver.run())
         await self._set_faults(self.config.faults)
 
@@ -83,6 +97,13 @@ class SimulatedEngine:
             self._passes.cancel()
         await self._runner.cleanup()
         await self._admin_runner.cleanup()
+        if self.kv is not None:
+            self.kv.close()
+
+    def _observe(self, result: PassResult) -> None:
+        self._metrics.observe(result)
+        if self.kv is not None and self._book is not None:
+            self.kv.publish(self._book.events(result.stored, result.removed))
 
     async def _set_faults(self, faults: tuple[Fault, ...]) -> None:
         self._inference.faults = plan = FaultPlan(faults)

@@ -23,7 +23,8 @@ _WORDS: Final = (
     "see two way who boy did its let put say she too use dad mom sun sea sky red big cat dog car map pen cup "
     "box key bed arm leg eye ear"
 )
-_VOCABULARY: Final = tuple(f" {word}" for word in _WORDS.split())
+WORDS: Final = tuple(f" {word}" for word in _WORDS.split())
+"""What answers are made of: one token each."""
 
 
 def tokenize(text: str) -> Tokens:
@@ -43,9 +44,9 @@ def render_chat(messages: Sequence[Mapping[str, object]], tools: object = None) 
     return np.concatenate(parts)
 
 
-def generate(seed: int, count: int) -> list[str]:
+def generate(seed: int, count: int, words: Sequence[str] = WORDS) -> list[str]:
     """`count` words of one token each, the same for the same seed."""
-    return random.Random(seed).choices(_VOCABULARY, k=count)
+    return random.Random(seed).choices(words, k=count)
 
 
 def natural_length(seed: int, mean: float) -> int:

@@ -1,0 +1,86 @@
+"""The engine tells of its cache as vLLM does."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import zmq
+import zmq.asyncio
+
+from pointsman_simulator.kv_events import BlockBook, KvPublisher
+from pointsman_simulator.tokens import name_blocks
+from pointsman_simulator.vocabulary import TokenizerVocabulary
+from pointsman_testing.tiny_tokenizer import CHATML, write_tokenizer
+
+END = (-1).to_bytes(8, "big", signed=True)
+TOKENS = np.arange(100, 112, dtype="<u4")
+
+
+def test_blocks_that_follow_each_other_are_told_at_once_with_their_tokens() -> None:
+    book = BlockBook(4)
+    names = name_blocks("", TOKENS, 4)
+    book.opened(names, TOKENS, None, None)
+    assert book.events(names, []) == [
+        ["BlockStored", names, None, list(range(100, 112)), 4, None, "GPU", None, [None, None, None]]
+    ]
+    other = np.concatenate([TOKENS[:4], TOKENS[:4]])
+    branch = name_blocks("", other, 4)
+    book.opened(branch, other, None, None)
+    assert book.events(branch[1:], names[2:]) == [
+        ["BlockRemoved", names[2:], "GPU"],
+        ["BlockStored", branch[1:], names[0], [100, 101, 102, 103], 4, None, "GPU", None, [None]],
+    ]
+
+
+def test_adapter_and_salt_are_told_as_keys() -> None:
+    book = BlockBook(4)
+    names = name_blocks("sql\0pepper", TOKENS, 4)
+    book.opened(names, TOKENS, "sql", "pepper")
+    ((_, _, _, _, _, lora_id, _, lora, keys),) = book.events(names, [])
+    assert (lora_id, lora, keys) == (1, "sql", [["sql", "pepper"], ["sql"], ["sql"]])
+
+
+def test_a_block_is_remembered_while_it_is_used_or_cached() -> None:
+    book = BlockBook(4)
+    names = name_blocks("", TOKENS, 4)
+    book.opened(names, TOKENS, None, None)
+    book.opened(names, TOKENS, None, None)
+    book.closed(names)
+    assert len(book.events(names, [])) == 1  # heard of after its sequence was aborted
+    book.closed(names)
+    book.events([], [])
+    assert len(book) == 3
+    assert book.events([], [*names, 12345]) == [["BlockRemoved", names, "GPU"]]
+    assert len(book) == 0
+
+
+def test_the_words_of_an_answer_are_its_tokens_in_the_next_prompt(tmp_path: Path) -> None:
+    vocabulary = TokenizerVocabulary(write_tokenizer(tmp_path, CHATML))
+    words, tokens = vocabulary.answer(7, 12)
+    assert (vocabulary.text("".join(words), {"add_special_tokens": False}.get) == tokens).all()
+    asked: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
+    answered: dict[str, Any] = {"messages": [*asked["messages"], {"role": "assistant", "content": "".join(words)}]}
+    seen = np.concatenate([vocabulary.chat(asked.get), tokens])
+    assert (vocabulary.chat(answered.get)[: len(seen)] == seen).all()
+
+
+async def test_batches_are_numbered_and_sent_again_on_request() -> None:
+    publisher = KvPublisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*")
+    publisher.start()
+    for number in range(3):
+        publisher.publish([["BlockRemoved", [number], "GPU"]])
+        publisher.publish([])
+    context = zmq.asyncio.Context()
+    socket = context.socket(zmq.DEALER)
+    assert publisher.replay is not None
+    socket.connect(publisher.replay)
+    await socket.send_multipart([b"", (1).to_bytes(8, "big")])  # pyright: ignore[reportUnknownMemberType]
+    heard = [await socket.recv_multipart() for _ in range(3)]
+    assert [frames[1] for frames in heard] == [(1).to_bytes(8, "big"), (2).to_bytes(8, "big"), END]
+    assert [msgspec.msgpack.decode(frames[2])[1] for frames in heard[:2]] == [
+        [["BlockRemoved", [1], "GPU"]],
+        [["BlockRemoved", [2], "GPU"]],
+    ]
+    context.destroy(linger=0)
+    publisher.close()
