@@ -10,8 +10,11 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
+from pointsman_contracts.response import ResponseCompleted
 from pointsman_runtime.errors import BusDisconnected
 from pointsman_testing import builders
+from pointsman_testing.eventually import eventually
+from pointsman_testing.ext_proc import ExtProcClient
 
 M = TypeVar("M", bound=Message)
 Reply = Decision | Rejection
@@ -93,3 +96,29 @@ class EdgeUnderTest:
 
 StartEdge = Callable[..., Awaitable[EdgeUnderTest]]
 """`await start_edge(*engine_urls, config={…}, **settings)`."""
+
+
+@dataclass
+class PickerUnderTest:
+    """A running endpoint picker, a client of it, and everything around."""
+
+    client: ExtProcClient
+    target: str
+    """Host and port."""
+    stages: FakeStages
+    events: RecordedEvents
+    hear: Callable[[PoolSnapshot], None]
+    """Gives the edge a signal."""
+    ask_open: Callable[[OpenRequestsQuery], OpenRequests]
+    """Asks the edge which requests are open."""
+    stop: Callable[[], Awaitable[None]] = field(repr=False)
+    """What SIGTERM does to its gRPC side."""
+
+    async def completed(self, count: int = 1) -> list[ResponseCompleted]:
+        """The completions, once there are so many."""
+        await eventually(lambda: len(self.events.of(ResponseCompleted)) >= count, timeout=30)
+        return self.events.of(ResponseCompleted)
+
+
+StartPicker = Callable[..., Awaitable[PickerUnderTest]]
+"""`await start_picker(*engine_urls, config={…}, **settings)`."""

@@ -8,6 +8,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.announcer import Announcer
+from pointsman_edge.domain.edited_body import edited_body
 from pointsman_edge.domain.engine_load import EngineLoad
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import Exchange
@@ -19,7 +20,7 @@ from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed, EngineConnection
 from pointsman_frontend.adapters.relay import is_stream, relay_document, relay_stream
-from pointsman_frontend.domain.engine_request import edited_body, edited_headers, request_head
+from pointsman_frontend.domain.engine_request import edited_headers, request_head
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
 from pointsman_frontend.domain.retry_budget import RetryBudget
 from pointsman_runtime.logs import Log

@@ -4,10 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-import orjson
-
-from pointsman_contracts.journey import BodyEdit, HeaderEdit
-from pointsman_core.body_edit import edit_fields
+from pointsman_contracts.journey import HeaderEdit
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -46,13 +43,3 @@ def edited_headers(headers: list[tuple[bytes, bytes]], edits: Sequence[HeaderEdi
         if edit.value is not None and _NAME.fullmatch(edit.name)
     ]
     return kept
-
-
-def edited_body(body: bytes, edits: Sequence[BodyEdit], model: str | None) -> bytes:
-    """Apply the decision's edits, and `model` when a fallback serves another one. Without any, the very bytes."""
-    if not edits and model is None:
-        return body
-    changes: dict[str, bytes | None] = {edit.field: None if edit.remove else orjson.dumps(edit.value) for edit in edits}
-    if model is not None:
-        changes["model"] = orjson.dumps(model)
-    return edit_fields(body, changes)

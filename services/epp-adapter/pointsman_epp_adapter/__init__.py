@@ -1,0 +1,1 @@
+"""The Envoy edge: ext_proc in, the gateway's messages out."""

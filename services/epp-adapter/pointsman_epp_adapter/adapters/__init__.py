@@ -1,0 +1,1 @@
+"""gRPC: what Envoy sends, what it is told."""

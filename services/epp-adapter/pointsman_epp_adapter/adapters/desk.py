@@ -1,0 +1,59 @@
+"""What all exchanges of this edge share."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_edge.announcer import Announcer
+from pointsman_edge.decider import Decider
+from pointsman_edge.domain.engine_load import EngineLoad
+from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.policy import EdgePolicy
+from pointsman_edge.domain.request_headers import HeaderRules
+from pointsman_edge.domain.request_id import RequestIds
+from pointsman_edge.domain.trust import TrustedProxies
+from pointsman_edge.metrics import EdgeMetrics
+from pointsman_epp_adapter.domain.destination import address_of
+from pointsman_epp_adapter.settings import EppAdapterSettings
+from pointsman_runtime.telemetry import Tracing
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Composed once, in `main`."""
+
+    edge: str
+    """Instance of this edge."""
+    settings: EppAdapterSettings
+    policy: Callable[[], EdgePolicy]
+    """The current revision's."""
+    headers: HeaderRules
+    trusted: TrustedProxies
+    decider: Decider
+    announcer: Announcer
+    metrics: EdgeMetrics
+    load: EngineLoad
+    pools: dict[str, PoolSnapshot]
+    tracing: Tracing
+    created: int
+    """Unix seconds, for the model list."""
+    ids: RequestIds = field(default_factory=RequestIds)
+    open: dict[str, Exchange] = field(default_factory=dict[str, Exchange])
+    """Exchanges that haven't ended, by request id."""
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """The process ends."""
+
+    def worker_at(self, address: str) -> str | None:
+        """The worker with this `ip:port`, as far as the snapshots know."""
+        for snapshot in self.pools.values():
+            for view in snapshot.workers:
+                if address_of(view.url) == address:
+                    return view.worker
+        return None
+
+    def boot_of(self, pool: str, worker: str) -> str:
+        """The life of a worker; empty when it isn't known."""
+        snapshot = self.pools.get(pool)
+        views = snapshot.workers if snapshot else ()
+        return next((view.boot_id for view in views if view.worker == worker), "")

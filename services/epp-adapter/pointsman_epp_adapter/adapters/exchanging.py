@@ -1,0 +1,200 @@
+"""One request of Envoy's: taken in, decided, sent on, followed to its end."""
+
+import time
+
+from pointsman_contracts.journey import BodyEdit, PreprocessRequest
+from pointsman_contracts.reply import Decision, Rejection
+from pointsman_core.refusal import Refusal
+from pointsman_edge.decider import STAGE_UNAVAILABLE
+from pointsman_edge.domain.edited_body import edited_body
+from pointsman_edge.domain.error_body import SERVER_ERROR
+from pointsman_edge.domain.exchange import CLIENT_GONE, Exchange
+from pointsman_edge.domain.policy import EdgePolicy
+from pointsman_edge.domain.rejected import refusal_of
+from pointsman_edge.domain.request_headers import ClientHeaders, check_content
+from pointsman_edge.domain.requested_model import requested_model
+from pointsman_edge.domain.routes import METHOD
+from pointsman_edge.domain.static_choice import Closed
+from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters.desk import Desk
+from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
+from pointsman_epp_adapter.adapters.way_back import WayBack
+from pointsman_epp_adapter.adapters.wire import CONTINUE, RequestHead
+from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, destinations
+from pointsman_epp_adapter.domain.dynamo import worker_headers
+from pointsman_epp_adapter.domain.epp_headers import told
+from pointsman_epp_adapter.domain.mutation import HeaderChanges, edited, stripped
+from pointsman_epp_adapter.domain.one_way import without_response_stages
+from pointsman_runtime.logs import Log
+from pointsman_runtime.telemetry import Span
+
+_log = Log("exchange")
+
+
+class Exchanging:
+    """A POST to an API's path. Whatever happens to it, `ResponseCompleted` says so once."""
+
+    def __init__(self, desk: Desk, stream: Stream, head: RequestHead, path: str, api: str) -> None:
+        self._desk = desk
+        self._stream = stream
+        self._head = head
+        self._path = path
+        self._policy: EdgePolicy = desk.policy()
+        request_id = desk.ids.of(head.headers, desk.open)
+        self._exchange = Exchange(request_id, api, time.monotonic())
+        self._span: Span | None = None
+        self._back: WayBack | None = None
+
+    async def run(self) -> None:
+        """To its end. Raises EnvoyGone and ProtocolViolation, as told in the completion by then."""
+        exchange, desk = self._exchange, self._desk
+        desk.open[exchange.request_id] = exchange
+        desk.metrics.open += 1
+        try:
+            self._back = await self._send_on()
+            await self._back.run(self._stream)
+        except Refusal as refusal:
+            self._refused(refusal)
+            await self._stream.write(wire.immediate(refusal, exchange.request_id, exchange.api))
+        except EnvoyGone:
+            if self._back is None:
+                exchange.end("client_gone", CLIENT_GONE)
+            raise
+        except ProtocolViolation as violation:
+            exchange.end("rejected", 500, str(violation))
+            raise
+        except Exception as error:  # noqa: BLE001 - the client must have an answer and the request its event
+            _log.error("request_failed", error, request_id=exchange.request_id)
+            message = f"Internal error; request id {exchange.request_id}."
+            refusal = Refusal(500, message, type=SERVER_ERROR, code="internal_error")
+            self._refused(refusal)
+            await self._stream.write(wire.immediate(refusal, exchange.request_id, exchange.api))
+        finally:
+            self._close()
+
+    async def _send_on(self) -> WayBack:
+        """Take the request in, have it decided, tell Envoy."""
+        head, desk, exchange = self._head, self._desk, self._exchange
+        headers = desk.headers.read(
+            [header for header in head.headers if not header[0].startswith(b":")],
+            trusted=desk.trusted.include(head.peer),
+        )
+        check_content(headers)
+        limit = self._policy.limits.max_body
+        if (headers.content_length or 0) > limit:
+            raise Refusal(
+                413, f"The body has {headers.content_length} bytes; at most {limit} are taken.", code="body_too_large"
+            )
+        whole = await self._stream.body(head, limit)
+        stages, rewrite = told(headers.stages, head.subset, desk.settings.objectives)
+        body, asked = whole.data, ""
+        if rewrite is not None:
+            asked = requested_model(body)
+            body = edited_body(body, (BodyEdit(field="model", value=rewrite),), None)
+        exchange.received_at = time.monotonic()
+        span = self._span = desk.tracing.begin(
+            "request", desk.tracing.adopt(headers.traceparent), request_id=exchange.request_id, api=exchange.api
+        )
+        decision = await self._decided(stages, headers, body, span.traceparent)
+        body = edited_body(body, decision.body, None)
+        chosen = self._chosen(decision)
+        await self._tell(decision, chosen, headers, whole, body, span.traceparent)
+        return WayBack(desk, exchange, decision, chosen, asked or decision.model, head.response_mode)
+
+    async def _decided(
+        self, stages: dict[str, str], headers: ClientHeaders, body: bytes, traceparent: str | None
+    ) -> Decision:
+        desk, exchange, policy = self._desk, self._exchange, self._policy
+        received_ms = time.time_ns() // 1_000_000
+        request = PreprocessRequest(
+            request_id=exchange.request_id,
+            edge=desk.edge,
+            received_ms=received_ms,
+            deadline_ms=received_ms + round(policy.limits.request_timeout * 1000),
+            revision=policy.revision,
+            method=METHOD,
+            path=self._path,
+            headers=stages,
+            client=desk.trusted.client_of(self._head.peer, headers.forwarded_for),
+        )
+        reply = await self._stream.listening(desk.decider.decide(request, body, policy, traceparent))
+        now = time.monotonic()
+        if isinstance(reply, Rejection):
+            exchange.rejected_by(reply, now)
+            raise refusal_of(reply)
+        decision = without_response_stages(reply)
+        exchange.decided(decision, now)
+        return decision
+
+    def _chosen(self, decision: Decision) -> list[Destination]:
+        chosen = destinations(decision.endpoints)
+        if not chosen:
+            _log.warning("not_routable", request_id=self._exchange.request_id, hint="Envoy takes http://<ip>:<port>")
+            raise Closed("The engine that was chosen can't be reached this way.", "endpoint_not_routable")
+        return chosen[:1] if self._desk.settings.dynamo_headers else chosen
+
+    async def _tell(
+        self,
+        decision: Decision,
+        chosen: list[Destination],
+        headers: ClientHeaders,
+        whole: WholeBody,
+        body: bytes,
+        traceparent: str | None,
+    ) -> None:
+        exchange = self._exchange
+        addresses = ",".join([each.address for each in chosen])
+        changes = self._changes(decision, chosen[0], headers, traceparent)
+        changes.set.append((DESTINATION.encode(), addresses.encode()))
+        if body is not whole.data or not whole.buffered:
+            changes.set.append((b"content-length", b"%d" % len(body)))
+        messages = wire.decided(
+            changes,
+            addresses,
+            {"level": decision.level, "request_id": exchange.request_id, "worker": chosen[0].worker},
+            buffered_body=whole.buffered,
+            body=None if whole.buffered and body is whole.data else body,
+            duplex=not whole.buffered,
+            trailers=whole.trailers,
+        )
+        for message in messages:
+            await self._stream.write(message)
+        if whole.trailers:
+            await self._stream.write(CONTINUE["request_trailers"])
+
+    def _changes(
+        self, decision: Decision, first: Destination, headers: ClientHeaders, traceparent: str | None
+    ) -> HeaderChanges:
+        desk = self._desk
+        sent = {name for name, _ in self._head.headers}
+        changes = edited(decision.headers, sent)
+        removed = {*changes.remove, *stripped(self._head.headers, headers.engine)}
+        set_here = [(b"x-request-id", self._exchange.request_id.encode("ascii"))]
+        if traceparent is not None:
+            set_here.append((b"traceparent", traceparent.encode("ascii")))
+        if desk.settings.dynamo_headers:
+            set_here += worker_headers(first.worker, changes.set, desk.worker_at)
+        all_set = [*changes.set, *set_here]
+        names = {name.decode("ascii") for name, _ in all_set} | {DESTINATION}
+        return HeaderChanges(all_set, sorted(removed - names))
+
+    def _refused(self, refusal: Refusal) -> None:
+        exchange = self._exchange
+        if isinstance(refusal, Closed) or refusal.code == STAGE_UNAVAILABLE:
+            exchange.level = "closed"
+        exchange.end("rejected", refusal.status, refusal.detail if isinstance(refusal, Closed) else refusal.message)
+        self._desk.announcer.rejected(exchange, refusal)
+
+    def _close(self) -> None:
+        exchange, desk = self._exchange, self._desk
+        if self._back is not None:
+            self._back.close()
+        if exchange.outcome is None:
+            exchange.end("shutdown" if desk.stopping.is_set() else "client_gone", CLIENT_GONE)
+        if self._span is not None:
+            ok = exchange.outcome == "ok"
+            self._span.end(None if ok else exchange.outcome, status=exchange.status, level=exchange.level)
+        del desk.open[exchange.request_id]
+        desk.metrics.open -= 1
+        desk.metrics.completed(exchange)
+        desk.announcer.completed(exchange, time.monotonic())

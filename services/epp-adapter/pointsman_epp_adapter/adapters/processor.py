@@ -1,0 +1,65 @@
+"""The gRPC method that Envoy calls: one stream for each HTTP request."""
+
+from typing import Final
+
+import grpc.aio
+
+from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.routes import METHOD, ROUTES
+from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters.desk import Desk
+from pointsman_epp_adapter.adapters.exchanging import Exchanging
+from pointsman_epp_adapter.adapters.other_paths import OtherPaths
+from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream
+from pointsman_epp_adapter.adapters.wire import Event, RequestHead
+from pointsman_runtime.logs import Log
+
+_log = Log("ext_proc")
+
+
+class Processor:
+    """Serves streams."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._others = OtherPaths(desk)
+        self._told: set[str] = set()
+        self.violations = 0
+        """Streams that broke the protocol."""
+
+    async def process(self, requests: object, context: "grpc.aio.ServicerContext[Event, bytes]") -> None:
+        """`ExternalProcessor.Process`."""
+        del requests  # read from the context, which tells the end without an exception
+        stream = Stream(context)
+        try:
+            await self._serve(stream)
+        except EnvoyGone:
+            return
+        except ProtocolViolation as violation:
+            self.violations += 1
+            if str(violation) not in self._told:
+                self._told.add(str(violation))
+                _log.warning("protocol_violation", reason=str(violation))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(violation))
+        finally:
+            stream.close()
+
+    async def _serve(self, stream: Stream) -> None:
+        head = await stream.next()
+        if not isinstance(head, RequestHead):
+            raise ProtocolViolation(f"{type(head).__name__} before any request's headers")
+        named: Final = dict(head.headers)
+        method = named.get(b":method", b"").decode("ascii", "replace")
+        path = named.get(b":path", b"").partition(b"?")[0].decode("utf-8", "replace")
+        routed = self._desk.settings.mode == "body-based-routing"
+        api = None if routed or method != METHOD else ROUTES.get(path)
+        if api is not None:
+            await Exchanging(self._desk, stream, head, path, api).run()
+            return
+        try:
+            if routed:
+                await self._others.name_model(stream, head)
+            else:
+                await self._others.serve(stream, head, method, path)
+        except Refusal as refusal:
+            await stream.write(wire.immediate(refusal, self._desk.ids.of(head.headers, ())))

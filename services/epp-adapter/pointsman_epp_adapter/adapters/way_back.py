@@ -1,0 +1,182 @@
+"""The way back: what Envoy tells about the answer, and who served it."""
+
+import time
+from typing import Final
+
+from pointsman_contracts.reply import Decision
+from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.error_body import SERVER_ERROR
+from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.model_name import renaming
+from pointsman_edge.domain.request_headers import SYSTEM_PREFIXES
+from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters.desk import Desk
+from pointsman_epp_adapter.adapters.stream import Stream
+from pointsman_epp_adapter.adapters.wire import CONTINUE, Body, BodyMode, ResponseHead, Trailers
+from pointsman_epp_adapter.domain.answer import BUFFERED, Answer
+from pointsman_epp_adapter.domain.destination import Destination, served_by
+from pointsman_epp_adapter.domain.mutation import HeaderChanges
+
+_VIA_UPSTREAM: Final = "via_upstream"
+"""`response.code_details` of an answer that isn't Envoy's own."""
+_UNSEEN: Final = "the answer passed unseen; whether it was whole isn't known"
+_BROKEN: Final = "Envoy ended the exchange before the answer was: the client left, or the engine broke off"
+
+
+class WayBack:
+    """One request that was sent on, until its answer has ended."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        exchange: Exchange,
+        decision: Decision,
+        chosen: list[Destination],
+        asked: str,
+        mode: BodyMode,
+    ) -> None:
+        """`chosen` has at least one; `asked` is the model's name for the client, `mode` how Envoy sends answers."""
+        self._desk = desk
+        self._exchange = exchange
+        self._chosen = chosen
+        self._name = renaming(decision.target.model, asked) if asked else None
+        self._mode = mode
+        self._level = decision.level.encode("ascii", "replace")
+        self._answer: Answer | None = None
+        self._seen = mode is not BodyMode.NONE
+        """Whether the end of the answer will be told."""
+        self._started = False
+        self._sent_at = time.monotonic()
+        self._worker = exchange.worker = chosen[0].worker
+        desk.load.began(self._worker)
+
+    async def run(self, stream: Stream) -> None:
+        """Until the answer has ended. Raises EnvoyGone."""
+        while self._exchange.outcome is None:
+            event = await stream.next()
+            if isinstance(event, Body) and not event.of_request:
+                await self._body(event, stream)
+            elif isinstance(event, ResponseHead):
+                await self._head(event, stream)
+            elif isinstance(event, Trailers):
+                if not event.of_request:
+                    self._ended()
+                await stream.write(CONTINUE["request_trailers" if event.of_request else "response_trailers"])
+
+    def close(self) -> None:
+        """The stream is over, however."""
+        exchange, answer = self._exchange, self._answer
+        self._desk.load.ended(self._worker)
+        if answer is None:
+            return
+        if exchange.outcome is None:
+            if self._seen:
+                exchange.end("client_gone", answer.status, _BROKEN)
+            else:
+                self._ended(_UNSEEN)
+        exchange.bytes_out = answer.bytes
+        exchange.usage = answer.usage()
+        if self._started:
+            broken = exchange.outcome == "client_gone"
+            exchange.attempted(self._worker, "cut_off" if broken else "answered", answer.status, self._took())
+
+    async def _head(self, head: ResponseHead, stream: Stream) -> None:
+        exchange = self._exchange
+        answer = self._answer = Answer(head.headers, exchange.api, self._name)
+        exchange.stream = answer.stream
+        if head.details and head.details != _VIA_UPSTREAM:
+            await self._unanswered(answer.status, stream)
+            return
+        self._tell_served(served_by(self._chosen, head.served))
+        mode = None if head.end else self._wanted(answer)
+        if head.end or not self._seen:
+            self._first_byte()
+        if head.end:
+            self._ended()
+        await stream.write(wire.response_head(self._changes(head, answer), mode))
+
+    async def _body(self, piece: Body, stream: Stream) -> None:
+        answer = self._answer
+        if answer is None:
+            return
+        self._seen = True
+        if not self._started:
+            self._first_byte()
+        data = answer.feed(piece.data, end=piece.end)
+        if piece.end:
+            self._ended()
+        if self._mode is BodyMode.FULL_DUPLEX_STREAMED:
+            if data or piece.end:
+                for message in wire.streamed(data, of_request=False, end=piece.end):
+                    await stream.write(message)
+        elif data is piece.data:
+            await stream.write(CONTINUE["response_body"])
+        else:
+            await stream.write(wire.response_piece(data))
+
+    def _wanted(self, answer: Answer) -> BodyMode | None:
+        """How Envoy is to send the body, when not as it is configured to: not at all when nobody needs it."""
+        if self._mode is BodyMode.FULL_DUPLEX_STREAMED:
+            return None  # Envoy doesn't change it then
+        if answer.stream and answer.name is None and not self._desk.settings.stream_usage:
+            wanted = BodyMode.NONE
+        elif answer.stream or answer.length is None or answer.length > BUFFERED:
+            wanted = BodyMode.STREAMED
+        else:
+            wanted = BodyMode.BUFFERED
+        if wanted is BodyMode.NONE:
+            self._seen = False
+        return None if wanted is self._mode else wanted
+
+    def _changes(self, head: ResponseHead, answer: Answer) -> HeaderChanges:
+        removed = [name.decode("ascii", "replace") for name, _ in head.headers if name.startswith(SYSTEM_PREFIXES)]
+        if answer.name is not None:
+            removed.append("content-length")
+        request_id = self._exchange.request_id.encode("ascii")
+        return HeaderChanges([(b"x-request-id", request_id), (b"x-pointsman-level", self._level)], removed)
+
+    def _first_byte(self) -> None:
+        self._started = True
+        now = self._exchange.first_byte_at = time.monotonic()
+        self._desk.announcer.started(self._exchange, self._worker, now - self._sent_at)
+
+    def _tell_served(self, index: int) -> None:
+        """Those before the one that answered have failed: Envoy goes down the list in order."""
+        for failed, following in zip(self._chosen[:index], self._chosen[1:], strict=False):
+            self._failed(failed, following)
+        if index > 0:
+            self._desk.load.ended(self._worker)
+            self._worker = self._exchange.worker = self._chosen[index].worker
+            self._desk.load.began(self._worker)
+
+    async def _unanswered(self, status: int, stream: Stream) -> None:
+        """Envoy itself answers: no endpoint did."""
+        # How far down the list it came isn't told; a second try may be all that its retry policy allows.
+        self._failed(self._chosen[0], self._chosen[1] if len(self._chosen) > 1 else None)
+        if status == 504:
+            refusal = Refusal(504, "The engine did not answer in time.", type=SERVER_ERROR, code="engine_timeout")
+        else:
+            refusal = Refusal(
+                503 if status == 503 else 502,
+                "No engine that was tried could be reached and answered.",
+                type=SERVER_ERROR,
+                code="engine_failed",
+                retry_after_s=1.0 if status == 503 else None,
+            )
+        self._exchange.end("timeout" if status == 504 else "engine_error", refusal.status, refusal.message)
+        await stream.write(wire.immediate(refusal, self._exchange.request_id, self._exchange.api))
+
+    def _failed(self, failed: Destination, following: Destination | None) -> None:
+        exchange, desk = self._exchange, self._desk
+        exchange.attempted(failed.worker, "failed", None, self._took())
+        desk.metrics.failed_attempts["failed"] += 1
+        desk.load.failed(failed.worker, time.monotonic())
+        boot_id = desk.boot_of(exchange.pool, failed.worker)
+        desk.announcer.attempt_failed(exchange, boot_id, following.worker if following else None)
+
+    def _ended(self, reason: str = "") -> None:
+        status = self._answer.status if self._answer else 0
+        self._exchange.end("ok" if status < 500 else "engine_error", status, reason)
+
+    def _took(self) -> float:
+        return time.monotonic() - self._sent_at

@@ -1,0 +1,269 @@
+"""ext_proc messages to and from values: the only module that knows protobuf.
+
+https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ext_proc/v3/external_processor.proto
+"""
+
+# xds-protos has no type information; what leaves this module is typed by its functions.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false, reportMissingParameterType=false
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.error_body import error_body, error_headers
+from pointsman_epp_adapter.domain.destination import DESTINATION
+from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges
+
+SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+METHOD: Final = "Process"
+CHUNK: Final = 62_000
+"""Largest piece of a body in one message (endpoint-picker.md §1.12): Envoy's gRPC client takes no larger ones."""
+LB: Final = "envoy.lb"
+SUBSET_HINT: Final = "envoy.lb.subset_hint"
+OURS: Final = "pointsman"
+"""Metadata namespaces."""
+_SUBSET_KEY: Final = f"{DESTINATION}-subset"
+_SERVED_KEY: Final = f"{DESTINATION}-served"
+_SEND: Final = 1
+_SKIP: Final = 2
+_OVERWRITE: Final = 2
+"""`OVERWRITE_IF_EXISTS_OR_ADD`."""
+
+
+class BodyMode(IntEnum):
+    """How Envoy sends a body; numbers of `ProcessingMode.BodySendMode`."""
+
+    NONE = 0
+    STREAMED = 1
+    BUFFERED = 2
+    BUFFERED_PARTIAL = 3
+    FULL_DUPLEX_STREAMED = 4
+    GRPC = 5
+
+
+class RequestHead(NamedTuple):
+    """The headers of a request, and what Envoy says about it."""
+
+    headers: list[Header]
+    end: bool
+    """Whether there is no body."""
+    peer: str
+    """Address of Envoy's client; empty when Envoy isn't told to send the attribute `source.address`."""
+    subset: tuple[str, ...] | None
+    """Endpoints that Envoy restricts the choice to."""
+    request_mode: BodyMode
+    response_mode: BodyMode
+
+
+class ResponseHead(NamedTuple):
+    """The headers of a response."""
+
+    headers: list[Header]
+    end: bool
+    served: str
+    """Address of the endpoint that answered; empty when Envoy doesn't say."""
+    details: str
+    """Envoy's `response.code_details`; empty when it isn't told to send them."""
+
+
+class Body(NamedTuple):
+    """A piece of a body."""
+
+    of_request: bool
+    data: bytes
+    end: bool
+
+
+class Trailers(NamedTuple):
+    """They end a body."""
+
+    of_request: bool
+
+
+class Unknown(NamedTuple):
+    """A message of a later version of the protocol."""
+
+
+Event = RequestHead | ResponseHead | Body | Trailers | Unknown
+
+
+def decode(data: bytes) -> Event:
+    """One message of Envoy's. Raises `google.protobuf.message.DecodeError`."""
+    message = pb.ProcessingRequest.FromString(data)
+    kind = message.WhichOneof("request")
+    if kind == "request_body" or kind == "response_body":
+        body = getattr(message, kind)
+        return Body(kind == "request_body", body.body, body.end_of_stream)
+    if kind == "request_headers":
+        return _request_head(message)
+    if kind == "response_headers":
+        head = message.response_headers
+        lb = message.metadata_context.filter_metadata
+        served = lb[LB].fields[_SERVED_KEY].string_value if LB in lb and _SERVED_KEY in lb[LB].fields else ""
+        return ResponseHead(
+            _headers(head),
+            head.end_of_stream,
+            served or _attribute(message, "upstream.address"),
+            _attribute(message, "response.code_details"),
+        )
+    if kind == "request_trailers" or kind == "response_trailers":
+        return Trailers(kind == "request_trailers")
+    return Unknown()
+
+
+def decided(
+    changes: HeaderChanges,
+    destination: str,
+    stamps: Mapping[str, str],
+    *,
+    buffered_body: bool,
+    body: bytes | None = None,
+    duplex: bool = False,
+    trailers: bool = False,
+) -> Iterator[bytes]:
+    """The messages that send a request on: to `destination`, when it isn't empty, with `stamps` in our namespace.
+
+    `buffered_body`: the body came as one message and this answers it; otherwise it answers the headers. `body` is the
+    new one, None leaves it; in `duplex` it is always sent.
+    """
+    message = pb.ProcessingResponse()
+    common = (message.request_body if buffered_body else message.request_headers).response
+    common.clear_route_cache = True
+    _mutate(common.header_mutation, changes)
+    if destination:
+        message.dynamic_metadata.fields[LB].struct_value.fields[DESTINATION].string_value = destination
+    if stamps:
+        ours = message.dynamic_metadata.fields[OURS].struct_value.fields
+        for name, value in stamps.items():
+            ours[name].string_value = value
+    if buffered_body and body is not None:
+        common.body_mutation.body = body
+    yield message.SerializeToString()
+    if duplex and not buffered_body and body is not None:
+        yield from streamed(body, of_request=True, end=not trailers)
+
+
+def streamed(data: bytes, *, of_request: bool, end: bool) -> Iterator[bytes]:
+    """A piece of a body in full-duplex mode, in messages that Envoy takes."""
+    if len(data) <= CHUNK:
+        yield _piece(data, of_request, end)
+        return
+    for start in range(0, len(data), CHUNK):
+        yield _piece(data[start : start + CHUNK], of_request, end and start + CHUNK >= len(data))
+
+
+def response_head(changes: HeaderChanges, mode: BodyMode | None) -> bytes:
+    """Lets the headers of a response pass; `mode`, when it isn't None, is how Envoy is to send its body."""
+    message = pb.ProcessingResponse()
+    message.response_headers.response.SetInParent()
+    _mutate(message.response_headers.response.header_mutation, changes)
+    if mode is not None:
+        override = message.mode_override
+        override.response_header_mode = _SEND
+        override.response_body_mode = int(mode)
+        override.response_trailer_mode = _SKIP
+    return message.SerializeToString()
+
+
+def response_piece(data: bytes) -> bytes:
+    """Puts `data` in the place of a piece of a response's body, or of the whole one when it is buffered."""
+    message = pb.ProcessingResponse()
+    message.response_body.response.body_mutation.body = data
+    return message.SerializeToString()
+
+
+def immediate(refusal: Refusal, request_id: str, api: str = "") -> bytes:
+    """Ends the request with an error in the words of `api`."""
+    headers = [(b"content-type", b"application/json"), *error_headers(refusal)]
+    return answer(refusal.status, headers, error_body(refusal, api), request_id, refusal.code or refusal.type)
+
+
+def answer(status: int, headers: Iterable[Header], body: bytes, request_id: str, details: str = "") -> bytes:
+    """Ends the request with this response."""
+    message = pb.ProcessingResponse()
+    reply = message.immediate_response
+    reply.status.code = status
+    reply.body = body
+    reply.details = details
+    _mutate(reply.headers, HeaderChanges([*headers, (b"x-request-id", request_id.encode("ascii"))], []))
+    return message.SerializeToString()
+
+
+def _constant(kind: str) -> bytes:
+    message = pb.ProcessingResponse()
+    getattr(message, kind).SetInParent()
+    return message.SerializeToString()
+
+
+CONTINUE: Final = {
+    kind: _constant(kind)
+    for kind in (
+        "request_headers", "request_body", "request_trailers", "response_headers", "response_body", "response_trailers",
+    )
+}  # fmt: skip
+"""Answers that change nothing, by the kind of message that they answer."""
+
+
+def _piece(data: bytes, of_request: bool, end: bool) -> bytes:
+    message = pb.ProcessingResponse()
+    body = message.request_body if of_request else message.response_body
+    piece = body.response.body_mutation.streamed_response
+    piece.body = data
+    piece.end_of_stream = end
+    return message.SerializeToString()
+
+
+def _mutate(mutation: Any, changes: HeaderChanges) -> None:  # `Any`: a protobuf message without type information
+    for name, value in changes.set:
+        option = mutation.set_headers.add()
+        option.append_action = _OVERWRITE
+        option.header.key = name.decode("ascii")
+        option.header.raw_value = value
+    mutation.remove_headers.extend(changes.remove)
+
+
+def _request_head(message: Any) -> RequestHead:
+    head = message.request_headers
+    if message.HasField("protocol_config"):
+        config = message.protocol_config
+        modes = BodyMode(config.request_body_mode), BodyMode(config.response_body_mode)
+    else:
+        # Who doesn't say is held to the Endpoint Picker Protocol.
+        modes = BodyMode.FULL_DUPLEX_STREAMED, BodyMode.FULL_DUPLEX_STREAMED
+    return RequestHead(
+        _headers(head), head.end_of_stream, _host(_attribute(message, "source.address")), _subset(message), *modes
+    )
+
+
+def _headers(head: Any) -> list[Header]:
+    return [
+        (each.key.lower().encode("ascii", "replace"), each.raw_value or each.value.encode("utf-8"))
+        for each in head.headers.headers
+    ]
+
+
+def _attribute(message: Any, name: str) -> str:
+    for struct in message.attributes.values():
+        if name in struct.fields:
+            return struct.fields[name].string_value
+    return ""
+
+
+def _subset(message: Any) -> tuple[str, ...] | None:
+    metadata = message.metadata_context.filter_metadata
+    if SUBSET_HINT not in metadata or _SUBSET_KEY not in metadata[SUBSET_HINT].fields:
+        return None
+    value = metadata[SUBSET_HINT].fields[_SUBSET_KEY]
+    if value.WhichOneof("kind") == "string_value":
+        # lwepp takes one comma-separated string too.
+        return tuple(part.strip() for part in value.string_value.split(",") if part.strip())
+    return tuple(item.string_value for item in value.list_value.values if item.WhichOneof("kind") == "string_value")
+
+
+def _host(address: str) -> str:
+    """`127.0.0.1:80`, `[::1]:80` without the port."""
+    return address.rpartition(":")[0].strip("[]")

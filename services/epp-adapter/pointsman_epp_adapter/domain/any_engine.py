@@ -1,0 +1,29 @@
+"""An engine for a request that names no model."""
+
+from collections.abc import Iterable, Mapping
+
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_core.config import Config
+from pointsman_edge.domain.static_choice import ENDPOINTS, Closed, EngineState
+
+
+def any_engine(config: Config, pools: Mapping[str, PoolSnapshot], engines: EngineState) -> tuple[ChosenEndpoint, ...]:
+    """Those of all pools that serve, fewest own attempts first. Raises Closed when there is none."""
+    found = sorted(
+        _serving(pools.values(), config),
+        key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
+    )
+    if not found:
+        raise Closed("No engine is known; try again shortly.")
+    return tuple(ChosenEndpoint(worker=view.worker, url=view.url) for view in found[:ENDPOINTS])
+
+
+def _serving(pools: Iterable[PoolSnapshot], config: Config) -> list[WorkerView]:
+    return [
+        view
+        for snapshot in pools
+        if snapshot.pool in config.pools
+        for view in snapshot.workers
+        if view.url and view.state == "serving"
+    ]

@@ -1,0 +1,51 @@
+"""Endpoints as Envoy is told them: `ip:port`, in order (endpoint-picker.md §1.11)."""
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from pointsman_contracts.reply import ChosenEndpoint
+
+DESTINATION: Final = "x-gateway-destination-endpoint"
+"""Request header, and key of the metadata namespace `envoy.lb`; both have the same value."""
+
+
+class Destination(NamedTuple):
+    """An endpoint that Envoy can be sent to."""
+
+    worker: str
+    address: str
+    """`ip:port`; an IPv6 address in brackets."""
+
+
+def destinations(endpoints: Iterable[ChosenEndpoint]) -> list[Destination]:
+    """Those that Envoy can reach, in order, each address once.
+
+    Envoy takes addresses, not names, and sends every attempt the same body to the same path: an endpoint that serves
+    another model, or whose URL has a path, is left out.
+    """
+    found: dict[str, Destination] = {}
+    for endpoint in endpoints:
+        address = address_of(endpoint.url)
+        if address is not None and endpoint.target is None:
+            found.setdefault(address, Destination(endpoint.worker, address))
+    return list(found.values())
+
+
+def address_of(url: str) -> str | None:
+    """`ip:port` of an endpoint's URL; None when it has a name, a path or TLS."""
+    try:
+        parts = urlsplit(url)
+        host = ipaddress.ip_address(parts.hostname or "")
+        port = parts.port or 80
+    except ValueError:
+        return None
+    if parts.scheme != "http" or parts.path not in ("", "/"):
+        return None
+    return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
+
+
+def served_by(chosen: Sequence[Destination], address: str) -> int:
+    """Which of them answered, by the address that Envoy reports; -1 for another one."""
+    return next((index for index, each in enumerate(chosen) if each.address == address), -1)

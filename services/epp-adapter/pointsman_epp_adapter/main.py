@@ -1,0 +1,159 @@
+"""Wiring."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.presence import OpenRequestsQuery
+from pointsman_contracts.subjects import ANY
+from pointsman_core.config import Config
+from pointsman_edge.announcer import Announcer, EventBus
+from pointsman_edge.decider import Decider, DecisionSource, Stages
+from pointsman_edge.domain.engine_load import EngineLoad
+from pointsman_edge.domain.policy import EdgePolicy, compile_policy
+from pointsman_edge.domain.request_headers import HeaderRules
+from pointsman_edge.domain.trust import TrustedProxies
+from pointsman_edge.metrics import EdgeMetrics
+from pointsman_epp_adapter.adapters.desk import Desk
+from pointsman_epp_adapter.adapters.grpc_server import GrpcServer
+from pointsman_epp_adapter.adapters.processor import Processor
+from pointsman_epp_adapter.domain.epp_headers import OWNED
+from pointsman_epp_adapter.handlers import Handlers
+from pointsman_epp_adapter.settings import EppAdapterSettings
+from pointsman_runtime.journey_client import FIRST_STAGE, JourneyClient
+from pointsman_runtime.presence import Nobody
+from pointsman_runtime.rollout import Rollout
+from pointsman_runtime.service import Service, run
+from pointsman_runtime.telemetry import Tracing
+
+TICK_S = 0.1
+"""How soon health follows, and events that waited for the bus once it is back."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an edge stands on."""
+
+    instance: str
+    settings: EppAdapterSettings
+    policy: Callable[[], EdgePolicy]
+    """The current revision's."""
+    decisions: DecisionSource
+    stages_missing: Callable[[], str | None]
+    """Why the stages can't be asked; None when they can."""
+    events: EventBus
+    tracing: Tracing
+    registry: CollectorRegistry
+
+
+class EppAdapter:
+    """One edge, composed. It connects to nothing by itself."""
+
+    def __init__(self, around: Surroundings) -> None:
+        settings = around.settings
+        self._around = around
+        self.pools: dict[str, PoolSnapshot] = {}
+        self.metrics = EdgeMetrics(around.registry)
+        self.announcer = Announcer(around.events, around.instance, settings.events_kept, around.registry)
+        load = EngineLoad()
+        self.desk = Desk(
+            edge=around.instance,
+            settings=settings,
+            policy=around.policy,
+            headers=HeaderRules(
+                (*settings.identity_headers, *OWNED),
+                forward_credentials=settings.forward_credentials,
+                limit=settings.max_head_bytes,
+            ),
+            trusted=TrustedProxies(settings.trusted_proxies),
+            decider=Decider(around.decisions, self.pools, load),
+            announcer=self.announcer,
+            metrics=self.metrics,
+            load=load,
+            pools=self.pools,
+            tracing=around.tracing,
+            created=int(time.time()),
+        )
+        self.processor = Processor(self.desk)
+        self.metrics.read("protocol_violations", "ext_proc streams that broke the protocol", self._violations)
+        self.server = GrpcServer(self.processor, self.desk.stopping, settings)
+        self.handlers = Handlers(self.pools, self.desk.open)
+
+    def cannot_route(self) -> str | None:
+        """Why requests would only be refused; None when they can be served, alone if need be."""
+        if self._around.settings.mode == "body-based-routing":
+            return None
+        missing = self._around.stages_missing()
+        if missing is None:
+            return None
+        policy = self._around.policy()
+        if policy.static.closed is not None:
+            return f"{missing}; not decided alone because {policy.static.closed}"
+        known = any(snapshot.workers for snapshot in self.pools.values())
+        if known or any(pool.engines for pool in policy.config.pools.values()):
+            return None
+        return f"{missing}, and no engine is known"
+
+    def tick(self) -> None:
+        """Call every `TICK_S`."""
+        self.announcer.flush()
+        self.server.tell_health(serving=self.cannot_route() is None)
+
+    def _violations(self) -> int:
+        return self.processor.violations
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError when this service would refuse the configuration."""
+    compile_policy(config, 0)
+
+
+def build(service: Service[EppAdapterSettings]) -> None:
+    """Compose the service."""
+    bus = service.bus
+    configuration = service.configuration(compile_policy)
+    rollout = Rollout(configuration, bus.heartbeat.table)
+    client = JourneyClient(bus)
+
+    def stages_missing() -> str | None:
+        if not bus.connected:
+            return f"bus disconnected: {bus.link.reason}"
+        now = asyncio.get_running_loop().time()
+        return (
+            f"no live {FIRST_STAGE}" if isinstance(bus.heartbeat.table.where(FIRST_STAGE, None, now), Nobody) else None
+        )
+
+    adapter = EppAdapter(
+        Surroundings(
+            instance=service.identity.instance,
+            settings=service.settings,
+            policy=lambda: rollout.current.compiled,
+            decisions=Stages(bus, client),
+            stages_missing=stages_missing,
+            events=bus,
+            tracing=service.tracing,
+            registry=service.registry,
+        )
+    )
+    adapter.metrics.read("resent", "Requests sent into the stages a second time", lambda: client.resent)
+    adapter.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
+    bus.listen(PoolSnapshot, adapter.handlers.snapshot, ANY, keep="latest")
+    service.events.handle(OpenRequestsQuery, adapter.handlers.open_requests, service.identity.instance)
+    service.every(TICK_S, adapter.tick)
+    service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
+    service.readiness.add("routing", lambda: None if configuration.missing is not None else adapter.cannot_route())
+
+    async def say_the_rest() -> None:
+        adapter.announcer.flush()
+
+    service.on_stop(say_the_rest)
+    service.serve(adapter.server)
+
+
+def main() -> int:
+    """Run the service until it is told to stop; returns the exit code."""
+    return run("epp-adapter", EppAdapterSettings, build)

@@ -1,0 +1,64 @@
+"""Settings of the epp-adapter process, beside those of every service."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from pointsman_edge.domain.request_headers import IDENTITY
+from pointsman_edge.domain.trust import Network
+from pointsman_runtime.settings import ServiceSettings, is_loopback
+
+
+class EppAdapterSettings(ServiceSettings):
+    """`POINTSMAN_<NAME>` in the environment; lists are written as JSON."""
+
+    host: str = "127.0.0.1"
+    """Where Envoy finds the external processor and gRPC health."""
+    port: int = Field(default=9002, ge=0, le=65535)
+    """0 takes a free port, which the log names."""
+    open_to_all: bool = False
+    """Allow `host` to be reachable from other hosts without a client certificate."""
+    tls_cert: Path | None = None
+    """Certificate chain in PEM; a renewed file is taken up without a restart."""
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    """Ask Envoy for a certificate of this authority."""
+
+    mode: Literal["endpoint-picker", "body-based-routing"] = "endpoint-picker"
+    """`body-based-routing` only writes the body's model to `X-Gateway-Model-Name`, for routes to match."""
+    trusted_proxies: tuple[Network, ...] = ()
+    """Networks of Envoy's clients whose `x-gateway-*`, `x-pointsman-*`, objective and identity headers are believed.
+    Envoy must send the attribute `source.address`."""
+    identity_headers: tuple[str, ...] = IDENTITY
+    """Headers by which a proxy tells who its client is; stripped from everybody else. `*` at the end: any ending."""
+    forward_credentials: bool = False
+    """Send the client's `authorization`, `x-api-key` and `api-key` on to engines, for engines that ask for keys."""
+    objectives: dict[str, int] = Field(default_factory=dict[str, int])
+    """Priority by the name in the objective header; others have 0."""
+    other_paths: bool = False
+    """Send requests for paths that aren't an API's to any engine; otherwise they get 404."""
+    stream_usage: bool = False
+    """Have streamed answers pass through here, for the token usage at their end. Costs work for every event of them."""
+    dynamo_headers: bool = False
+    """Name the worker in Dynamo's headers; a fallback is then left out, because it would contradict them."""
+
+    max_head_bytes: int = Field(default=65536, ge=1024)
+    """Longest headers together; longer ones get 431."""
+    max_streams: int = Field(default=10000, ge=1)
+    """Requests that Envoy may ask about at a time; further ones it is refused at once."""
+    events_kept: int = Field(default=20000, ge=0)
+    """Events that wait while the bus is away; the oldest are lost over that, and counted."""
+
+    @model_validator(mode="after")
+    def _refuse_strangers(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key belong together")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("tls_client_ca needs tls_cert and tls_key")
+        if not self.open_to_all and self.tls_client_ca is None and not is_loopback(self.host):
+            raise ValueError(
+                f"host: {self.host} is reachable from other hosts; listen on 127.0.0.1, set POINTSMAN_TLS_CERT, "
+                "_KEY and _CLIENT_CA, or POINTSMAN_OPEN_TO_ALL=true where everybody who can reach it may use it"
+            )
+        return self

@@ -1,0 +1,72 @@
+"""Endpoint pickers on real sockets, with the stages and the event bus played by the test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_core.config import load
+from pointsman_edge.domain.policy import compile_policy
+from pointsman_epp_adapter.main import TICK_S, EppAdapter, Surroundings
+from pointsman_epp_adapter.settings import EppAdapterSettings
+from pointsman_runtime.telemetry import Tracing
+from pointsman_testing.ext_proc import ExtProcClient
+from pointsman_testing.fake_stages import FakeStages, PickerUnderTest, RecordedEvents, StartPicker
+
+CONFIG = {"pools": {"llama-8b": {"models": ["llama-8b"]}}}
+
+
+@pytest.fixture
+async def start_picker() -> AsyncIterator[StartPicker]:
+    """`await start_picker(*engine_urls, config={…}, **settings)`; every picker ends with the test."""
+    ends: list[Callable[[], Awaitable[None]]] = []
+
+    async def start(
+        *urls: str, config: dict[str, object] | None = None, missing: str | None = None, **settings: object
+    ) -> PickerUnderTest:
+        stages, events = FakeStages(*(urls or ("http://10.0.0.1:8000", "http://10.0.0.2:8000"))), RecordedEvents()
+        compiled = compile_policy(load({**CONFIG, **(config or {})}), 1)
+        adapter = EppAdapter(
+            Surroundings(
+                instance="epp-1",
+                settings=EppAdapterSettings.model_validate({"instance": "epp-1", "port": 0, **settings}),
+                policy=lambda: compiled,
+                decisions=stages,
+                stages_missing=lambda: missing,
+                events=events,
+                tracing=Tracing(),
+                registry=CollectorRegistry(),
+            )
+        )
+        await adapter.server.start()
+        ticking = asyncio.create_task(_tick(adapter))
+        target = adapter.server.url.partition("://")[2]
+        client = ExtProcClient(target)
+        stopped = False
+
+        async def stop() -> None:
+            nonlocal stopped
+            if not stopped:
+                stopped = True
+                await adapter.server.stop()
+                ticking.cancel()
+
+        async def end() -> None:
+            await client.channel.close()
+            await stop()
+
+        ends.append(end)
+        return PickerUnderTest(
+            client, target, stages, events, adapter.handlers.snapshot, adapter.handlers.open_requests, stop
+        )
+
+    yield start
+    for end in ends:
+        await end()
+
+
+async def _tick(adapter: EppAdapter) -> None:
+    while True:
+        adapter.tick()
+        await asyncio.sleep(TICK_S / 4)

@@ -1,0 +1,186 @@
+"""The way back: who served, what it cost, how it ended; told once."""
+
+import json
+
+import pytest
+
+from pointsman_contracts.journey import Target
+from pointsman_contracts.presence import OpenRequestsQuery
+from pointsman_contracts.response import AttemptFailed, ResponseStarted
+from pointsman_testing import eventually
+from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, STREAMED, Exchange
+from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
+
+BODY = b'{"model":"llama-8b","messages":[]}'
+ANSWER = b'{"model":"llama-8b","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":5}}'
+EVENT = b'data: {"model":"served-8b","choices":[{"delta":{"content":"a"}}]}\n\n'
+USAGE = (
+    b'data: {"model":"served-8b","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":5}}\n\ndata: [DONE]\n\n'
+)
+STREAM = {"content-type": "text/event-stream"}
+
+
+async def answering(
+    picker: PickerUnderTest, modes: tuple[int, int] = (FULL_DUPLEX, FULL_DUPLEX), request_id: str = "mine"
+) -> Exchange:
+    """An exchange whose request was sent on."""
+    exchange = picker.client.open()
+    await exchange.request(modes=modes, headers={"x-request-id": request_id})
+    if modes[0] == BUFFERED:
+        await exchange.reply()
+    await exchange.body(BODY)
+    await exchange.replies(1 if modes[0] == BUFFERED else 2)
+    return exchange
+
+
+@pytest.mark.requirement("S1-28", "S1-30")
+async def test_a_document_passes_and_its_usage_is_told(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    exchange = await answering(picker)
+    assert picker.ask_open(OpenRequestsQuery(request_ids=("mine", "other"))).request_ids == ("mine",)
+    await exchange.response(upstream="10.0.0.1:8000")
+    head = await exchange.reply()
+    assert (head.set["x-request-id"], head.set["x-pointsman-level"], head.mode) == ("mine", "full", None)
+    await exchange.body(ANSWER, of="response")
+    piece = await exchange.reply()
+    assert (piece.body, piece.end) == (ANSWER, True)
+    (done,) = await picker.completed()
+    assert (done.outcome, done.status, done.worker, done.stream, done.bytes_out) == (
+        "ok", 200, "worker-1", False, len(ANSWER),
+    )  # fmt: skip
+    assert done.usage is not None
+    assert (done.usage.prompt_tokens, done.usage.completion_tokens) == (7, 5)
+    assert [attempt.outcome for attempt in done.attempts] == ["answered"]
+    assert [event.worker for event in picker.events.of(ResponseStarted)] == ["worker-1"]
+    assert picker.ask_open(OpenRequestsQuery(request_ids=("mine",))).request_ids == ()
+
+
+async def test_a_stream_in_full_duplex_passes_event_by_event_with_the_name_that_was_asked_for(
+    start_picker: StartPicker,
+) -> None:
+    picker = await start_picker()
+    picker.stages.changes = {"model": "llama-8b", "target": Target(model="served-8b", pool="llama-8b")}
+    exchange = await answering(picker)
+    await exchange.response(headers=STREAM)
+    await exchange.reply()
+    await exchange.body(EVENT + EVENT[:20], end=False, of="response")
+    assert (await exchange.reply()).body == EVENT.replace(b"served", b"llama")
+    await exchange.body(EVENT[20:] + USAGE, end=False, of="response")
+    assert (await exchange.reply()).body == (EVENT + USAGE).replace(b"served", b"llama")
+    await exchange.body(b"", of="response")
+    assert (await exchange.reply()).end
+    (done,) = await picker.completed()
+    assert (done.outcome, done.stream, done.model) == ("ok", True, "llama-8b")
+    assert done.usage is not None
+    assert done.usage.completion_tokens == 5
+
+
+MODES: dict[str, tuple[dict[str, str], dict[str, bool], int, int | None]] = {
+    "a stream that nobody needs": (STREAM, {}, STREAMED, NONE),
+    "a stream whose usage is wanted": (STREAM, {"stream_usage": True}, STREAMED, None),
+    "a stream where Envoy is configured to send none": (STREAM, {"stream_usage": True}, NONE, STREAMED),
+    "a short document": ({"content-length": "100"}, {}, STREAMED, BUFFERED),
+    "a long document": ({"content-length": "9000000"}, {}, STREAMED, None),
+    "a document of unknown length": ({}, {}, BUFFERED, STREAMED),
+    "anything in full duplex, which Envoy keeps to": (STREAM, {}, FULL_DUPLEX, None),
+}
+
+
+@pytest.mark.parametrize("name", MODES)
+async def test_envoy_sends_as_much_of_an_answer_as_somebody_needs(name: str, start_picker: StartPicker) -> None:
+    headers, settings, configured, wanted = MODES[name]
+    picker = await start_picker(**settings)
+    exchange = await answering(picker, (BUFFERED, configured))
+    await exchange.response(headers=headers)
+    assert (await exchange.reply()).mode == wanted
+
+
+async def test_a_stream_that_passes_unseen_costs_nothing_and_is_completed_when_envoy_is_through(
+    start_picker: StartPicker,
+) -> None:
+    picker = await start_picker()
+    exchange = await answering(picker, (BUFFERED, STREAMED))
+    await exchange.response(headers=STREAM)
+    await exchange.reply()
+    assert await eventually(lambda: picker.events.of(ResponseStarted))
+    await exchange.done()
+    (done,) = await picker.completed()
+    assert (done.outcome, done.status, done.usage) == ("ok", 200, None)
+    assert "unseen" in done.reason
+
+
+async def test_a_renamed_document_in_buffered_mode_is_replaced_whole(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    picker.stages.changes = {"model": "alias", "target": Target(model="llama-8b", pool="llama-8b")}
+    exchange = await answering(picker, (BUFFERED, BUFFERED))
+    await exchange.response(headers={"content-length": str(len(ANSWER))})
+    assert (await exchange.reply()).removed == {"content-length"}
+    await exchange.body(ANSWER, of="response")
+    assert json.loads((await exchange.reply()).body or b"")["model"] == "alias"
+
+
+@pytest.mark.parametrize("by", ["served", "upstream"])
+async def test_the_endpoints_before_the_one_that_served_have_failed(by: str, start_picker: StartPicker) -> None:
+    picker = await start_picker("http://10.0.0.1:80", "http://10.0.0.2:80", "http://10.0.0.3:80")
+    exchange = await answering(picker)
+    await exchange.response(**{by: "10.0.0.3:80"}, end=True)  # pyright: ignore[reportArgumentType] - one of two names
+    await exchange.reply()
+    (done,) = await picker.completed()
+    assert (done.worker, [(each.worker, each.outcome) for each in done.attempts]) == (
+        "worker-3", [("worker-1", "failed"), ("worker-2", "failed"), ("worker-3", "answered")],
+    )  # fmt: skip
+    failed = picker.events.of(AttemptFailed)
+    assert [(each.worker, each.next_worker) for each in failed] == [("worker-1", "worker-2"), ("worker-2", "worker-3")]
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "outcome"), [(503, 503, "engine_error"), (504, 504, "timeout"), (500, 502, "engine_error")]
+)
+async def test_when_no_endpoint_answers_the_client_gets_openais_error_instead_of_envoys(
+    status: int, told: int, outcome: str, start_picker: StartPicker
+) -> None:
+    picker = await start_picker()
+    exchange = await answering(picker)
+    await exchange.response(
+        status, headers={"content-type": "text/plain"}, details="upstream_reset_before_response_started"
+    )
+    refused = await exchange.reply()
+    assert (refused.kind, refused.status) == ("immediate_response", told)
+    assert json.loads(refused.body or b"")["error"]["type"] == "server_error"
+    (done,) = await picker.completed()
+    assert (done.outcome, done.status) == (outcome, told)
+    assert picker.events.of(AttemptFailed)
+    assert not picker.events.of(ResponseStarted)
+
+
+async def test_an_engines_own_error_is_the_clients(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    exchange = await answering(picker)
+    await exchange.response(500)
+    assert (await exchange.reply()).kind == "response_headers"
+    await exchange.body(b'{"error":{}}', of="response")
+    assert (await exchange.reply()).body == b'{"error":{}}'
+    assert (await picker.completed())[0].outcome == "engine_error"
+
+
+async def test_an_answer_with_trailers_ends_with_them(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    exchange = await answering(picker)
+    await exchange.response()
+    await exchange.reply()
+    await exchange.body(ANSWER, end=False, of="response")
+    assert not (await exchange.reply()).end
+    await exchange.trailers("response")
+    assert (await exchange.reply()).kind == "response_trailers"
+    assert (await picker.completed())[0].outcome == "ok"
+
+
+async def test_a_large_piece_leaves_in_pieces_that_envoy_takes(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    exchange = await answering(picker)
+    await exchange.response()
+    await exchange.reply()
+    await exchange.body(b"x" * 150_000, of="response")
+    pieces = await exchange.replies(3)
+    assert [len(piece.body or b"") for piece in pieces] == [62_000, 62_000, 26_000]
+    assert [piece.end for piece in pieces] == [False, False, True]

@@ -1,0 +1,132 @@
+"""Aborted, reset, truncated and out-of-order exchanges, and the end of the process."""
+
+import asyncio
+from collections import Counter
+
+import grpc
+import pytest
+
+from pointsman_contracts.presence import OpenRequestsQuery
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_testing import eventually
+from pointsman_testing.ext_proc import BUFFERED, NONE, Exchange
+from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
+
+BODY = b'{"model":"llama-8b","messages":[]}'
+PHASES = ("headers", "half a body", "deciding", "sent on", "answering")
+
+
+async def up_to(phase: str, picker: PickerUnderTest, number: int = 1) -> Exchange:
+    """An exchange that has come so far."""
+    exchange = picker.client.open()
+    await exchange.request(headers={"x-request-id": f"request-{number}"})
+    if phase == "headers":
+        return exchange
+    await exchange.body(BODY, end=phase != "half a body")
+    if phase == "deciding":
+        await eventually(lambda: any(each.request_id == f"request-{number}" for each, _, _ in picker.stages.asked))
+    elif phase in ("sent on", "answering"):
+        await exchange.replies(2)
+    if phase == "answering":
+        await exchange.response(headers={"content-type": "text/event-stream"})
+        await exchange.reply()
+        await exchange.body(b"data: 1\n\n", end=False, of="response")
+        await exchange.reply()
+    return exchange
+
+
+@pytest.mark.parametrize("how", ["reset", "closed"])
+@pytest.mark.parametrize("phase", PHASES)
+async def test_an_exchange_that_breaks_off_is_completed_once(phase: str, how: str, start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    if phase == "deciding":
+        picker.stages.let_go.clear()
+    exchange = await up_to(phase, picker)
+    await eventually(lambda: picker.ask_open(OpenRequestsQuery(request_ids=("request-1",))).request_ids)
+    if how == "reset":
+        exchange.reset()
+    else:
+        await exchange.done()
+    (done,) = await picker.completed()
+    assert (done.request_id, done.outcome) == ("request-1", "client_gone")
+    assert done.status == (200 if phase == "answering" else 499)
+    assert picker.stages.abandoned == (phase == "deciding")
+    assert not picker.ask_open(OpenRequestsQuery(request_ids=("request-1",))).request_ids
+
+
+OUT_OF_ORDER = ("a body first", "an answer first", "a second head", "an answer while deciding")
+
+
+@pytest.mark.parametrize("name", OUT_OF_ORDER)
+async def test_messages_out_of_order_end_the_stream_in_words(name: str, start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    exchange = picker.client.open()
+    picker.stages.let_go.clear()
+    if name == "a body first":
+        await exchange.body(BODY)
+    elif name == "an answer first":
+        await exchange.response()
+    elif name == "a second head":
+        await exchange.request()
+        await exchange.request()
+    else:
+        await exchange.request()
+        await exchange.body(BODY)
+        for _ in range(3):
+            await exchange.response()
+    assert await exchange.ended() is grpc.StatusCode.INVALID_ARGUMENT
+    begun = name in OUT_OF_ORDER[2:]
+    assert [each.outcome for each in await picker.completed(begun)] == ["rejected"] * begun
+
+
+async def test_a_thousand_exchanges_aborted_in_every_phase_leave_nothing(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    picker.stages.let_go.clear()
+    room = asyncio.Semaphore(50)
+
+    async def abort(number: int) -> None:
+        phase = PHASES[number % 3]
+        async with room:
+            exchange = await up_to("half a body" if phase == "deciding" else phase, picker, number)
+            if phase == "deciding":
+                await exchange.body(b" ")
+            exchange.reset()
+
+    await asyncio.gather(*(abort(number) for number in range(1000)))
+    ids = tuple(f"request-{number}" for number in range(1000))
+    await eventually(lambda: not picker.ask_open(OpenRequestsQuery(request_ids=ids)).request_ids, timeout=30)
+    counts = Counter(each.request_id for each in picker.events.of(ResponseCompleted))
+    # A reset may overtake the headers, so that the picker never hears of the request.
+    assert set(counts.values()) <= {1}
+
+
+async def test_a_stop_lets_what_is_open_end_and_takes_nothing_new(start_picker: StartPicker) -> None:
+    picker = await start_picker(drain_timeout_s=20)
+    exchange = await up_to("sent on", picker)
+    stopping = asyncio.ensure_future(picker.stop())
+    late = picker.client.open()
+    await eventually(lambda: late.call.done() or not stopping.done())
+    await exchange.response()
+    await exchange.reply()
+    await exchange.body(b"{}", of="response")
+    assert (await exchange.reply()).end
+    await stopping
+    assert [each.outcome for each in await picker.completed()] == ["ok"]
+
+
+async def test_what_doesnt_end_in_time_is_completed_as_shut_down(start_picker: StartPicker) -> None:
+    picker = await start_picker(drain_timeout_s=0.2)
+    await up_to("sent on", picker)
+    await picker.stop()
+    assert [each.outcome for each in await picker.completed()] == ["shutdown"]
+
+
+async def test_an_error_of_our_own_is_500_with_the_requests_id(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    picker.stages.failure = RuntimeError("a bug")
+    exchange = picker.client.open()
+    await exchange.request(modes=(BUFFERED, NONE), headers={"x-request-id": "mine"})
+    await exchange.reply()
+    await exchange.body(BODY)
+    refused = await exchange.reply()
+    assert (refused.status, b"mine" in (refused.body or b"")) == (500, True)

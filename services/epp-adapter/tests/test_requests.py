@@ -1,0 +1,331 @@
+"""The way in: what Envoy sends, what the stages are asked, what Envoy is told."""
+
+import json
+
+import grpc
+import pytest
+
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.reply import ChosenEndpoint, Rejection
+from pointsman_contracts.response import RequestRejected
+from pointsman_edge.decider import StagesMissing
+from pointsman_testing.ext_proc import BUFFERED, DESTINATION, NONE, STREAMED, Exchange, Reply
+from pointsman_testing.fake_stages import StartPicker
+
+BODY = b'{"model":"llama-8b","messages":[]}'
+BOTH = "10.0.0.1:8000,10.0.0.2:8000"
+
+
+async def sent_on(exchange: Exchange, body: bytes = BODY, **request: object) -> list[Reply]:
+    """A whole request in full duplex, and the messages that send it on."""
+    await exchange.request(**request)  # pyright: ignore[reportArgumentType] - passed on as given
+    await exchange.body(body)
+    replies = [await exchange.reply()]
+    while replies[-1].kind != "immediate_response" and not replies[-1].end:
+        replies.append(await exchange.reply())
+    return replies
+
+
+@pytest.mark.requirement("S1-25", "S1-40")
+async def test_header_and_metadata_name_the_same_endpoints_in_order(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    head, body = await sent_on(picker.client.open(), headers={"x-request-id": "mine"})
+    assert (head.kind, body.kind) == ("request_headers", "request_body")
+    assert head.set[DESTINATION] == head.metadata["envoy.lb"][DESTINATION] == BOTH
+    assert head.metadata["pointsman"] == {"level": "full", "request_id": "mine", "worker": "worker-1"}
+    assert head.clears_route
+    assert (body.body, body.end, head.set["content-length"]) == (BODY, True, str(len(BODY)))
+    ((request, asked, _),) = picker.stages.asked
+    assert (request.request_id, request.edge, request.path, asked) == ("mine", "epp-1", "/v1/chat/completions", BODY)
+
+
+async def test_a_buffered_body_stays_with_envoy_unless_it_changes(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    for edits, expected in (((), None), ((BodyEdit(field="model", value="other"),), "other")):
+        picker.stages.changes = {"body": edits}
+        exchange = picker.client.open()
+        await exchange.request(modes=(BUFFERED, NONE))
+        assert (await exchange.reply()).kind == "request_headers"
+        await exchange.body(BODY)
+        reply = await exchange.reply()
+        assert reply.kind == "request_body"
+        assert reply.set[DESTINATION] == BOTH
+        assert expected is None or json.loads(reply.body or b"")["model"] == expected
+        assert (reply.body is None) == (expected is None) == ("content-length" not in reply.set)
+
+
+async def test_a_large_body_arrives_in_pieces_and_leaves_in_pieces_that_envoy_takes(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    large = b'{"model":"llama-8b","messages":"' + b"x" * 300_000 + b'"}'
+    exchange = picker.client.open()
+    await exchange.request()
+    for start in range(0, len(large), 50_000):
+        await exchange.body(large[start : start + 50_000], end=False)
+    await exchange.body(b"", end=True)
+    await exchange.reply()
+    pieces: list[bytes] = []
+    end = False
+    while not end:
+        piece = await exchange.reply()
+        pieces.append(piece.body or b"")
+        end = piece.end
+    assert b"".join(pieces) == large
+    assert max(map(len, pieces)) <= 62_000
+
+
+async def test_trailers_end_a_body(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    exchange = picker.client.open()
+    await exchange.request()
+    await exchange.body(BODY, end=False)
+    await exchange.trailers()
+    head, body, trailers = await exchange.replies(3)
+    assert (head.kind, body.body, body.end, trailers.kind) == ("request_headers", BODY, False, "request_trailers")
+
+
+async def test_the_decisions_headers_are_set_and_what_a_client_may_not_send_is_removed(
+    start_picker: StartPicker,
+) -> None:
+    picker = await start_picker()
+    picker.stages.changes = {
+        "headers": (
+            HeaderEdit(name="x-prefiller-host-port", value="10.0.0.9:8000"),
+            HeaderEdit(name="x-encoder-hosts-ports"),
+        )
+    }
+    sent = {
+        "x-prefiller-host-port": "6.6.6.6:1", "x-encoder-hosts-ports": "6.6.6.6:1", DESTINATION: "6.6.6.6:1",
+        "x-user-id": "root", "x-llm-d-inference-objective": "vip", "authorization": "Bearer secret", "cookie": "a=b",
+        "accept-encoding": "gzip", "user-agent": "me",
+    }  # fmt: skip
+    head, _ = await sent_on(picker.client.open(), headers=sent)
+    assert head.set["x-prefiller-host-port"] == "10.0.0.9:8000"
+    assert head.set[DESTINATION] == BOTH
+    assert head.removed == {
+        "x-encoder-hosts-ports", "x-user-id", "x-llm-d-inference-objective", "authorization", "cookie",
+        "accept-encoding",
+    }  # fmt: skip
+    ((request, _, _),) = picker.stages.asked
+    assert request.headers["authorization"] == "Bearer secret"
+    assert not {"x-user-id", "x-llm-d-inference-objective", DESTINATION} & set(request.headers)
+
+
+WISHES = {
+    "the newer names": {
+        "x-llm-d-inference-objective": "vip", "x-llm-d-inference-fairness-id": "team",
+        "x-gateway-inference-objective": "old", "x-gateway-inference-fairness-id": "old",
+    },
+    "the older names": {"x-gateway-inference-objective": "vip", "x-gateway-inference-fairness-id": "team"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WISHES)
+async def test_a_trusted_peer_says_objective_and_fairness_by_any_of_their_names(
+    name: str, start_picker: StartPicker
+) -> None:
+    picker = await start_picker(trusted_proxies=["10.9.0.0/16"], objectives={"vip": 50})
+    await sent_on(picker.client.open(), headers={**WISHES[name], "x-slo-ttft-ms": "200"})
+    ((request, _, _),) = picker.stages.asked
+    assert request.headers["x-pointsman-priority"] == "50"
+    assert request.headers["x-pointsman-fairness-id"] == "team"
+    assert request.headers["x-slo-ttft-ms"] == "200"
+
+
+@pytest.mark.parametrize(
+    ("hint", "told"), [(None, None), (["10.0.0.2:8000", "10.0.0.3"], "10.0.0.2:8000,10.0.0.3"), ([], "")]
+)
+async def test_envoys_subset_is_told_whoever_the_client_is(
+    hint: list[str] | None, told: str | None, start_picker: StartPicker
+) -> None:
+    picker = await start_picker()
+    await sent_on(picker.client.open(), subset=hint)
+    ((request, _, _),) = picker.stages.asked
+    assert request.headers.get("x-gateway-destination-endpoint-subset") == told
+
+
+async def test_a_rewrite_is_sent_on_and_the_client_gets_the_name_it_asked_for(start_picker: StartPicker) -> None:
+    picker = await start_picker(trusted_proxies=["10.9.8.7/32"])
+    picker.stages.changes = {"model": "canary", "target": Target(model="canary", pool="llama-8b")}
+    exchange = picker.client.open()
+    _, body = await sent_on(exchange, headers={"x-gateway-model-name-rewrite": "canary"})
+    assert json.loads(body.body or b"")["model"] == "canary"
+    ((_, asked, _),) = picker.stages.asked
+    assert json.loads(asked)["model"] == "canary"
+    await exchange.response()
+    assert (await exchange.reply()).removed == {"content-length"}
+    await exchange.body(b'{"model":"ca', end=False, of="response")
+    await exchange.body(b'nary"}', of="response")
+    assert (await exchange.reply()).body == b'{"model":"llama-8b"}'
+
+
+async def test_dynamos_headers_name_the_worker_and_the_prefiller(start_picker: StartPicker) -> None:
+    picker = await start_picker(dynamo_headers=True)
+    view = WorkerView(worker="prefill-7", url="http://10.0.0.9:8000")
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(view,)))
+    picker.stages.changes = {
+        "headers": (
+            HeaderEdit(name="x-prefiller-host-port", value="10.0.0.9:8000"),
+            HeaderEdit(name="x-data-parallel-rank", value="3"),
+        )
+    }
+    head, _ = await sent_on(picker.client.open())
+    expected = {
+        "x-worker-instance-id": "worker-1", "x-dynamo-worker-instance-id": "worker-1",
+        "x-prefill-instance-id": "prefill-7", "x-dynamo-prefill-instance-id": "prefill-7",
+        "x-dp-rank": "3", "x-dynamo-dp-rank": "3", "x-dynamo-routing-mode": "disaggregated",
+        DESTINATION: "10.0.0.1:8000",
+    }  # fmt: skip
+    assert expected.items() <= head.set.items()
+
+
+async def test_endpoints_that_envoy_cant_reach_are_left_out(start_picker: StartPicker) -> None:
+    picker = await start_picker(
+        "http://engine:8000", "http://10.0.0.1:8000/base", "http://[::1]:80", "http://10.0.0.1:80"
+    )
+    head, _ = await sent_on(picker.client.open())
+    assert head.set[DESTINATION] == "[::1]:80,10.0.0.1:80"
+    picker.stages.changes = {"endpoints": (ChosenEndpoint(worker="w", url="http://engine:8000"),)}
+    (refused,) = await sent_on(picker.client.open())
+    assert (refused.status, json.loads(refused.body or b"")["error"]["code"]) == (503, "endpoint_not_routable")
+
+
+REFUSED = {
+    "no such model": (404, "model_not_found", None),
+    "too many": (429, "saturated", "2"),
+    "nobody": (503, "stage_unavailable", "1"),
+}
+
+
+@pytest.mark.requirement("S1-39")
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_rejection_is_an_answer_in_openais_shape(name: str, start_picker: StartPicker) -> None:
+    status, code, retry = REFUSED[name]
+    picker = await start_picker()
+    picker.stages.reply = lambda request: Rejection(
+        request_id=request.request_id,
+        stage="scheduler",
+        type="invalid_request_error",
+        status=status,
+        code=code,
+        message=name,
+        retry_after_s=None if retry is None else float(retry),
+    )
+    exchange = picker.client.open()
+    (refused,) = await sent_on(exchange, headers={"x-request-id": "mine"})
+    error = json.loads(refused.body or b"")["error"]
+    assert (refused.status, error["code"], error["message"]) == (status, code, name)
+    assert (refused.set["content-type"], refused.set["x-request-id"]) == ("application/json", "mine")
+    assert refused.set.get("retry-after") == retry
+    (done,) = await picker.completed()
+    assert (done.outcome, done.status, done.worker) == ("rejected", status, None)
+    assert len(picker.events.of(RequestRejected)) == 1
+    assert await exchange.ended() is grpc.StatusCode.OK
+
+
+BAD: dict[str, tuple[dict[str, object], bytes, int]] = {
+    "a body over the limit, announced": ({"headers": {"content-length": "2000000"}}, b"", 413),
+    "a body over the limit, unannounced": ({}, b'"' + b"x" * 1_100_000, 413),
+    "no body": ({"end": True}, b"", 400),
+    "an empty body": ({}, b"", 400),
+    "no JSON": ({"headers": {"content-type": "text/plain"}}, b"x", 415),
+    "another method": ({"method": "DELETE", "end": True}, b"", 405),
+    "another path": ({"path": "/metrics", "method": "GET", "end": True}, b"", 404),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_what_cant_be_taken_is_refused_before_any_stage_is_asked(name: str, start_picker: StartPicker) -> None:
+    request, body, status = BAD[name]
+    picker = await start_picker(config={"edge": {"max_body": "1MiB"}})
+    exchange = picker.client.open()
+    await exchange.request(**request)  # pyright: ignore[reportArgumentType] - passed on as given
+    if not request.get("end") and "announced" not in name.partition(", ")[2][:9]:
+        await exchange.body(body)
+    refused = await exchange.reply()
+    assert (refused.kind, refused.status) == ("immediate_response", status)
+    assert picker.stages.asked == []
+
+
+async def test_models_are_listed_without_an_engine(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    exchange = picker.client.open()
+    await exchange.request(method="GET", path="/v1/models", end=True)
+    listed = await exchange.reply()
+    assert listed.status == 200
+    assert [model["id"] for model in json.loads(listed.body or b"")["data"]] == ["llama-8b"]
+
+
+async def test_requests_for_other_paths_go_to_any_engine_when_that_is_asked_for(start_picker: StartPicker) -> None:
+    picker = await start_picker(other_paths=True)
+    views = (
+        WorkerView(worker="a", url="http://10.0.0.5:1", running=5),
+        WorkerView(worker="b", url="http://10.0.0.6:1"),
+    )
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=views))
+    exchange = picker.client.open()
+    await exchange.request(method="GET", path="/version", end=True)
+    assert (await exchange.reply()).set[DESTINATION] == "10.0.0.6:1,10.0.0.5:1"
+    exchange = picker.client.open()
+    await exchange.request(path="/tokenize")
+    await exchange.body(b"a", end=False)
+    await exchange.body(b"b")
+    head, first, second = await exchange.replies(3)
+    assert (head.set[DESTINATION], first.body, second.body, second.end) == ("10.0.0.6:1,10.0.0.5:1", b"a", b"b", True)
+
+
+@pytest.mark.requirement("S1-14", "S1-16", "S1-52")
+async def test_body_based_routing_writes_the_model_and_nothing_else(start_picker: StartPicker) -> None:
+    picker = await start_picker(mode="body-based-routing")
+    head, body = await sent_on(picker.client.open())
+    assert (head.set, head.clears_route, head.metadata) == ({"x-gateway-model-name": "llama-8b"}, True, {})
+    assert body.body == BODY
+    exchange = picker.client.open()
+    await exchange.request(modes=(BUFFERED, NONE))
+    await exchange.reply()
+    await exchange.body(BODY)
+    assert (await exchange.reply()).set == {"x-gateway-model-name": "llama-8b"}
+    exchange = picker.client.open()
+    await exchange.request(method="GET", path="/anything", end=True)
+    assert (await exchange.reply()).removed == {"x-gateway-model-name"}
+    (refused,) = await sent_on(picker.client.open(), body=b"{")
+    assert refused.status == 400
+    assert picker.stages.asked == []
+
+
+async def test_while_the_stages_are_missing_the_edge_decides_alone_and_says_so(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    picker.stages.failure = StagesMissing("no live scheduler")
+    (refused,) = await sent_on(picker.client.open())
+    assert (refused.status, refused.set["retry-after"]) == (503, "1")
+    views = (WorkerView(worker="a", url="http://10.0.0.5:1"), WorkerView(worker="b", url="http://10.0.0.6:1"))
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=views))
+    exchanges = [picker.client.open(), picker.client.open()]
+    heads = [(await sent_on(exchange))[0] for exchange in exchanges]
+    assert {head.metadata["pointsman"]["worker"] for head in heads} == {"a", "b"}, "own requests are counted"
+    assert {head.metadata["pointsman"]["level"] for head in heads} == {"static"}
+    await exchanges[0].response()
+    assert (await exchanges[0].reply()).set["x-pointsman-level"] == "static"
+
+
+async def test_a_policy_that_insists_is_kept_with_503(start_picker: StartPicker) -> None:
+    picker = await start_picker(config={"profiles": {"standard": {"static": "deny"}}})
+    picker.stages.failure = StagesMissing("no live scheduler")
+    (refused,) = await sent_on(picker.client.open())
+    assert refused.status == 503
+    assert (await picker.completed())[0].level == "closed"
+
+
+@pytest.mark.parametrize("mode", [STREAMED, NONE], ids=["streamed", "none"])
+async def test_a_mode_in_which_no_decision_can_wait_is_refused_in_words(mode: int, start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    exchange = picker.client.open()
+    await exchange.request(modes=(mode, NONE))
+    assert await exchange.ended() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "FULL_DUPLEX_STREAMED or BUFFERED" in (await exchange.call.details() or "")
+
+
+async def test_who_doesnt_tell_its_modes_is_taken_by_the_protocols(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    head, body = await sent_on(picker.client.open(), modes=None)
+    assert (head.set[DESTINATION], body.body) == (BOTH, BODY)

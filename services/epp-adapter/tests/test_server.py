@@ -1,0 +1,77 @@
+"""gRPC health, TLS, settings."""
+
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_epp_adapter.settings import EppAdapterSettings
+from pointsman_runtime.settings import SettingsError, load
+from pointsman_testing import eventually
+from pointsman_testing.ext_proc import ExtProcClient, health
+from pointsman_testing.fake_stages import StartPicker
+
+CERTIFICATES = Path(__file__).with_name("certificates")
+VIEW = WorkerView(worker="a", url="http://10.0.0.5:1")
+SNAPSHOT = PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(VIEW,))
+
+
+async def test_health_says_whether_requests_can_be_routed(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    for name in ("", "envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension"):
+        await eventually(lambda name=name: health(picker.client, name, "SERVING"))
+
+
+async def test_without_stages_health_follows_from_whether_the_edge_may_and_can_decide_alone(
+    start_picker: StartPicker,
+) -> None:
+    picker = await start_picker(missing="bus disconnected")
+    await eventually(lambda: health(picker.client, "", "NOT_SERVING"))
+    picker.hear(SNAPSHOT)
+    await eventually(lambda: health(picker.client, "", "SERVING"))
+    strict = await start_picker(missing="bus disconnected", config={"profiles": {"standard": {"static": "deny"}}})
+    strict.hear(SNAPSHOT)
+    await eventually(lambda: health(strict.client, "", "NOT_SERVING"))
+
+
+async def test_a_renewed_certificate_is_used_for_the_next_connection(start_picker: StartPicker, tmp_path: Path) -> None:
+    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def put(name: str) -> bytes:
+        key.write_bytes((CERTIFICATES / f"{name}.key").read_bytes())
+        cert.write_bytes((CERTIFICATES / f"{name}.crt").read_bytes())
+        return cert.read_bytes()
+
+    put("first")
+    picker = await start_picker(tls_cert=cert, tls_key=key)
+    for name in ("first", "second"):
+        root = put(name)
+        async with ExtProcClient(picker.target, grpc.ssl_channel_credentials(root)) as client:
+            await eventually(lambda client=client: health(client, "", "SERVING"), timeout=30)
+
+
+async def test_with_a_client_authority_nobody_else_gets_in(start_picker: StartPicker) -> None:
+    first, second = ((CERTIFICATES / f"{name}.crt", CERTIFICATES / f"{name}.key") for name in ("first", "second"))
+    picker = await start_picker(tls_cert=first[0], tls_key=first[1], tls_client_ca=second[0])
+    root = first[0].read_bytes()
+    known = grpc.ssl_channel_credentials(root, second[1].read_bytes(), second[0].read_bytes())
+    async with ExtProcClient(picker.target, known) as client:
+        await eventually(lambda: health(client, "", "SERVING"))
+    async with ExtProcClient(picker.target, grpc.ssl_channel_credentials(root)) as client:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await health(client, "", "SERVING")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"host": "0.0.0.0"}, "reachable from other hosts"),  # noqa: S104 - refused
+        ({"tls_cert": "a.crt"}, "belong together"),
+        ({"tls_client_ca": "a.crt"}, "needs tls_cert"),
+    ],
+)
+def test_settings_that_would_let_strangers_in_are_refused(given: dict[str, object], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        load(EppAdapterSettings, **given)
