@@ -76,7 +76,7 @@ class Gateway:
         """The journey as the scheduler got it."""
         self.journeys.clear()
         request = builders.preprocess_request(headers=headers or {})
-        body = orjson.dumps({"model": model, "messages": MESSAGES, **fields})
+        body = orjson.dumps({"model": model, "messages": MESSAGES} | fields)
         self.edge.link.publish(stage_subject("preprocessor"), request.encode() + b"\n" + body, INBOX)
         await eventually(lambda: self.journeys or self.answers)
         assert not self.answers, self.answers
@@ -253,3 +253,51 @@ async def test_a_header_alone_may_settle_the_pool(buses: Buses) -> None:
     [refused] = gateway.answers
     assert isinstance(refused, Rejection)
     assert (refused.stage, refused.code) == ("profile-picker", "no_profile")
+
+
+async def test_the_blocks_of_a_request_for_auto_fit_the_pool_that_is_chosen(buses: Buses) -> None:
+    """A prefix that a pool holds is found whether its model was named or selected."""
+    config: dict[str, object] = {
+        "pools": {
+            "a": {"models": ["small"], "block_tokens": 64},
+            "b": {"models": ["large"], "block_tokens": 16},
+        },
+        "selectors": {"s": {"models": ["large"]}},
+        "profiles": {"named": {"request": ["scheduler"]}, "auto": {"request": ["model-selector/s", "scheduler"]}},
+        "profile-picker": {
+            "use": "rules",
+            "rules": [{"when": 'model == "auto"', "profile": "auto"}],
+            "default": "named",
+        },
+        "rewrites": [{"match": "alias", "to": "auto"}, {"match": "other", "to": "large"}],
+    }
+    gateway = Gateway(buses, yaml.safe_dump(config))
+    await buses.meet()
+    long: list[JsonValue] = [{"role": "user", "content": "a prompt of many blocks " * 40}]
+    facts = [(await gateway.send(name, messages=long)).request for name in ("large", "auto", "alias", "other")]
+    assert len(facts[0].blocks) >= 8 * 10
+    for each in facts:
+        assert (each.block_tokens, each.blocks, each.other_chains) == (16, facts[0].blocks, ())
+
+
+@pytest.mark.requirement("S1-20")
+async def test_a_rewritten_name_takes_the_way_of_its_model(buses: Buses) -> None:
+    rewrites: list[object] = [
+        {"match": "gpt-*", "to": {"llama-70b": 1, "llama-8b": 1}, "sticky": "session"},
+        {"match": "gpt-auto", "to": "auto/own"},
+        {"match": "own-8b", "to": "llama-8b"},
+    ]
+    gateway = Gateway(buses, yaml.safe_dump(yaml.safe_load(REFERENCE) | {"rewrites": rewrites}))
+    await buses.meet()
+    gateway.pools_are(0.2)
+    journey = await gateway.send("gpt-auto")
+    assert chosen(journey) == ("auto", "llama-8b")
+    assert [edit for edit in journey.body if edit.field == "model"] == [BodyEdit(field="model", value="llama-8b")]
+    assert journey.model == "gpt-auto"
+    journey = await gateway.send("own-8b")
+    assert chosen(journey) == ("standard", "llama-8b")
+    assert HeaderEdit(name="x-gateway-model-name", value="llama-8b") in journey.headers
+    models = {number: chosen(await gateway.send("gpt-4", {"x-session-id": f"s{number % 8}"})) for number in range(16)}
+    assert {profile for profile, _ in models.values()} == {"standard"}
+    assert {model for _, model in models.values()} == {"llama-70b", "llama-8b"}
+    assert all(models[number] == models[number + 8] for number in range(8))

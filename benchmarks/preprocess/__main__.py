@@ -82,7 +82,7 @@ def journey_of(pipeline: Pipeline, raw: memoryview) -> Journey:
     request = preprocess_request(path=PATH, headers=HEADERS)
     incoming = Incoming(request, parse(PATH, raw), read_headers(request.headers))
     pipeline.run(incoming)
-    return depart(incoming, describe(incoming, 64), StageReport(stage="preprocessor", instance="host-1"))
+    return depart(incoming, describe(incoming, (64,)), StageReport(stage="preprocessor", instance="host-1"))
 
 
 def parts(pipeline: Pipeline, raw: memoryview) -> dict[str, Callable[[], object]]:
@@ -91,7 +91,7 @@ def parts(pipeline: Pipeline, raw: memoryview) -> dict[str, Callable[[], object]
     incoming = Incoming(request, parse(PATH, raw), read_headers(request.headers))
     return {
         "parse": lambda: parse(PATH, raw),
-        "facts": lambda: describe(incoming, 64),
+        "facts": lambda: describe(incoming, (64,)),
         "stage": lambda: journey_of(pipeline, raw),
         "encode": journey_of(pipeline, raw).encode,
     }
@@ -148,7 +148,7 @@ def main() -> int:
                 body = parse(path, memoryview(raw))
             except Refusal:
                 return
-            describe(Incoming(request, body, read_headers(request.headers)), 64)
+            describe(Incoming(request, body, read_headers(request.headers)), (64,))
 
         late = asyncio.run(longest_stall_ms(work, 7))
         kept.append(late <= STALL_BAR_MS)

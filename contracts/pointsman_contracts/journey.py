@@ -43,6 +43,14 @@ class PreprocessRequest(Message):
     """Address of the peer."""
 
 
+class BlockChain(Part):
+    """The blocks of a prompt in one block size."""
+
+    block_tokens: int
+    blocks: bytes
+    """As `RequestFacts.blocks`."""
+
+
 class RequestFacts(Part):
     """What the preprocessor found out about a request. Never contains prompt text."""
 
@@ -66,6 +74,8 @@ class RequestFacts(Part):
     blocks_precise: bool = False
     """Whether KV events of engines name these blocks alike: hashes of token ids, with no salt that engines don't know.
     Otherwise only what requests were sent where tells who has them."""
+    other_chains: tuple[BlockChain, ...] = ()
+    """The same in the block sizes of the other pools that may be chosen; gone once the target is settled."""
     features: tuple[str, ...] = ()
     """What the request needs of a model, e.g. `tools`, `vision`, `json`."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
@@ -83,6 +93,14 @@ class RequestFacts(Part):
     slo_itl_ms: float | None = None
     subset: tuple[str, ...] | None = None
     """Endpoints (`host` or `host:port`) that a trusted proxy restricts the choice to."""
+
+    def in_blocks_of(self, block_tokens: int) -> "RequestFacts":
+        """The facts for a pool with this block size; without blocks when nobody hashed the prompt in that size."""
+        if block_tokens == self.block_tokens and not self.other_chains:
+            return self
+        chains = {chain.block_tokens: chain.blocks for chain in self.other_chains} | {self.block_tokens: self.blocks}
+        blocks = chains.get(block_tokens, b"")
+        return self.model_copy(update={"block_tokens": block_tokens, "blocks": blocks, "other_chains": ()})
 
 
 class Stage(Part):
@@ -155,6 +173,8 @@ class Journey(Message):
     request: RequestFacts
     model: str
     """The model that the client asked for."""
+    rewritten: str | None = None
+    """The model that preprocessing put in its place; None when it left it."""
     target: Target | None = None
     """Set by the stage that settles the model."""
     alternatives: tuple[Target, ...] = ()
@@ -172,3 +192,8 @@ class Journey(Message):
     reasons: tuple[str, ...] = ()
     """Why the level isn't `full`."""
     trail: tuple[StageReport, ...] = ()
+
+    @property
+    def wanted(self) -> str:
+        """The model to route by; `model` is for the client's eyes."""
+        return self.rewritten or self.model

@@ -109,3 +109,18 @@ def test_only_the_models_member_is_renamed() -> None:
     for separators in ((",", ":"), (", ", ": ")):
         put = json.loads(name.put(json.dumps(document, separators=separators).encode()))
         assert put == document | {"model": "auto"}
+
+
+@pytest.mark.requirement("S1-20")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("The model `llama-8b` does not exist.", "The model `prod` does not exist."),
+        ("llama-8b's maximum context length is 10; llama-8b.", "prod's maximum context length is 10; prod."),
+        ("Not llama-8b-instruct, org/llama-8b, my.llama-8b or llama-8b.1", None),
+    ],
+)
+def test_an_error_speaks_of_the_model_by_the_name_that_was_asked_for(words: str, expected: str | None) -> None:
+    document = {"error": {"message": words, "type": "BadRequestError"}, "model": "llama-8b"}
+    put = json.loads(ModelName("llama-8b", "prod").put_in_error(json.dumps(document).encode()))
+    assert put == {"error": {"message": expected or words, "type": "BadRequestError"}, "model": "prod"}

@@ -99,17 +99,17 @@ class Handlers:
 def _changes(journey: Journey, selected: Selected) -> dict[str, object]:
     target = selected.model.target
     request = journey.request
+    kept = tuple(edit for edit in journey.body if edit.field != "model")
     changes: dict[str, object] = {
         "target": target,
         "alternatives": tuple(candidate.target for candidate in selected.fallbacks),
-        "body": (
-            *(edit for edit in journey.body if edit.field != "model"),
-            BodyEdit(field="model", value=target.model),
-        ),
+        "body": kept if target.model == journey.model else (*kept, BodyEdit(field="model", value=target.model)),
     }
-    if request.blocks:
-        blocks = salted(request.blocks, target.model, target.lora or "")
-        changes["request"] = request.model_copy(update={"blocks": blocks})
+    facts = request if selected.model.block_tokens is None else request.in_blocks_of(selected.model.block_tokens)
+    if facts.blocks:
+        blocks = salted(facts.blocks, target.model, target.lora or "")
+        facts = facts.model_copy(update={"blocks": blocks, "other_chains": ()})
+    changes["request"] = facts
     names = request.attributes.get("model_headers")
     if isinstance(names, list):
         # What preprocessing wrote there named the model that was asked for.

@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
 
-from pointsman_contracts.journey import Journey, PreprocessRequest
+from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.parse import parse
@@ -44,6 +44,12 @@ class Handlers:
         self._dropped_headers: Final = Counter(
             "pointsman_preprocess_dropped_headers",
             "Request headers that rules can't read because they are too long.",
+            registry=registry,
+        )
+        self._rewritten: Final = Counter(
+            "pointsman_model_rewrites",
+            "Requests by rewrite and the model that it gave.",
+            ["rule", "model"],
             registry=registry,
         )
 
@@ -93,8 +99,15 @@ class Handlers:
         return Incoming(request, parse(request.path, raw, self._max_values), headers)
 
     def _depart(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
-        facts = describe(incoming, pipeline.block_tokens(incoming.body.model))
-        return depart(incoming, facts, hop.report())
+        facts = describe(incoming, pipeline.block_tokens(incoming.model))
+        return depart(incoming, facts, self._report(incoming, hop))
+
+    def _report(self, incoming: Incoming, hop: Hop[PreprocessRequest], note: str | None = None) -> StageReport:
+        if incoming.rule is None:
+            return hop.report(note=note)
+        self._rewritten.labels(incoming.rule, incoming.model).inc()
+        rewritten = f"rewrite {incoming.rule}: {incoming.model}"
+        return hop.report(note=rewritten if note is None else f"{rewritten}; {note}")
 
     def _refuse(self, refusal: Refusal, hop: Hop[PreprocessRequest]) -> Rejection:
         self._refused.labels(refusal.code or refusal.type).inc()

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
-from pointsman_contracts.journey import Journey, PreprocessRequest
+from pointsman_contracts.journey import BodyEdit, Journey, PreprocessRequest
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
 from pointsman_preprocessor.handlers import Handlers
@@ -23,6 +23,12 @@ from pointsman_testing.buses import Buses
 INBOX: Final = "_INBOX.test"
 CHAT: Final[dict[str, JsonValue]] = {"model": "m", "messages": [{"role": "user", "content": "canary-7c1f"}]}
 
+CONFIG: Final = """
+pools: {p: {models: [m], block_tokens: 16}}
+rewrites: [{match: gpt-*, to: m}]
+preprocessing: [model-to-header, {use: field-to-header, field: model, header: x-model}]
+"""
+
 
 class World:
     """An edge, a preprocessor and a profile-picker that keeps what it gets."""
@@ -33,7 +39,7 @@ class World:
         self.journeys: list[Journey] = []
         self.answers: list[Decision | Rejection | Parked] = []
         configuration = Configuration(compile_pipeline, self.registry)
-        assert configuration.offer(1, "pools: {p: {models: [m], block_tokens: 16}}")
+        assert configuration.offer(1, CONFIG)
         self.threads = ThreadPoolExecutor(max_workers=1)
         handlers = Handlers(configuration, self.registry, thread_above=10_000, max_values=50_000, threads=self.threads)
         buses.make("preprocessor").stage(PreprocessRequest, handlers.preprocess)
@@ -113,3 +119,22 @@ async def test_a_body_of_too_many_values_is_refused_before_it_is_decoded(world: 
     assert isinstance(answer, Rejection)
     assert (answer.status, answer.code) == (400, "body_too_complex")
     assert "50,000" in answer.message
+
+
+@pytest.mark.requirement("S1-20")
+async def test_a_rewritten_model_is_told_beside_the_one_asked_for(world: World) -> None:
+    world.send(orjson.dumps(CHAT | {"model": "gpt-4o"}))
+    await eventually(lambda: world.journeys)
+    journey = world.journeys[0]
+    assert (journey.model, journey.rewritten, journey.wanted) == ("gpt-4o", "m", "m")
+    assert journey.body == (BodyEdit(field="model", value="m"),)
+    assert {edit.value for edit in journey.headers} == {"m"}
+    assert journey.trail[0].note == "rewrite gpt-*: m"
+    assert journey.request.block_tokens == 16
+    labels = {"rule": "gpt-*", "model": "m"}
+    assert world.registry.get_sample_value("pointsman_model_rewrites_total", labels) == 1
+    world.journeys.clear()
+    world.send(orjson.dumps(CHAT))
+    await eventually(lambda: world.journeys)
+    journey = world.journeys[0]
+    assert (journey.rewritten, journey.body, journey.trail[0].note) == (None, (), None)

@@ -14,7 +14,7 @@ from pointsman_core.config import ConfigError, load
 from pointsman_core.plugins import Key, Params, Plugin, PluginError
 from pointsman_core.prefix import salt
 from pointsman_core.refusal import Refusal
-from pointsman_preprocessor.domain.blocks import chain
+from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, registry
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
@@ -151,7 +151,7 @@ def test_an_edit_is_seen_by_later_processors_and_reaches_the_journey() -> None:
     assert incoming.header("x-flag") == "up"
     assert incoming.header("x-old") is None
     assert incoming.field("n") == 2
-    journey = depart(incoming, describe(incoming, 64), StageReport(stage="preprocessor", instance="1"))
+    journey = depart(incoming, describe(incoming, (64,)), StageReport(stage="preprocessor", instance="1"))
     assert journey.headers == (HeaderEdit(name="x-flag", value="up"), HeaderEdit(name="x-old"))
     edits = {edit.field: None if edit.remove else orjson.dumps(edit.value) for edit in journey.body}
     assert orjson.loads(edit_fields(bytes(incoming.body.raw), edits)) == {"model": "m", "n": 2}
@@ -176,16 +176,21 @@ def test_a_field_that_is_absent_can_be_set_to_null() -> None:
 def test_the_blocks_have_the_size_of_the_pool_that_serves_the_model() -> None:
     pools = {"a": {"models": ["small"], "block_tokens": 16}, "b": {"models": ["large"], "block_tokens": 128}}
     compiled = pipeline(pools=pools, models={"alias": {"pool": "b", "served_as": "large"}})
-    assert [compiled.block_tokens(name) for name in ("small", "large", "alias", "auto")] == [16, 128, 128, 16]
-    facts = describe(request(), 16)
+    assert [compiled.block_tokens(name) for name in ("small", "large", "alias", "auto")] == [
+        (16,),
+        (128,),
+        (128,),
+        (16, 128),
+    ]
+    facts = describe(request(), (16,))
     assert (facts.block_tokens, len(facts.blocks)) == (16, 8 * (1000 // 64))
 
 
 def test_tenants_and_cache_salts_share_no_block() -> None:
     incoming = request()
-    plain = describe(incoming, 16).blocks
+    plain = describe(incoming, (16,)).blocks
     incoming.write(IDENTITY, {"tenant": "acme"})
-    chains = {plain, describe(incoming, 16).blocks, describe(request(cache_salt="pepper"), 16).blocks}
+    chains = {plain, describe(incoming, (16,)).blocks, describe(request(cache_salt="pepper"), (16,)).blocks}
     assert len(chains) == 3
     assert len({blocks[:8] for blocks in chains}) == 3
     stream = prompt_of(incoming.body).stream
@@ -195,17 +200,40 @@ def test_tenants_and_cache_salts_share_no_block() -> None:
 def test_a_tenant_is_the_flow_that_a_request_shares_unless_a_proxy_names_one() -> None:
     incoming = request({"x-pointsman-fairness-id": "team"})
     incoming.write(IDENTITY, {"tenant": "acme"})
-    assert describe(incoming, 64).fairness_id == "team"
+    assert describe(incoming, (64,)).fairness_id == "team"
     incoming = request()
     incoming.write(IDENTITY, {"tenant": "acme"})
-    assert describe(incoming, 64).fairness_id == "acme"
-    assert describe(request(), 64).fairness_id == ""
+    assert describe(incoming, (64,)).fairness_id == "acme"
+    assert describe(request(), (64,)).fairness_id == ""
 
 
 def test_the_longest_prompt_still_fits_a_journey() -> None:
     headers = {f"x-{number}": "v" * 900 for number in range(40)}
     fields: dict[str, JsonValue] = {f"field{number}": "v" * 128 for number in range(200)}
     incoming = request(headers, **(fields | {"prompt": "x" * 2_000_000}))
-    journey = depart(incoming, describe(incoming, 16), StageReport(stage="preprocessor", instance="1"))
+    journey = depart(incoming, describe(incoming, (16,)), StageReport(stage="preprocessor", instance="1"))
     assert len(journey.request.blocks) == 4096 * 8
     assert len(journey.encode()) <= 65536 - 4096
+
+
+def test_while_any_pool_may_be_chosen_the_prompt_is_hashed_in_the_block_size_of_each() -> None:
+    pools = {"a": {"models": ["m"], "block_tokens": 16}, "b": {"models": ["n"], "block_tokens": 32}, "c": {}}
+    compiled = pipeline(pools=pools)
+    assert compiled.block_tokens("auto") == (16, 32, 64)
+    assert compiled.block_tokens("n") == (32,)
+    assert pipeline(pools=pools, selectors={"s": {}}).block_tokens("n") == (32, 16, 64)
+    assert pipeline().block_tokens("auto") == (64,)
+    facts = describe(request(), (16, 32))
+    for size in (16, 32):
+        alone = describe(request(), (size,))
+        assert facts.in_blocks_of(size).blocks == alone.blocks
+        assert alone.in_blocks_of(size) is alone
+    assert facts.in_blocks_of(64).blocks == b""
+
+
+def test_a_long_prompt_in_several_block_sizes_fits_the_journey() -> None:
+    prompt = list(range(100_000))
+    facts = describe(request(prompt=cast("JsonValue", prompt)), (1, 2, 4))
+    chains = [facts.blocks, *(chain.blocks for chain in facts.other_chains)]
+    assert [len(hashes) // 8 for hashes in chains] == [LIMIT // 3] * 3
+    assert facts.blocks == describe(request(prompt=cast("JsonValue", prompt)), (1,)).blocks[: LIMIT // 3 * 8]

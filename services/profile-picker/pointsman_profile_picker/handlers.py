@@ -53,8 +53,9 @@ class Handlers:
                 "response": route.response,
             }
             if not route.selects:
-                changes |= settled(journey, routing.target(journey.model, self._pools))
-                changes["alternatives"] = routing.fallbacks(journey.model)
+                target = routing.target(journey.wanted, self._pools, journey.model)
+                changes |= settled(journey, target, routing.block_tokens(target))
+                changes["alternatives"] = routing.fallbacks(journey.wanted)
         except Refusal as refusal:
             return hop.reject(
                 refusal.status,

@@ -11,6 +11,7 @@ from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import Config, load
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.engine_load import AVOIDED_S, EngineLoad
+from pointsman_edge.domain.model_list import model_names
 from pointsman_edge.domain.static_choice import Closed, EngineState, StaticChoice, choose, static_policy
 
 
@@ -126,6 +127,17 @@ def test_a_selectors_first_model_with_an_engine_stands_in_for_auto(asked: str, g
     choice = pick(selecting, snapshot("p", view("a")), asked)
     assert choice.target.model == given
     assert choice.body == (BodyEdit(field="model", value=given),)
+
+
+@pytest.mark.requirement("S1-20")
+def test_names_are_rewritten_here_too() -> None:
+    settings = config(rewrites=[{"match": "prod", "to": {"m": 1, "sql": 1}}, {"match": "far*", "to": "big"}])
+    choices = [pick(settings, snapshot("p", view("a")), "prod", turn=turn) for turn in range(40)]
+    assert {choice.target.model for choice in choices} == {"m", "sql"}
+    assert all(choice.body == (BodyEdit(field="model", value=choice.target.model),) for choice in choices)
+    with pytest.raises(Closed, match="'far-away'"):
+        pick(settings, {}, "far-away")
+    assert "prod" in model_names(settings, {})
 
 
 def test_auto_without_a_selector_is_no_model() -> None:

@@ -12,6 +12,7 @@ WHOLE: Final = 2**20
 """An answer up to this many bytes that isn't a stream goes out in one piece, so that one that is cut off becomes an
 error with a status; a larger one passes as it arrives."""
 
+_ERROR: Final = 400
 _EVENT_STREAM: Final = b"text/event-stream"
 
 
@@ -47,7 +48,9 @@ async def relay_document(
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     usage.feed(body)
     if size <= WHOLE:
-        await client.answer(engine.status, headers, body if name is None else name.put(body))
+        if name is not None:
+            body = name.put(body) if engine.status < _ERROR else name.put_in_error(body)
+        await client.answer(engine.status, headers, body)
         return
     await _relay_large(engine, client, headers, usage, body)
 

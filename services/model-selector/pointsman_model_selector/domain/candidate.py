@@ -17,6 +17,8 @@ class Candidate(NamedTuple):
     name: str
     """The name that requests and the configuration use."""
     target: Target
+    block_tokens: int | None
+    """Tokens in a prefix block of the pool; None at a provider."""
     base: str
     """The base model of an adapter; empty when its pool has several. Other models are their own base."""
     input_cost: float
@@ -45,6 +47,7 @@ def candidates_of(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ..
             Candidate(
                 name,
                 Target(model=served.name, pool=served.pool, provider=served.provider, lora=served.lora),
+                None if served.pool is None else config.pools[served.pool].block_tokens,
                 _base(config, served),
                 model.cost.input,
                 model.cost.output,

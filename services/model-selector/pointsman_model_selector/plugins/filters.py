@@ -143,7 +143,7 @@ class Group(ModelFilter):
         self._prefix = f"{self._keyword}/"
 
     def objection(self, question: Question, candidate: Candidate) -> str | None:
-        model = question.journey.model
+        model = question.journey.wanted
         if model == self._keyword:
             return None
         if model.startswith(self._prefix):

@@ -15,13 +15,14 @@ LIMIT: Final = 4096
 """Blocks described at most; a longer prompt is described by its first ones."""
 
 
-def chain(stream: bytes, block_bytes: int, root: int) -> bytes:
-    """Hashes of the full blocks of `stream`, 8 bytes each, little-endian. `root` is the hash before the first."""
+def chain(stream: bytes, block_bytes: int, root: int, limit: int = LIMIT) -> bytes:
+    """Hashes of the full blocks of `stream`, 8 bytes each, little-endian. `root` is the hash before the first; at most
+    `limit` blocks are described."""
     digest = xxhash.xxh3_64_intdigest
     hashes = array("Q")
     append = hashes.append
     parent = root
-    for end in range(block_bytes, min(len(stream), block_bytes * LIMIT) + 1, block_bytes):
+    for end in range(block_bytes, min(len(stream), block_bytes * limit) + 1, block_bytes):
         parent = digest(stream[end - block_bytes : end], parent)
         append(parent)
     if sys.byteorder == "big":

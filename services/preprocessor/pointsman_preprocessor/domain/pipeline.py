@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 
-from pointsman_contracts.journey import Journey, RequestFacts, Stage, StageReport
+from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage, StageReport
 from pointsman_core.config import Config
 from pointsman_core.plugins import Registry, check_dataflow, within
 from pointsman_core.prefix import salt
-from pointsman_preprocessor.domain.blocks import chain
+from pointsman_core.rewriting import Rewrites
+from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.facts import features, max_output_tokens, readable_fields
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
 from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, prompt_of
@@ -35,20 +36,32 @@ class Pipeline:
             with within(position):
                 processor.bind(config)
         pools = config.pools
-        self._block_tokens: Final = {
+        own = {
             name: pools[served.pool].block_tokens
             for name in config.model_names()
             if (served := config.served(name)) is not None and served.pool is not None
         }
-        self._usual_block_tokens: Final = next((p.block_tokens for p in pools.values()), _DEFAULT_BLOCK_TOKENS)
+        sizes = tuple(dict.fromkeys(pool.block_tokens for pool in pools.values())) or (_DEFAULT_BLOCK_TOKENS,)
+        # A model-selector may send a request for one model to the pool of another.
+        self._block_sizes: Final = {
+            name: tuple(dict.fromkeys((size, *sizes))) if config.selectors else (size,) for name, size in own.items()
+        }
+        self._all_block_sizes: Final = sizes
+        self._rewrites: Final = Rewrites(config.rewrites)
 
     def run(self, incoming: Incoming) -> Awaitable[None] | None:
-        """Run the processors in order; returns the rest as an awaitable when one of them waits. Raises Refusal."""
+        """Rewrite the model, then run the processors in order; returns the rest as an awaitable when one of them waits.
+        Raises Refusal."""
+        envelope = incoming.envelope
+        found = self._rewrites.of(incoming.body.model, envelope.request_id, incoming.headers.session, envelope.headers)
+        if found is not None:
+            incoming.rule = found.rule
+            incoming.set_field("model", found.model)
         return self._run(incoming, iter(self.processors))
 
-    def block_tokens(self, model: str) -> int:
-        """Tokens in a block of the pool that serves `model`; of the first pool while nobody knows which it will be."""
-        return self._block_tokens.get(model, self._usual_block_tokens)
+    def block_tokens(self, model: str) -> tuple[int, ...]:
+        """Tokens in a block of the pools that may serve `model`, the likeliest first."""
+        return self._block_sizes.get(model, self._all_block_sizes)
 
     def _run(self, incoming: Incoming, left: Iterator[RequestProcessor]) -> Awaitable[None] | None:
         for processor in left:
@@ -64,14 +77,22 @@ class Pipeline:
             await rest
 
 
-def describe(incoming: Incoming, block_tokens: int) -> RequestFacts:
-    """The request as the stages will know it, after all processors have run."""
+def describe(incoming: Incoming, block_tokens: tuple[int, ...]) -> RequestFacts:
+    """The request as the stages will know it, after all processors have run. `block_tokens`: sizes of blocks, at least
+    one."""
     body = incoming.body
     document = body.document
     headers = incoming.headers
     prompt = prompt_of(body)
     tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")
     root = salt(tenant, str(document.get("cache_salt") or ""), "ids" if prompt.exact else "text")
+    # All chains share the room that a journey has for one.
+    first, *others = (
+        BlockChain(
+            block_tokens=size, blocks=chain(prompt.stream, size * BYTES_PER_TOKEN, root, LIMIT // len(block_tokens))
+        )
+        for size in block_tokens
+    )
     # The values are ours: validating them a second time would cost a tenth of the stage's budget.
     return RequestFacts.model_construct(
         api=body.api,
@@ -81,8 +102,9 @@ def describe(incoming: Incoming, block_tokens: int) -> RequestFacts:
         prompt_tokens=prompt.tokens,
         tokens_exact=prompt.exact,
         max_output_tokens=max_output_tokens(body),
-        block_tokens=block_tokens,
-        blocks=chain(prompt.stream, block_tokens * BYTES_PER_TOKEN, root),
+        block_tokens=first.block_tokens,
+        blocks=first.blocks,
+        other_chains=tuple(others),
         features=features(body),
         headers=headers.readable,
         fields=readable_fields(document),
@@ -108,6 +130,7 @@ def depart(incoming: Incoming, facts: RequestFacts, report: StageReport) -> Jour
         revision=envelope.revision,
         request=facts,
         model=incoming.body.model,
+        rewritten=None if incoming.model == incoming.body.model else incoming.model,
         itinerary=_NEXT,
         headers=tuple(incoming.header_edits.values()),
         body=tuple(incoming.body_edits.values()),

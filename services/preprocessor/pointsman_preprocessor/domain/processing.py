@@ -20,7 +20,7 @@ IDENTITY: Key[dict[str, JsonValue]] = Key("identity", dict[str, JsonValue])
 class Incoming:
     """A request in preprocessing: what arrived, and what the processors make of it."""
 
-    __slots__ = ("attributes", "body", "body_edits", "envelope", "header_edits", "headers")
+    __slots__ = ("attributes", "body", "body_edits", "envelope", "header_edits", "headers", "rule")
 
     def __init__(self, envelope: PreprocessRequest, body: StructuredBody, headers: HeaderFacts) -> None:
         self.envelope = envelope
@@ -30,6 +30,13 @@ class Incoming:
         """By the name of their key; use `read` and `write`."""
         self.header_edits: dict[str, HeaderEdit] = {}
         self.body_edits: dict[str, BodyEdit] = {}
+        self.rule: str | None = None
+        """The rewrite that was for the model asked for."""
+
+    @property
+    def model(self) -> str:
+        """The model to route by: what the client asked for, or what preprocessing put in its place."""
+        return str(self.field("model") or self.body.model)
 
     def read(self, key: Key[T]) -> T | None:
         """The attribute that an earlier processor produced."""

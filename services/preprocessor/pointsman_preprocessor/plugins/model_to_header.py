@@ -56,7 +56,7 @@ class ModelToHeader(RequestProcessor):
         self._base = base
 
     def process(self, incoming: Incoming) -> None:
-        model = incoming.body.model
+        model = incoming.model
         incoming.set_header(self._params.header, model)
         incoming.set_header(self._params.base_header, self._base.get(model, ""))
         incoming.write(MODEL_HEADERS, [self._params.header.lower(), self._params.base_header.lower()])

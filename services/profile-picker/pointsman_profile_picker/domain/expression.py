@@ -18,7 +18,7 @@ _VALUES: Final = _T.Map(_T.STRING, _T.DYN)
 _POOLS: Final = _T.Map(_T.STRING, _T.Map(_T.STRING, _T.DOUBLE))
 
 _VARIABLES: Final[Mapping[str, tuple[cel.Type, Callable[[Journey], object]]]] = {
-    "model": (_T.STRING, lambda journey: journey.model),
+    "model": (_T.STRING, lambda journey: journey.wanted),
     "api": (_T.STRING, lambda journey: journey.request.api),
     "path": (_T.STRING, lambda journey: journey.request.path),
     "headers": (_TEXTS, lambda journey: journey.request.headers),

@@ -55,6 +55,7 @@ class Routing:
         undecided = use.on_undecided or ("error" if use.default is None else "default")
         self._default: Final = use.default if undecided == "default" else None
         self._pools: Final = tuple(config.pools)
+        self._block_tokens: Final = {name: pool.block_tokens for name, pool in config.pools.items()}
         self._open_pools: Final = tuple(name for name, pool in config.pools.items() if not pool.models)
         self._routes: Final = {
             name: Route(
@@ -64,6 +65,7 @@ class Routing:
             )
             for name, profile in config.profiles.items()
         }
+        self._aliases: Final = config.aliases()
         self._targets: Final = {
             name: Target(model=served.name, pool=served.pool, provider=served.provider, lora=served.lora)
             for name in config.model_names()
@@ -88,8 +90,9 @@ class Routing:
         old = tuple(pools.old(self._pools, now_s)) if self._picker.reads_pools else ()
         return Picked(choice.profile, route, choice.note, old)
 
-    def target(self, model: str, pools: PoolStates) -> Target:
-        """Who serves `model`: the configuration's word first, then what live workers say.
+    def target(self, model: str, pools: PoolStates, asked: str | None = None) -> Target:
+        """Who serves `model`: the configuration's word first, then what live workers say. `asked` is the name that the
+        client knows it by.
 
         Raises Refusal 404, or 503 while a pool whose engines name their models hasn't been heard of.
         """
@@ -108,14 +111,18 @@ class Routing:
                     code="models_unknown",
                     retry_after_s=1.0,
                 )
-        raise self._unknown(model, pools)
+        raise self._unknown(asked or model, pools)
+
+    def block_tokens(self, target: Target) -> int | None:
+        """Tokens in a prefix block of the target's pool; None at a provider."""
+        return self._block_tokens.get(target.pool or "")
 
     def fallbacks(self, model: str) -> tuple[Target, ...]:
         """Who serves requests for `model` while that can't."""
         return self._fallbacks.get(model, ())
 
     def _unknown(self, model: str, pools: PoolStates) -> Refusal:
-        known = list(dict.fromkeys((*self._targets, *pools.models())))
+        known = list(dict.fromkeys((*self._targets, *self._aliases, *pools.models())))
         likely = difflib.get_close_matches(model, known, n=1)
         hint = f" Did you mean '{likely[0]}'?" if likely else ""
         listed = ", ".join(known[:NAMED_MODELS]) or "none"
@@ -128,18 +135,22 @@ class Routing:
         )
 
 
-def settled(journey: Journey, target: Target) -> dict[str, object]:
-    """What settling the target changes in a journey.
+def settled(journey: Journey, target: Target, block_tokens: int | None) -> dict[str, object]:
+    """What settling the target changes in a journey. `block_tokens` is of its pool; None at a provider.
 
     The blocks become the target's own: equal prompts for other models or adapters share none.
     """
-    request = journey.request
-    changes: dict[str, object] = {"target": target}
-    if request.blocks:
-        blocks = salted(request.blocks, target.model, target.lora or "")
-        changes["request"] = request.model_copy(update={"blocks": blocks})
+    facts = journey.request if block_tokens is None else journey.request.in_blocks_of(block_tokens)
+    if facts.blocks:
+        blocks = salted(facts.blocks, target.model, target.lora or "")
+        facts = facts.model_copy(update={"blocks": blocks, "other_chains": ()})
+    changes: dict[str, object] = {"target": target, "request": facts}
+    kept = tuple(edit for edit in journey.body if edit.field != "model")
     if target.model != journey.model:
-        changes["body"] = (*journey.body, BodyEdit(field="model", value=target.model))
+        changes["body"] = (*kept, BodyEdit(field="model", value=target.model))
+    elif len(kept) < len(journey.body):
+        # A rewrite ended at the name that the client sent.
+        changes["body"] = kept
     return changes
 
 

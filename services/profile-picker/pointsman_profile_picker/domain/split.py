@@ -1,15 +1,12 @@
-"""Weighted shares of traffic that stick: the same key gets the same arm for as long as the weights stay."""
+"""Weighted shares of traffic that stick to what a request carries."""
 
-import hashlib
-from itertools import accumulate
 from typing import Final
 
 from pydantic import Field, PositiveFloat
 
 from pointsman_contracts.journey import Journey
+from pointsman_core.dealing import Dealer
 from pointsman_core.plugins import Params
-
-_RANGE: Final = 2.0**64
 
 
 class Share(Params):
@@ -23,25 +20,18 @@ class Share(Params):
 
 
 class Split:
-    """Deals keys to arms. Equal for every replica and in every life of a process."""
+    """Deals requests to profiles."""
 
     def __init__(self, share: Share, name: str) -> None:
         """`name` is part of the dealing, so that two splits don't deal alike."""
-        self._name: Final = name
         kind, _, detail = share.sticky.partition(":")
         self._kind: Final = kind
         self._detail: Final = detail.lower() if kind == "header" else detail
-        total = sum(share.split.values())
-        self._borders: Final = [
-            (border / total, arm) for border, arm in zip(accumulate(share.split.values()), share.split, strict=True)
-        ]
+        self._dealer: Final = Dealer(name, share.split)
 
     def arm(self, journey: Journey) -> str:
         """The profile of this request."""
-        key = self._key(journey) or journey.request_id
-        digest = hashlib.blake2b(f"{self._name}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        place = int.from_bytes(digest, "big") / _RANGE
-        return next((arm for border, arm in self._borders if place < border), self._borders[-1][1])
+        return self._dealer.arm(self._key(journey) or journey.request_id)
 
     def _key(self, journey: Journey) -> str | None:
         request = journey.request
@@ -49,7 +39,7 @@ class Split:
             case "session":
                 return request.session
             case "model":
-                return journey.model
+                return journey.wanted
             case "header":
                 return request.headers.get(self._detail)
             case "identity":

@@ -2,6 +2,7 @@
 
 from pointsman_core.config.flow_control import Band, FlowControl
 from pointsman_core.config.model import (
+    AUTO,
     Config,
     CustomStage,
     Edge,
@@ -14,12 +15,14 @@ from pointsman_core.config.model import (
     load,
 )
 from pointsman_core.config.provider import Provider
+from pointsman_core.config.rewriting import Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy, SchedulingProfile
 from pointsman_core.config.section import ConfigError, PluginUse, ScorerUse, Section
 from pointsman_core.config.selection import PickerUse, Ranking, Selector
 from pointsman_core.config.tokenizer import Tokenizer
 
 __all__ = [
+    "AUTO",
     "Band",
     "Config",
     "ConfigError",
@@ -33,6 +36,7 @@ __all__ = [
     "Profile",
     "Provider",
     "Ranking",
+    "Rewrite",
     "SchedulingPolicy",
     "SchedulingProfile",
     "ScorerUse",

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from pointsman_core.config.provider import Provider
+from pointsman_core.config.rewriting import ANY, Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy
 from pointsman_core.config.section import ConfigError, PluginUse, Section
 from pointsman_core.config.selection import PickerUse, Selector
@@ -17,6 +18,8 @@ from pointsman_core.plugins import unknown
 from pointsman_core.units import ByteSize, Duration
 from pointsman_core.worker_name import worker_name
 
+AUTO: Final = "auto"
+"""A request for `auto`, or `auto/<group>`, leaves the model to a model-selector."""
 STAGES: Final = ("model-selector", "guard", "semantic-cache", "scheduler")
 """Stages of this project that an itinerary may name; others are declared under `stages`."""
 OWN_SERVICES: Final = (*STAGES, "preprocessor", "profile-picker")
@@ -193,6 +196,7 @@ class Config(Section):
     pools: dict[str, Pool] = Field(default_factory=dict[str, Pool])
     providers: dict[str, Provider] = Field(default_factory=dict[str, Provider])
     models: dict[str, Model] = Field(default_factory=dict[str, Model])
+    rewrites: tuple[Rewrite, ...] = ()
     preprocessing: tuple[PluginUse, ...] = ()
     profile_picker: PickerUse = Field(default=PickerUse(), alias="profile-picker")
     profiles: dict[str, Profile] = Field(default_factory=lambda: {"standard": Profile()})
@@ -222,6 +226,7 @@ class Config(Section):
         for name, selector in self.selectors.items():
             for model in selector.models:
                 need(f"selectors.{name}.models", "model", model, names)
+        problems += self._rewrite_problems(names)
         stages = dict.fromkeys((*STAGES, *self.stages))
         for name in self.stages:
             if name in OWN_SERVICES:
@@ -253,6 +258,24 @@ class Config(Section):
             raise ValueError("\n".join(problems))
         return self
 
+    def _rewrite_problems(self, names: Mapping[str, object]) -> list[str]:
+        problems: list[str] = []
+        matched: dict[str, int] = {}
+        # The models of a pool that lists none are its engines' to name.
+        open_ended = any(not pool.models for pool in self.pools.values())
+        for position, rewrite in enumerate(self.rewrites):
+            problems += [
+                f"rewrites.{position}.match: rewrites[{matched[text]}] is for {text!r} already"
+                for text in rewrite.match
+                if matched.setdefault(text, position) != position
+            ]
+            problems += [
+                f"rewrites.{position}.to: {unknown('model', model, (*names, AUTO))}"
+                for model in rewrite.to
+                if not (open_ended or model in names or model.partition("/")[0] == AUTO)
+            ]
+        return problems
+
     def served(self, name: str) -> "Served | None":
         """Who serves `name`; None when nobody is configured to."""
         model = self.models.get(name)
@@ -268,6 +291,10 @@ class Config(Section):
     def model_names(self) -> list[str]:
         """Every model name that a request may use, in the file's order."""
         return list(dict.fromkeys((*self.models, *(name for pool in self.pools.values() for name in pool.models))))
+
+    def aliases(self) -> list[str]:
+        """Names beside those that a request may use because a rewrite is for them; patterns are not among them."""
+        return [text for rewrite in self.rewrites for text in rewrite.match if ANY not in text]
 
     def policy_hash(self) -> str:
         """12 hexadecimal digits; equal for configurations that mean the same."""

@@ -14,9 +14,9 @@ _SHOWN: Final = 100
 
 
 def model_names(config: Config, pools: Mapping[str, PoolSnapshot]) -> list[str]:
-    """Configured models first, then what engines report beyond them."""
+    """Configured models first, names that are rewritten to them, then what engines report beyond."""
     reported = (name for pool, snapshot in pools.items() if pool in config.pools for name in snapshot.models)
-    return list(dict.fromkeys((*config.model_names(), *reported)))
+    return list(dict.fromkeys((*config.model_names(), *config.aliases(), *reported)))
 
 
 def model_list(names: Iterable[str], created: int) -> dict[str, object]:

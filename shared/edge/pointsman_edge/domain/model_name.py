@@ -1,5 +1,6 @@
 """The model's name in an answer: the client gets back the name that it asked for."""
 
+import re
 from functools import lru_cache
 from typing import Final
 
@@ -14,15 +15,24 @@ class ModelName:
     A search in the bytes suffices: inside a JSON string every quote is escaped, so `"model":"…"` is always a member.
     """
 
+    __slots__ = ("_asked", "_replacements", "_served")
+
     def __init__(self, served: str, asked: str) -> None:
         old, new = orjson.dumps(served), orjson.dumps(asked)
         self._replacements = tuple((form + old, form + new) for form in _FORMS)
+        # A name within a longer one is another model's.
+        self._served = re.compile(rb"(?<![\w.:/@-])" + re.escape(old[1:-1]) + rb"(?![\w:/@-]|\.\w)")
+        self._asked = new[1:-1]
 
     def put(self, data: bytes) -> bytes:
         """`data` must not end within a member: whole events, or a whole document."""
         for old, new in self._replacements:
             data = data.replace(old, new)
         return data
+
+    def put_in_error(self, data: bytes) -> bytes:
+        """A whole error document, whose words name the model too."""
+        return self._served.sub(lambda _: self._asked, self.put(data))
 
 
 @lru_cache(maxsize=256)

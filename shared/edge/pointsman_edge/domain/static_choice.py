@@ -10,12 +10,11 @@ from typing import Final, NamedTuple
 from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
-from pointsman_core.config import Config, Profile, StageUse
+from pointsman_core.config import AUTO, Config, Profile, StageUse
 from pointsman_core.refusal import Refusal
+from pointsman_core.rewriting import Rewrites
 from pointsman_edge.domain.model_list import model_names, unknown_model
 
-AUTO: Final = "auto"
-"""A request for `auto`, or `auto/<group>`, leaves the model to a model-selector."""
 RETRY_AFTER_S: Final = 1.0
 ENDPOINTS: Final = 3
 """The first choice and two to fall back on."""
@@ -38,6 +37,7 @@ class StaticPolicy(NamedTuple):
     """The profile that requests get; empty when that takes the profile-picker to say."""
     selectable: tuple[str, ...]
     """Models that a model-selector of a possible profile chooses among, in the configuration's order."""
+    rewrites: Rewrites
 
 
 class StaticChoice(NamedTuple):
@@ -75,6 +75,7 @@ def static_policy(config: Config) -> StaticPolicy:
         "; ".join(dict.fromkeys(reasons)) or None,
         next(iter(profiles)) if len(profiles) == 1 else "",
         tuple(dict.fromkeys(_selectable(config, profiles))),
+        Rewrites(config.rewrites),
     )
 
 
@@ -88,9 +89,10 @@ def choose(
 ) -> StaticChoice:
     """Pick endpoints for `model`. Raises Refusal: 404 for an unknown model, 503 for what can't be decided here.
 
-    `turn` counts choices; it spreads requests over engines that are otherwise equal.
+    `turn` counts choices; it spreads requests over engines that are otherwise equal, and deals the shares of a rewrite.
     """
-    target = _target(config, policy, pools, model)
+    rewritten = policy.rewrites.of(model, str(turn), None, {})
+    target = _target(config, policy, pools, model if rewritten is None else rewritten.model, model)
     workers = _workers(config, target, pools)
     if not workers:
         raise Closed(f"No engine of the pool that serves {model[:100]!r} is known; try again shortly.")
@@ -129,11 +131,11 @@ def _may_be_missing(use: StageUse, config: Config) -> bool:
     return (use.on_error or (custom.on_error if custom else "deny")) == "allow"
 
 
-def _target(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], model: str) -> Target:
+def _target(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], model: str, asked: str) -> Target:
     served = config.served(model)
     if served is not None:
         if served.pool is None:
-            raise Closed(f"{model[:100]!r} is served by a provider and can't be reached now; try again shortly.")
+            raise Closed(f"{asked[:100]!r} is served by a provider and can't be reached now; try again shortly.")
         return Target(model=served.name, pool=served.pool, lora=served.lora)
     for name, snapshot in pools.items():
         # Engines may serve more than the configuration lists, e.g. adapters loaded at run time.
@@ -142,7 +144,7 @@ def _target(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapsh
             return Target(model=model, pool=name, lora=model if model in loras else None)
     if policy.selectable and (model == AUTO or model.startswith(f"{AUTO}/")):
         return _selected(config, policy, pools, model.partition("/")[2])
-    raise unknown_model(model, model_names(config, pools))
+    raise unknown_model(asked, model_names(config, pools))
 
 
 def _selected(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], group: str) -> Target:
