@@ -23,6 +23,9 @@ from pointsman_frontend.adapters.app import EdgeApp
 from pointsman_frontend.adapters.connection_bounds import Bounds, bounded
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.forwarder import Forwarder
+from pointsman_frontend.adapters.provider_client import ProviderClient
+from pointsman_frontend.adapters.provider_credentials import Credentials
+from pointsman_frontend.adapters.providers import Providers
 from pointsman_frontend.adapters.proxy import Intake, Proxy
 from pointsman_frontend.handlers import Handlers
 from pointsman_frontend.settings import FrontendSettings
@@ -60,6 +63,9 @@ class Frontend:
         self.metrics = metrics = EdgeMetrics(around.registry)
         load = EngineLoad()
         self.announcer = Announcer(around.events, around.instance, settings.events_kept, around.registry)
+        credentials = Credentials()
+        self.providers = Providers(credentials, ProviderClient(credentials))
+        self._policy = around.policy
         self.engines = EngineClient(idle_s=settings.engine_idle_s, idle_connections=settings.engine_idle_connections)
         self.proxy = Proxy(
             Intake(
@@ -82,6 +88,7 @@ class Frontend:
                 metrics,
                 self.pools,
                 around.tracing,
+                self.providers,
                 tell_endpoint=settings.tell_endpoint,
             ),
             self.announcer,
@@ -104,6 +111,7 @@ class Frontend:
         """Call every `TICK_S`."""
         self.proxy.sweep()
         self.engines.sweep()
+        self.providers.check(self._policy())
         self.announcer.flush()
 
     async def close(self) -> None:
@@ -111,6 +119,7 @@ class Frontend:
         await self.proxy.drained()
         self.announcer.flush()
         self.engines.close()
+        await self.providers.close()
 
 
 def check(config: Config) -> None:

@@ -50,9 +50,11 @@ def unsupported(api: str, who: str, known: Iterable[str]) -> Refusal:
 class Passed:
     """Reads answers in the format that the client speaks."""
 
+    usage: Usage | None = None
+    """Stays where it is: in what the client gets."""
+
     def __init__(self, asked: str) -> None:
         self._asked = asked
-        self.usage: Usage | None = None
 
     def whole(self, body: bytes) -> bytes:
         """As `Answer.whole`."""
@@ -82,23 +84,6 @@ class Passed:
     def _rename(self, document: dict[str, JsonValue]) -> None:
         if "model" in document:
             document["model"] = self._asked
-        usage = document.get("usage")
-        if isinstance(usage, dict):
-            self._count(usage)
-
-    def _count(self, usage: dict[str, JsonValue]) -> None:
-        before = self.usage or Usage()
-        self.usage = Usage(
-            prompt_tokens=_tokens(usage, "prompt_tokens", "input_tokens") or before.prompt_tokens,
-            completion_tokens=_tokens(usage, "completion_tokens", "output_tokens"),
-            cached_tokens=_tokens(
-                usage.get("prompt_tokens_details") or usage.get("input_tokens_details"), "cached_tokens"
-            )
-            or before.cached_tokens,
-            reasoning_tokens=_tokens(
-                usage.get("completion_tokens_details") or usage.get("output_tokens_details"), "reasoning_tokens"
-            ),
-        )
 
 
 class _PassedStream:
@@ -123,12 +108,3 @@ class _PassedStream:
         data, kind = self._answer.renamed_event(each.data)
         self._ended = self._ended or kind in _LAST
         return event(data, each.name)
-
-
-def _tokens(fields: JsonValue, *names: str) -> int:
-    if isinstance(fields, dict):
-        for name in names:
-            value = fields.get(name)
-            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-                return value
-    return 0

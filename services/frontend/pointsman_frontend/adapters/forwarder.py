@@ -13,13 +13,15 @@ from pointsman_edge.domain.engine_load import EngineLoad
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.model_name import renaming
-from pointsman_edge.domain.policy import EngineLimits
+from pointsman_edge.domain.policy import EdgePolicy
+from pointsman_edge.domain.static_choice import EngineState, elsewhere
 from pointsman_edge.domain.usage import usage_reader
 from pointsman_edge.metrics import EdgeMetrics
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
-from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed, EngineConnection
-from pointsman_frontend.adapters.relay import is_stream, relay_document, relay_stream
+from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
+from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, refusal_of, told
+from pointsman_frontend.adapters.relay import Answering, is_stream, relay_document, relay_stream
 from pointsman_frontend.domain.engine_request import edited_headers, request_head
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
 from pointsman_frontend.domain.retry_budget import RetryBudget
@@ -36,7 +38,7 @@ class Outgoing:
     exchange: Exchange
     decision: Decision
     client: Client
-    limits: EngineLimits
+    policy: EdgePolicy
     path: bytes
     headers: Headers
     body: bytes
@@ -54,6 +56,7 @@ class Forwarder:
         metrics: EdgeMetrics,
         pools: Mapping[str, PoolSnapshot],
         tracing: Tracing,
+        providers: Providers,
         *,
         tell_endpoint: bool,
     ) -> None:
@@ -64,6 +67,7 @@ class Forwarder:
         self._pools = pools
         self._tracing = tracing
         self._tell_endpoint = tell_endpoint
+        self._providers = providers
         self._budget = RetryBudget()
         self._rules = ResponseHeaderRules()
 
@@ -72,25 +76,43 @@ class Forwarder:
         self._budget.earn()
         request.headers = edited_headers(request.headers, request.decision.headers)
         left = _distinct(request.decision.endpoints)
+        if request.decision.alternatives:
+            left += self._alternatives(request)
         if not left:
             raise Refusal(502, "The decision names no endpoint.", type=SERVER_ERROR, code="no_endpoint")
         following: ChosenEndpoint | None = left.pop(0)
         failure: EndpointFailed | None = None
         while following is not None:
             endpoint = following
-            failure = await self._attempt(request, endpoint, replaceable=bool(left))
-            if failure is None:
+            later = await self._attempt(request, endpoint, replaceable=bool(left))
+            if later is None:
                 return
-            following = left.pop(0) if left and self._budget.spend() else None
-            self._tell_failure(request.exchange, failure, following)
-        raise _unanswered(failure, len(request.exchange.attempts))
+            if final(later):
+                left.clear()
+            following = left.pop(0) if left and (is_external(left[0]) or self._budget.spend()) else None
+            self._tell_failure(request.exchange, later, following)
+            # What a fallback has no word for isn't why the request failed.
+            failure = later if failure is None or later.outcome != UNSUPPORTED else failure
+        raise refusal_of(failure) or _unanswered(failure, len(request.exchange.attempts))
+
+    def _alternatives(self, request: Outgoing) -> list[ChosenEndpoint]:
+        """An endpoint for each other model that may serve."""
+
+        def avoided(worker: str) -> bool:
+            return self._load.avoided(worker, time.monotonic())
+
+        state = EngineState(self._load.open_on, avoided)
+        found = (elsewhere(request.policy.config, self._pools, each, state) for each in request.decision.alternatives)
+        return [endpoint for endpoint in found if endpoint is not None]
 
     async def _attempt(
         self, request: Outgoing, endpoint: ChosenEndpoint, *, replaceable: bool
     ) -> EndpointFailed | None:
         """Have one endpoint answer; the failure when it didn't."""
         exchange, worker = request.exchange, endpoint.worker
-        exchange.worker = worker
+        exchange.tries(worker, endpoint.target)
+        if not endpoint.url:
+            return await self._ask_provider(request, endpoint)
         sent_at = time.monotonic()
         span = self._tracing.begin("engine", request.traceparent, worker=worker)
         self._load.began(worker)
@@ -98,7 +120,7 @@ class Forwarder:
         try:
             try:
                 call = _call(request, endpoint, span.traceparent, replaceable=replaceable)
-                engine = await self._engines.send(call, request.limits)
+                engine = await self._engines.send(call, request.policy.engine)
             except EndpointFailed as failure:
                 problem = failure.outcome
                 exchange.attempted(worker, failure.outcome, failure.status, time.monotonic() - sent_at)
@@ -113,9 +135,35 @@ class Forwarder:
             span.end(problem)
         return None
 
-    async def _relay(
-        self, request: Outgoing, endpoint: ChosenEndpoint, engine: EngineConnection, sent_at: float
-    ) -> None:
+    async def _ask_provider(self, request: Outgoing, endpoint: ChosenEndpoint) -> EndpointFailed | None:
+        """Have a provider answer; the failure when it didn't."""
+        exchange, decision = request.exchange, request.decision
+        target = endpoint.target or decision.target
+        sent_at = time.monotonic()
+        span = self._tracing.begin("provider", request.traceparent, worker=endpoint.worker, model=target.model)
+        problem: str | None = "aborted"
+        try:
+            try:
+                body = edited_body(request.body, decision.body, target.model)
+                answer = await self._providers.ask(request.policy, exchange, target, decision.model, body)
+            except EndpointFailed as failure:
+                problem = failure.outcome
+                took_s = time.monotonic() - sent_at
+                exchange.attempted(endpoint.worker, failure.outcome, failure.status, took_s, reason=failure.detail)
+                exchange.limited(*told(failure))
+                return failure
+            try:
+                await self._relay(request, endpoint, answer, sent_at)
+            finally:
+                answer.close()
+                exchange.usage = exchange.usage or answer.usage
+                exchange.limited(*told(answer))
+            problem = None
+        finally:
+            span.end(problem)
+        return None
+
+    async def _relay(self, request: Outgoing, endpoint: ChosenEndpoint, engine: Answering, sent_at: float) -> None:
         exchange, decision, client = request.exchange, request.decision, request.client
         now = exchange.first_byte_at = time.monotonic()
         self._announcer.started(exchange, endpoint.worker, now - sent_at)
@@ -163,7 +211,7 @@ class Forwarder:
 def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:
     found: dict[str, ChosenEndpoint] = {}
     for endpoint in endpoints:
-        found.setdefault(endpoint.url, endpoint)
+        found.setdefault(endpoint.url or f"{endpoint.worker}/{endpoint.target}", endpoint)
     return list(found.values())
 
 

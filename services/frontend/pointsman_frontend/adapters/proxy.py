@@ -178,7 +178,7 @@ class Proxy:
                 exchange=exchange,
                 decision=decision,
                 client=client,
-                limits=policy.engine,
+                policy=policy,
                 path=scope["path"].encode("ascii"),
                 headers=headers.engine,
                 body=body,
@@ -190,7 +190,7 @@ class Proxy:
         if isinstance(refusal, Closed) or refusal.code == STAGE_UNAVAILABLE:
             exchange.level = "closed"
         if exchange.attempts:
-            outcome = "timeout" if refusal.status == 504 else "engine_error"
+            outcome = "timeout" if refusal.status == 504 else "engine_error" if refusal.status >= 500 else "rejected"
             exchange.end(outcome, sent or refusal.status, refusal.message)
             return
         reason = refusal.detail if isinstance(refusal, Closed) else refusal.message

@@ -1,12 +1,11 @@
 """Passes an engine's answer on to the client."""
 
-from typing import Final
+from typing import Final, Protocol
 
 from pointsman_edge.domain.model_name import ModelName
 from pointsman_edge.domain.usage import UsageTail
 from pointsman_edge.domain.whole_events import WholeEvents
 from pointsman_frontend.adapters.client import Client, Headers
-from pointsman_frontend.adapters.engine_connection import EngineConnection
 
 WHOLE: Final = 2**20
 """An answer up to this many bytes that isn't a stream goes out in one piece, so that one that is cut off becomes an
@@ -21,8 +20,26 @@ def is_stream(headers: Headers) -> bool:
     return any(name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in headers)
 
 
+class Answering(Protocol):
+    """An answer that has begun: an engine's, or a provider's in the words of the client's API."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        ...
+
+    @property
+    def headers(self) -> Headers:
+        """Lower-case names."""
+        ...
+
+    async def read(self) -> bytes:
+        """The next bytes of the body as they arrived, b"" at its end. Raises AnswerCutOff."""
+        ...
+
+
 async def relay_stream(
-    engine: EngineConnection, client: Client, headers: Headers, usage: UsageTail, name: ModelName | None
+    engine: Answering, client: Client, headers: Headers, usage: UsageTail, name: ModelName | None
 ) -> None:
     """Pass events on as they arrive. Raises AnswerCutOff; what the client has then ends with a whole event."""
     await client.start(engine.status, [*headers, (b"x-accel-buffering", b"no")])
@@ -37,7 +54,7 @@ async def relay_stream(
 
 
 async def relay_document(
-    engine: EngineConnection, client: Client, headers: Headers, usage: UsageTail, name: ModelName | None
+    engine: Answering, client: Client, headers: Headers, usage: UsageTail, name: ModelName | None
 ) -> None:
     """Pass a body on. Raises AnswerCutOff; `client.started` tells whether some of it is out."""
     pieces: list[bytes] = []
@@ -55,9 +72,7 @@ async def relay_document(
     await _relay_large(engine, client, headers, usage, body)
 
 
-async def _relay_large(
-    engine: EngineConnection, client: Client, headers: Headers, usage: UsageTail, begun: bytes
-) -> None:
+async def _relay_large(engine: Answering, client: Client, headers: Headers, usage: UsageTail, begun: bytes) -> None:
     # The model's name stays as the engine wrote it: putting another in would need the whole body first.
     length = [header for header in engine.headers if header[0] == b"content-length"]
     await client.start(engine.status, [*headers, *length[:1]])

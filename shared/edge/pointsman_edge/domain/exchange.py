@@ -1,5 +1,6 @@
 """What the edge has to tell about one request, collected while it lives. Times are monotonic seconds."""
 
+from pointsman_contracts.journey import Target
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 
@@ -27,6 +28,7 @@ class Exchange:
         "request_id",
         "status",
         "stream",
+        "target",
         "usage",
         "worker",
     )
@@ -41,6 +43,8 @@ class Exchange:
         self.level = "full"
         self.pool = NO_POOL
         self.worker: str | None = None
+        self.target: Target | None = None
+        """Who was tried last."""
         self.attempts: list[Attempt] = []
         self.decided_s = 0.0
         self.first_byte_at: float | None = None
@@ -54,6 +58,7 @@ class Exchange:
     def decided(self, decision: Decision, now: float) -> None:
         """The request has somewhere to go."""
         self.decision = decision
+        self.target = decision.target
         self.level = decision.level
         self.pool = decision.target.pool or NO_POOL
         self.decided_s = now - self.received_at
@@ -65,9 +70,32 @@ class Exchange:
         if rejection.target is not None and rejection.target.pool is not None:
             self.pool = rejection.target.pool
 
-    def attempted(self, worker: str, outcome: str, status: int | None, took_s: float) -> None:
+    def tries(self, worker: str, target: Target | None) -> None:
+        """An attempt begins; `target` is set when another model is tried than the decision's."""
+        self.worker = worker
+        if target is not None:
+            self.target = target
+
+    def attempted(self, worker: str, outcome: str, status: int | None, took_s: float, *, reason: str = "") -> None:
         """One attempt is over."""
-        self.attempts.append(Attempt(worker=worker, outcome=outcome, status=status, took_ms=round(took_s * 1000, 3)))
+        decision = self.decision
+        several = decision is not None and (decision.alternatives or decision.target.provider is not None)
+        self.attempts.append(
+            Attempt(
+                worker=worker,
+                outcome=outcome,
+                status=status,
+                took_ms=round(took_s * 1000, 3),
+                target=self.target if several else None,
+                reason=reason,
+            )
+        )
+
+    def limited(self, until_ms: int | None, remaining: float | None) -> None:
+        """What the provider of the last attempt said of its limits."""
+        if until_ms is not None or remaining is not None:
+            last = self.attempts[-1]
+            self.attempts[-1] = last.model_copy(update={"limited_until_ms": until_ms, "remaining": remaining})
 
     def end(self, outcome: str, status: int, reason: str = "") -> None:
         """How it ended; the first word counts."""
@@ -79,7 +107,7 @@ class Exchange:
     def completed(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
         """The event."""
         decision, rejection = self.decision, self.rejection
-        target = decision.target if decision else rejection.target if rejection else None
+        target = self.target if decision else rejection.target if rejection else None
         profile = decision.profile if decision else rejection.profile if rejection else None
         first = self.first_byte_at
         return ResponseCompleted(

@@ -107,6 +107,23 @@ def choose(
     )
 
 
+def elsewhere(
+    config: Config, pools: Mapping[str, PoolSnapshot], target: Target, engines: EngineState
+) -> ChosenEndpoint | None:
+    """Where another model than the decided one is served: its provider, or the least busy engine of its pool; None when
+    none is known."""
+    if target.provider is not None:
+        return ChosenEndpoint(worker=target.provider, url="", target=target)
+    workers = _workers(config, target, pools) if target.pool in config.pools else []
+    if not workers:
+        return None
+    best = min(
+        workers,
+        key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
+    )
+    return ChosenEndpoint(worker=best.worker, url=best.url, target=target)
+
+
 def _possible(config: Config) -> Mapping[str, Profile]:
     """The profiles that a request may get, as far as that is known without the profile-picker."""
     picker = config.profile_picker

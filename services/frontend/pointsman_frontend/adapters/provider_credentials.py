@@ -1,0 +1,82 @@
+"""Secrets of providers: found by their references, and put into requests. They go nowhere else."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from pointsman_frontend.adapters.aws_signature import AwsSigner
+from pointsman_frontend.adapters.google_token import GoogleTokens
+from pointsman_providers.resolve import Resolved
+from pointsman_runtime.logs import Log
+
+_JWT: Final = "eyJ"
+"""How a JSON web token begins, as Microsoft Entra issues them."""
+
+_log = Log("providers")
+
+
+class CredentialMissing(Exception):
+    """A reference leads to nothing. The message has the reference, never a secret."""
+
+
+class Credentials:
+    """Reads references anew when a file changes; an environment doesn't."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[int, str]] = {}
+        self._aws = AwsSigner()
+        self._google = GoogleTokens()
+
+    def secret(self, reference: str) -> str:
+        """What `env:NAME` or `file:PATH` holds, without white space around it. Raises CredentialMissing."""
+        kind, _, name = reference.partition(":")
+        text = os.environ.get(name, "") if kind == "env" else self._read(name)
+        text = text.strip()
+        if not text:
+            raise CredentialMissing(f"{reference} is empty or missing")
+        if kind == "env" and not text.isprintable():
+            raise CredentialMissing(f"{reference} has control characters")
+        return text
+
+    def check(self, provider: Resolved) -> None:
+        """Say it when a provider's credential is missing."""
+        if provider.credential is None:
+            return
+        try:
+            self.secret(provider.credential)
+        except CredentialMissing as missing:
+            _log.error("provider_credential_missing", provider=provider.name, reason=str(missing))
+
+    async def authorize(self, provider: Resolved, url: str, headers: dict[str, str], body: bytes) -> None:
+        """Put what the provider wants to see into `headers` of a POST. Raises CredentialMissing."""
+        secret = None if provider.credential is None else self.secret(provider.credential)
+        match provider.kind:
+            case "anthropic" if secret is not None:
+                headers["x-api-key"] = secret
+            case "azure" if secret is not None and not secret.startswith(_JWT):
+                headers["api-key"] = secret
+            case "bedrock" if secret is None or AwsSigner.are_keys(secret):
+                region = provider.settings.region or ""
+                try:
+                    await self._aws.sign(secret, region, url, headers, body)
+                except ValueError as error:
+                    raise CredentialMissing(f"{provider.credential or 'AWS'}: {error}") from None
+            case "vertex" if secret is None or GoogleTokens.is_account(secret):
+                try:
+                    headers["authorization"] = f"Bearer {await self._google.token(secret)}"
+                except ValueError as error:
+                    raise CredentialMissing(f"{provider.credential or 'Google'}: {error}") from None
+            case _ if secret is not None:
+                headers["authorization"] = f"Bearer {secret}"
+            case _:
+                pass  # a service that asks for none
+
+    def _read(self, path: str) -> str:
+        try:
+            changed = Path(path).stat().st_mtime_ns
+            known = self._files.get(path)
+            if known is None or known[0] != changed:
+                known = self._files[path] = changed, Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CredentialMissing(f"file:{path}: {type(error).__name__}") from None
+        return known[1]

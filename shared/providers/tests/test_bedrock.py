@@ -1,0 +1,199 @@
+"""OpenAI's chat as AWS Bedrock's Converse, and back; the event stream's bytes are made as AWS specifies them."""
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from pointsman_core.refusal import Refusal
+from pointsman_providers.bedrock import Bedrock
+from pointsman_providers.errors import BrokenAnswer
+from pointsman_providers.testing import TOOL, USER, ask, aws_message, chunks, in_pieces
+
+FORMAT = Bedrock()
+
+
+STREAM = b"".join(
+    (
+        aws_message("messageStart", {"role": "assistant"}),
+        aws_message("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Let me lóok."}}),
+        aws_message("contentBlockStop", {"contentBlockIndex": 0}),
+        aws_message(
+            "contentBlockStart", {"contentBlockIndex": 1, "start": {"toolUse": {"toolUseId": "t1", "name": "weather"}}}
+        ),
+        aws_message("contentBlockDelta", {"contentBlockIndex": 1, "delta": {"toolUse": {"input": '{"city":'}}}),
+        aws_message("contentBlockDelta", {"contentBlockIndex": 1, "delta": {"toolUse": {"input": '"Oslo"}'}}}),
+        aws_message("contentBlockStop", {"contentBlockIndex": 1}),
+        aws_message("messageStop", {"stopReason": "tool_use"}),
+        aws_message(
+            "metadata",
+            {"usage": {"inputTokens": 12, "outputTokens": 8, "totalTokens": 20}, "metrics": {"latencyMs": 40}},
+        ),
+    )
+)
+
+
+def put(**fields: JsonValue) -> dict[str, JsonValue]:
+    """What a chat becomes."""
+    return orjson.loads(FORMAT.call(ask(**fields)).body)
+
+
+@pytest.mark.requirement("S0-66")
+def test_a_chat_becomes_a_conversation() -> None:
+    asked = put(
+        messages=[
+            {"role": "system", "content": "Be short."},
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,AAAA"}}]},
+            {
+                "role": "assistant",
+                "content": "Looking.",
+                "tool_calls": [{"id": "t1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": "t1", "content": [{"type": "text", "text": "3"}]},
+        ],
+        tools=[TOOL],
+        tool_choice="required",
+        max_tokens=9,
+        temperature=0,
+        stop=["a", "b"],
+        response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}},
+    )
+    assert asked == {
+        "system": [{"text": "Be short."}],
+        "messages": [
+            {"role": "user", "content": [{"image": {"format": "jpeg", "source": {"bytes": "AAAA"}}}]},
+            {
+                "role": "assistant",
+                "content": [{"text": "Looking."}, {"toolUse": {"toolUseId": "t1", "name": "weather", "input": {}}}],
+            },
+            {"role": "user", "content": [{"toolResult": {"toolUseId": "t1", "content": [{"text": "3"}]}}]},
+        ],
+        "inferenceConfig": {"maxTokens": 9, "temperature": 0, "stopSequences": ["a", "b"]},
+        "toolConfig": {
+            "tools": [
+                {
+                    "toolSpec": {
+                        "name": "weather",
+                        "description": "Now",
+                        "inputSchema": {
+                            "json": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+                        },
+                    }
+                }
+            ],
+            "toolChoice": {"any": {}},
+        },
+        "outputConfig": {
+            "textFormat": {
+                "type": "json_schema",
+                "structure": {"jsonSchema": {"schema": '{"type":"object"}', "name": "s"}},
+            }
+        },
+    }
+
+
+def test_the_model_is_part_of_the_path() -> None:
+    question = ask(stream=True)._replace(model="eu.anthropic.claude-9-v1:0")
+    assert FORMAT.call(question).path == "/model/eu.anthropic.claude-9-v1%3A0/converse-stream"
+    assert FORMAT.call(ask()).path == "/model/model-9/converse"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"top_k": 4}, "top_k"),
+        ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"messages": [{"role": "tool", "tool_call_id": "1", "content": "x"}]}, "tools"),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://p.example"}}]}
+                ]
+            },
+            "messages",
+        ),
+    ],
+)
+def test_what_has_no_word_there_is_refused_by_name(fields: dict[str, JsonValue], param: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        put(**fields)
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
+@pytest.mark.requirement("S0-66")
+def test_a_whole_answer_becomes_a_chat_completion() -> None:
+    answer = FORMAT.call(ask()).answer
+    document = orjson.loads(
+        answer.whole(
+            orjson.dumps(
+                {
+                    "output": {
+                        "message": {
+                            "role": "assistant",
+                            "content": [
+                                {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "s"}}},
+                                {"text": "So."},
+                                {"toolUse": {"toolUseId": "t1", "name": "weather", "input": {"city": "Oslo"}}},
+                            ],
+                        }
+                    },
+                    "stopReason": "tool_use",
+                    "usage": {"inputTokens": 12, "outputTokens": 8, "totalTokens": 25, "cacheReadInputTokens": 5},
+                    "metrics": {"latencyMs": 1},
+                }
+            )
+        )
+    )
+    assert (document["id"], document["model"], document["created"]) == ("chatcmpl-req-1", "large", 1_700_000_000)
+    assert document["choices"][0]["finish_reason"] == "tool_calls"
+    said = document["choices"][0]["message"]
+    assert (said["content"], said["reasoning_content"]) == ("So.", "Hm.")
+    assert said["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city":"Oslo"}'}
+    assert document["usage"]["prompt_tokens"] == 17
+    assert document["usage"]["prompt_tokens_details"] == {"cached_tokens": 5}
+
+
+@pytest.mark.requirement("S0-66")
+def test_a_stream_becomes_openais_chunks() -> None:
+    question = ask(stream=True, stream_options={"include_usage": True}, messages=[USER])
+    found = chunks(in_pieces(FORMAT.call(question).answer.stream(), STREAM, []))
+    assert found[0]["choices"] == [
+        {"index": 0, "delta": {"role": "assistant", "content": "Let me lóok."}, "logprobs": None, "finish_reason": None}
+    ]
+    assert found[-2]["choices"] == [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "tool_calls"}]
+    assert found[-1]["usage"] == {
+        "prompt_tokens": 12,
+        "completion_tokens": 8,
+        "total_tokens": 20,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+
+
+@given(cuts=st.lists(st.integers(min_value=0, max_value=len(STREAM)), max_size=12))
+def test_a_stream_reads_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
+    question = ask(stream=True)
+    whole = in_pieces(FORMAT.call(question).answer.stream(), STREAM, [])
+    assert in_pieces(FORMAT.call(question).answer.stream(), STREAM, cuts) == whole
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        aws_message("throttlingException", {"message": "Too many"}, exception=True),
+        STREAM[:-20] + b"x" * 20,
+        b'{"message": "not a stream at all"}',
+    ],
+)
+def test_an_exception_or_damage_within_the_stream_is_no_answer(broken: bytes) -> None:
+    stream = FORMAT.call(ask(stream=True)).answer.stream()
+    with pytest.raises(BrokenAnswer):
+        stream.feed(broken)
+
+
+def test_a_stream_that_breaks_off_is_no_answer() -> None:
+    stream = FORMAT.call(ask(stream=True)).answer.stream()
+    stream.feed(STREAM[: len(STREAM) // 2])
+    with pytest.raises(BrokenAnswer):
+        stream.end()
