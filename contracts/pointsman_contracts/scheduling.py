@@ -71,6 +71,9 @@ class RequestScheduled(Message):
     prompt_tokens: int = 0
     cached_tokens: int = 0
     """Prompt tokens believed cached on the chosen endpoint."""
+    prefix: str = ""
+    """How that is known. `precise`: the engine tells what its cache holds and names this prompt's blocks alike.
+    `approximate`: from what was sent there. Empty for a prompt without blocks."""
     queued_ms: float = 0.0
     decided_us: float = 0.0
     """Microseconds that the decision took."""

@@ -1,21 +1,30 @@
 """From the edge's message to the journey that the profile-picker gets."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Final
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter
 
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Rejection
 from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.domain.body import Completion
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.logs import Log
 from pointsman_runtime.stage import Hop
+from pointsman_tokenization.failure import NotTokenized
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_log = Log("preprocessor")
 
 
 class Handlers:
@@ -27,12 +36,15 @@ class Handlers:
         registry: CollectorRegistry,
         *,
         thread_above: int,
+        tokenize_in_thread_above: int = 4096,
         max_values: int,
         threads: Executor,
     ) -> None:
-        """Bodies over `thread_above` bytes are parsed by `threads`; `max_values` as `parse`."""
+        """Bodies over `thread_above` bytes are parsed by `threads`, those over `tokenize_in_thread_above` tokenized by
+        them; `max_values` as `parse`."""
         self._configuration: Final = configuration
         self._thread_above: Final = thread_above
+        self._tokenize_in_thread_above: Final = tokenize_in_thread_above
         self._max_values: Final = max_values
         self._threads: Final = threads
         self._decodes: Final = Counter(
@@ -52,6 +64,13 @@ class Handlers:
             ["rule", "model"],
             registry=registry,
         )
+        self._tokenized: Final = Counter(
+            "pointsman_preprocess_prompts",
+            "Prompts of models with a tokenizer: tokenized, or why they weren't.",
+            ["outcome"],
+            registry=registry,
+        )
+        self._told: Final[set[tuple[str, str]]] = set()
 
     def preprocess(
         self, request: PreprocessRequest, hop: Hop[PreprocessRequest]
@@ -64,6 +83,8 @@ class Handlers:
             incoming = self._open(request, hop.body)
             waiting = pipeline.run(incoming)
             if waiting is None:
+                if self._takes_long(incoming, pipeline):
+                    return self._in_thread(self._depart, incoming, hop, pipeline)
                 return self._depart(incoming, hop, pipeline)
         except Refusal as refusal:
             return self._refuse(refusal, hop)
@@ -74,6 +95,8 @@ class Handlers:
     ) -> Journey | Rejection:
         try:
             await waiting
+            if self._takes_long(incoming, pipeline):
+                return await self._in_thread(self._depart, incoming, hop, pipeline)
             return self._depart(incoming, hop, pipeline)
         except Refusal as refusal:
             return self._refuse(refusal, hop)
@@ -81,13 +104,12 @@ class Handlers:
     async def _preprocess_large(
         self, request: PreprocessRequest, hop: Hop[PreprocessRequest], pipeline: Pipeline
     ) -> Journey | Rejection:
-        in_thread = asyncio.get_running_loop().run_in_executor
         try:
-            incoming = await in_thread(self._threads, self._open, request, hop.body)
+            incoming = await self._in_thread(self._open, request, hop.body)
             waiting = pipeline.run(incoming)
             if waiting is not None:
                 await waiting
-            return await in_thread(self._threads, self._depart, incoming, hop, pipeline)
+            return await self._in_thread(self._depart, incoming, hop, pipeline)
         except Refusal as refusal:
             return self._refuse(refusal, hop)
 
@@ -99,8 +121,30 @@ class Handlers:
         return Incoming(request, parse(request.path, raw, self._max_values), headers)
 
     def _depart(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
-        facts = describe(incoming, pipeline.block_tokens(incoming.model))
-        return depart(incoming, facts, self._report(incoming, hop))
+        model = incoming.model
+        block_tokens = pipeline.block_tokens(model)
+        tokenizer = pipeline.tokenizers.of(model)
+        # A prompt of token ids needs none.
+        if tokenizer is None or _is_token_ids(incoming):
+            return depart(incoming, describe(incoming, block_tokens), self._report(incoming, hop))
+        try:
+            prompt = tokenizer.prompt(incoming)
+        except NotTokenized as error:
+            self._tokenized.labels(error.reason).inc()
+            note = f"not tokenized: {error.detail}"
+            if error.failed and (tokenizer.name, error.detail) not in self._told:
+                self._told.add((tokenizer.name, error.detail))
+                _log.warning(
+                    "prompt_not_tokenized",
+                    request_id=incoming.envelope.request_id,
+                    tokenizer=tokenizer.name,
+                    model=model,
+                    problem=error.detail,
+                )
+            facts = describe(incoming, block_tokens)
+            return depart(incoming, facts, self._report(incoming, hop, note), note if error.failed else "")
+        self._tokenized.labels("tokenized").inc()
+        return depart(incoming, describe(incoming, block_tokens, prompt), self._report(incoming, hop, "tokenized"))
 
     def _report(self, incoming: Incoming, hop: Hop[PreprocessRequest], note: str | None = None) -> StageReport:
         if incoming.rule is None:
@@ -108,6 +152,13 @@ class Handlers:
         self._rewritten.labels(incoming.rule, incoming.model).inc()
         rewritten = f"rewrite {incoming.rule}: {incoming.model}"
         return hop.report(note=rewritten if note is None else f"{rewritten}; {note}")
+
+    def _takes_long(self, incoming: Incoming, pipeline: Pipeline) -> bool:
+        size = len(incoming.body.raw)
+        return size > self._tokenize_in_thread_above and pipeline.tokenizers.of(incoming.model) is not None
+
+    def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
 
     def _refuse(self, refusal: Refusal, hop: Hop[PreprocessRequest]) -> Rejection:
         self._refused.labels(refusal.code or refusal.type).inc()
@@ -120,3 +171,8 @@ class Handlers:
             retry_after_s=refusal.retry_after_s,
             dropped_reason=refusal.dropped_reason,
         )
+
+
+def _is_token_ids(incoming: Incoming) -> bool:
+    content = incoming.body.content
+    return isinstance(content, Completion) and not any(isinstance(prompt, str) for prompt in content.prompts)

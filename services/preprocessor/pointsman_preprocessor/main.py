@@ -1,7 +1,7 @@
 """Wiring of the preprocessor."""
 
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_core.config import Config, ConfigError
@@ -11,6 +11,7 @@ from pointsman_preprocessor.domain.processing import RequestProcessor
 from pointsman_preprocessor.handlers import Handlers
 from pointsman_preprocessor.plugins import BUILTIN
 from pointsman_preprocessor.settings import PreprocessorSettings
+from pointsman_preprocessor.tokenizer_files import TokenizerFiles
 from pointsman_runtime.service import Service, run
 
 
@@ -20,27 +21,30 @@ def processors() -> Registry[RequestProcessor]:
     return registry(BUILTIN)
 
 
-def compile_pipeline(config: Config, revision: int = 0) -> Pipeline:
-    """The `preprocessing` section, ready to run. Raises ConfigError that names the processor."""
+def compile_pipeline(config: Config, revision: int = 0, files: TokenizerFiles | None = None) -> Pipeline:
+    """The `preprocessing` section, ready to run; without `files` it has no tokenizers. Raises ConfigError that names
+    the processor or the tokenizer."""
     del revision
     try:
-        return Pipeline(config, processors())
+        return Pipeline(config, processors(), None if files is None else files.load)
     except PluginError as error:
         raise ConfigError.at("preprocessing", error) from error
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError when this service would refuse the configuration."""
+    """Raise ConfigError when this service would refuse the configuration; tokenizers are on its own disk."""
     compile_pipeline(config)
 
 
 def build(service: Service[PreprocessorSettings]) -> None:
     """Construct everything; connect to nothing."""
     threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="large-bodies")
+    files = TokenizerFiles(service.settings.token_cache)
     handlers = Handlers(
-        service.configuration(compile_pipeline),
+        service.configuration(partial(compile_pipeline, files=files)),
         service.registry,
         thread_above=service.settings.thread_above,
+        tokenize_in_thread_above=service.settings.tokenize_in_thread_above,
         max_values=service.settings.max_values,
         threads=threads,
     )

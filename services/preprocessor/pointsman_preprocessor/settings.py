@@ -2,8 +2,10 @@
 
 from pydantic import Field
 
+from pointsman_core.units import ByteSize
 from pointsman_preprocessor.domain.parse import MAX_VALUES
 from pointsman_runtime.settings import ServiceSettings
+from pointsman_tokenization.prompt_tokenizer import CACHE_BYTES
 
 
 class PreprocessorSettings(ServiceSettings):
@@ -11,5 +13,9 @@ class PreprocessorSettings(ServiceSettings):
 
     thread_above: int = Field(default=131072, ge=0)
     """Bodies of more bytes are parsed in a thread, so that small requests don't wait for large ones."""
+    tokenize_in_thread_above: int = Field(default=4096, ge=0)
+    """Bodies of more bytes are tokenized in a thread, where a tokenizer is configured."""
+    token_cache: ByteSize = Field(default=CACHE_BYTES, ge=0)
+    """Bytes that each tokenizer keeps of texts and their tokens."""
     max_values: int = Field(default=MAX_VALUES, ge=1024)
     """JSON values that a body may hold, and four times the arrays and objects; more would stall other requests."""

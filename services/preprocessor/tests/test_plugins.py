@@ -10,7 +10,7 @@ from pointsman_contracts.journey import BodyEdit
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.parse import parse
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
+from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.main import check, compile_pipeline
 from pointsman_testing import builders
@@ -150,3 +150,21 @@ def test_a_header_name_must_be_one(use: str) -> None:
     assert "header" in problem(
         {"use": use, "header": "a b", "field": "x"} if use == "field-to-header" else {"use": use, "header": "a b"}
     )
+
+
+def test_a_tenant_has_a_salt_of_its_own_that_the_client_can_only_divide() -> None:
+    uses: list[object] = [{"use": "identity-headers"}, "tenant-salt"]
+
+    def salt_of(tenant: str, **fields: JsonValue) -> JsonValue:
+        envelope = builders.preprocess_request(path="/v1/completions", headers={"x-pointsman-tenant": tenant})
+        document: dict[str, JsonValue] = {"model": "m", "prompt": "hi", **fields}
+        incoming = Incoming(envelope, parse(envelope.path, orjson.dumps(document)), read_headers(envelope.headers))
+        assert compile_pipeline(load({"preprocessing": uses})).run(incoming) is None
+        assert incoming.read(ENGINE_SALT) is (True if tenant else None)
+        return incoming.field("cache_salt")
+
+    assert salt_of("acme") == salt_of("acme")
+    salts = [salt_of("acme"), salt_of("evil"), salt_of("acme", cache_salt="x"), salt_of("evil", cache_salt="x")]
+    assert len(set(map(str, salts))) == 4
+    assert salt_of("", cache_salt="x") == "x"
+    assert "tenant-salt" in problem({"use": "tenant-salt"})

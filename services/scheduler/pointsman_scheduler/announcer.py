@@ -148,6 +148,7 @@ def _event(told: _Told, source: str, sequence: int, shown: int) -> RequestSchedu
         reason=reason,
         prompt_tokens=journey.request.prompt_tokens,
         cached_tokens=outcome.cached_tokens,
+        prefix=outcome.prefix,
         queued_ms=round(told.queued_s * 1000, 1),
         decided_us=round(told.took_s * 1e6, 1),
         revision=told.revision,

@@ -92,6 +92,7 @@ def _request(journey: Journey, target: Target) -> ScheduleRequest:
         max_output_tokens=facts.max_output_tokens,
         blocks=np.frombuffer(facts.blocks, dtype="<u8"),
         block_tokens=facts.block_tokens,
+        blocks_precise=facts.blocks_precise,
         headers=facts.headers,
         session=facts.session,
         priority=facts.priority,

@@ -79,6 +79,7 @@ class KvListener:
             follower = self._followers[key] = KvFollower()
         before = follower.gaps
         self._note(*key, event.boot_id, follower.hear(event))
+        worker.kv_told = "" if follower.behind else event.boot_id
         if follower.gaps > before:
             self._gaps.labels(event.pool).inc()
 
@@ -107,6 +108,10 @@ class KvListener:
             _log.warning("kv_state_malformed", pool=key[0], worker=key[1], problems=error.error_count())
             return
         self._note(*key, state.boot_id, follower.answered(state))
+        pool = self._pools.get(key[0])
+        worker = pool.fleet.find(key[1]) if pool is not None else None
+        if worker is not None:
+            worker.kv_told = "" if follower.behind else state.boot_id
 
     def _note(self, pool: str, name: str, boot_id: str, told: Told) -> None:
         found = self._pools.get(pool)

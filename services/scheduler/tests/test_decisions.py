@@ -70,6 +70,26 @@ def test_two_prompts_10_ms_apart_with_the_same_prefix_go_to_one_engine() -> None
     assert bench.chosen(bench.prompt(family=1, blocks=40)) == first
 
 
+@pytest.mark.parametrize(
+    ("precise", "told", "prefix"),
+    [
+        (True, "boot", "precise"),
+        (True, "", "approximate"),
+        (True, "former", "approximate"),
+        (False, "boot", "approximate"),
+    ],
+)
+def test_a_decision_says_how_it_knows_what_is_cached(precise: bool, told: str, prefix: str) -> None:
+    bench = fresh(1)
+    worker = bench.pool.fleet.find(NAMES[0])
+    assert worker is not None
+    worker.kv_told = worker.registration.boot_id if told == "boot" else told
+    request = bench.prompt(family=1, blocks=4)
+    request.blocks_precise = precise
+    assert bench.decide(request).prefix == prefix
+    assert bench.decide(bench.request(prompt_tokens=8)).prefix == ""
+
+
 @pytest.mark.requirement("S1-36")
 def test_a_scheduler_that_lost_its_index_serves_every_request_and_learns_anew() -> None:
     warm, wiped = fresh(), fresh()

@@ -70,6 +70,12 @@ class Stand:
         pool.index.lay_out([worker.life])
         return int(pool.index.match(np.array(blocks, dtype=np.uint64))[0])
 
+    def told_of(self) -> str:
+        """The life of which nothing is missing."""
+        worker = self.pools.of("p").fleet.find("w")
+        assert worker is not None
+        return worker.kv_told
+
     def figure(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(name, labels) or 0.0
 
@@ -129,3 +135,14 @@ async def test_blocks_of_another_size_are_not_taken_and_counted(stand: Stand) ->
     stand.tell("stored", 1, block_tokens=16)
     await eventually(lambda: stand.figure("pointsman_scheduler_kv_other_block_size_total", pool="p") == 1)
     assert stand.matched(1) == 0
+
+
+async def test_a_cache_is_known_precisely_once_nothing_is_missing(stand: Stand) -> None:
+    stand.register()
+    assert stand.told_of() == ""
+    stand.tell("stored", 1)
+    await eventually(lambda: stand.told_of() == "b1")
+    stand.tell("stored", 2, lost=True)
+    stand.publish()
+    await eventually(lambda: stand.matched(1, 2) == 2)
+    assert stand.told_of() == "b1"

@@ -50,7 +50,8 @@ def story(event: Event) -> list[RenderableType]:
 
 def _decision(event: RequestScheduled) -> list[RenderableType]:
     facts = (
-        f"  pool {event.pool} · {event.prompt_tokens:,} prompt tokens, {event.cached_tokens:,} believed cached · "
+        f"  pool {event.pool} · {event.prompt_tokens:,} prompt tokens, {event.cached_tokens:,} believed cached"
+        f"{f' ({event.prefix})' if event.prefix else ''} · "
         f"decided in {event.decided_us:.0f} µs by {event.source} · configuration {event.revision} · {event.level}"
     )
     parts: list[RenderableType] = [Text(facts, "dim"), _trail(event)]

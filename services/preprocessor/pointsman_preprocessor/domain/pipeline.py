@@ -10,8 +10,9 @@ from pointsman_core.prefix import salt
 from pointsman_core.rewriting import Rewrites
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.facts import features, max_output_tokens, readable_fields
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
-from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, prompt_of
+from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers
+from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming, RequestProcessor
+from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt, prompt_of
 
 ENTRY_POINTS: Final = "pointsman.preprocessor.processors"
 """Group in which other distributions offer request processors."""
@@ -26,10 +27,16 @@ def registry(builtin: Iterable[type[RequestProcessor]]) -> Registry[RequestProce
 
 
 class Pipeline:
-    """The compiled `preprocessing` section, and the block size of each model's pool."""
+    """The compiled `preprocessing` section, and the block size and tokenizer of each model's pool."""
 
-    def __init__(self, config: Config, processors: Registry[RequestProcessor]) -> None:
-        """Raises PluginError for a processor that can't be built or whose inputs nobody produces."""
+    def __init__(
+        self,
+        config: Config,
+        processors: Registry[RequestProcessor],
+        load: Load | None = None,
+    ) -> None:
+        """`load` reads a tokenizer; without it none is used. Raises PluginError for a processor that can't be built or
+        whose inputs nobody produces, and what `load` raises."""
         self.processors: Final = processors.build([use.spec for use in config.preprocessing])
         check_dataflow(self.processors)
         for position, processor in enumerate(self.processors):
@@ -48,6 +55,7 @@ class Pipeline:
         }
         self._all_block_sizes: Final = sizes
         self._rewrites: Final = Rewrites(config.rewrites)
+        self.tokenizers: Final = ModelTokenizers(config, load)
 
     def run(self, incoming: Incoming) -> Awaitable[None] | None:
         """Rewrite the model, then run the processors in order; returns the rest as an awaitable when one of them waits.
@@ -77,15 +85,18 @@ class Pipeline:
             await rest
 
 
-def describe(incoming: Incoming, block_tokens: tuple[int, ...]) -> RequestFacts:
+def describe(incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt | None = None) -> RequestFacts:
     """The request as the stages will know it, after all processors have run. `block_tokens`: sizes of blocks, at least
-    one."""
+    one; `prompt`: its tokens, if known."""
     body = incoming.body
     document = body.document
     headers = incoming.headers
-    prompt = prompt_of(body)
+    if prompt is None:
+        prompt = prompt_of(body)
     tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")
-    root = salt(tenant, str(document.get("cache_salt") or ""), "ids" if prompt.exact else "text")
+    # A salt that the engine has too is all that keeps the tenant's blocks apart: KV events name them by it alone.
+    keeper = "" if incoming.read(ENGINE_SALT) else tenant
+    root = salt(keeper, str(incoming.field("cache_salt") or ""), "ids" if prompt.exact else "text")
     # All chains share the room that a journey has for one.
     first, *others = (
         BlockChain(
@@ -105,6 +116,7 @@ def describe(incoming: Incoming, block_tokens: tuple[int, ...]) -> RequestFacts:
         block_tokens=first.block_tokens,
         blocks=first.blocks,
         other_chains=tuple(others),
+        blocks_precise=prompt.exact and not keeper,
         features=features(body),
         headers=headers.readable,
         fields=readable_fields(document),
@@ -118,8 +130,8 @@ def describe(incoming: Incoming, block_tokens: tuple[int, ...]) -> RequestFacts:
     )
 
 
-def depart(incoming: Incoming, facts: RequestFacts, report: StageReport) -> Journey:
-    """The journey that leaves preprocessing for the profile-picker."""
+def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degraded: str = "") -> Journey:
+    """The journey that leaves preprocessing for the profile-picker. `degraded`: what went wrong here, if anything."""
     envelope = incoming.envelope
     return Journey.model_construct(
         request_id=envelope.request_id,
@@ -135,4 +147,6 @@ def depart(incoming: Incoming, facts: RequestFacts, report: StageReport) -> Jour
         headers=tuple(incoming.header_edits.values()),
         body=tuple(incoming.body_edits.values()),
         trail=(report,),
+        level="degraded" if degraded else "full",
+        reasons=(degraded,) if degraded else (),
     )

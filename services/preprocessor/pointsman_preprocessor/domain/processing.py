@@ -16,6 +16,9 @@ T = TypeVar("T")
 IDENTITY: Key[dict[str, JsonValue]] = Key("identity", dict[str, JsonValue])
 """Who sends the request, as authentication found out: `tenant`, `user`, `plan`, `models`… Absent when nobody asked."""
 
+ENGINE_SALT: Key[bool] = Key("engine_salt", bool)
+"""True when the `cache_salt` that the engine gets stands for the tenant too."""
+
 
 class Incoming:
     """A request in preprocessing: what arrived, and what the processors make of it."""

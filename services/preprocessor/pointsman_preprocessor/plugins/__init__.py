@@ -9,6 +9,7 @@ from pointsman_preprocessor.plugins.identity_headers import IdentityHeaders
 from pointsman_preprocessor.plugins.model_to_header import ModelToHeader
 from pointsman_preprocessor.plugins.request_id import RequestId
 from pointsman_preprocessor.plugins.stream_usage import StreamUsage
+from pointsman_preprocessor.plugins.tenant_salt import TenantSalt
 
 BUILTIN: Final[tuple[type[RequestProcessor], ...]] = (
     FieldToHeader,
@@ -17,4 +18,5 @@ BUILTIN: Final[tuple[type[RequestProcessor], ...]] = (
     ModelToHeader,
     RequestId,
     StreamUsage,
+    TenantSalt,
 )

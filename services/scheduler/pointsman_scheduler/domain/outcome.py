@@ -111,6 +111,8 @@ class Scheduled:
     """What this decision put on the books: to tell the other replicas."""
     cached_tokens: int
     """Prompt tokens believed cached on the first endpoint."""
+    prefix: str
+    """How that is known: `precise`, `approximate`, or empty for a prompt without blocks."""
     held: bool
     """The request was on the books already: it goes where it was sent."""
     seed: int

@@ -139,6 +139,7 @@ class PoolScheduler:
             headers=[edit for each in policy.pre_requests for edit in each.prepare(request, selection)],
             holds=self._reserve(request, now, selection, sight),
             cached_tokens=min(request.prompt_tokens, int(sight.figures[MATCHED, first])),
+            prefix=_prefix_knowledge(request, fleet.workers[first]),
             held=held,
             seed=seed,
             reasons=[*selection.primary.degraded, *selection.degraded, *_aged(fleet.workers[first], now)],
@@ -196,6 +197,13 @@ class PoolScheduler:
             self.books.put(hold, now, request.blocks)
             holds.append(hold)
         return holds
+
+
+def _prefix_knowledge(request: ScheduleRequest, worker: Worker) -> str:
+    if not len(request.blocks):
+        return ""
+    told = worker.kv_told == worker.registration.boot_id != ""
+    return "precise" if request.blocks_precise and told else "approximate"
 
 
 def _aged(worker: Worker, now: float) -> list[str]:

@@ -30,6 +30,8 @@ class ScheduleRequest:
     blocks: Blocks = field(default_factory=lambda: _NO_BLOCKS)
     """Chained hashes of the full prompt blocks, salted by model, adapter and tenant."""
     block_tokens: int = 64
+    blocks_precise: bool = False
+    """Whether KV events of engines name `blocks` alike."""
     headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
     """Lower-case names."""
     session: str | None = None

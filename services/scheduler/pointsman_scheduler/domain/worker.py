@@ -50,6 +50,7 @@ class Worker:
         "heard",
         "holds",
         "host",
+        "kv_told",
         "life",
         "lora_holds",
         "name",
@@ -74,6 +75,8 @@ class Worker:
         self.row = -1
         self.life = -1
         """Its number in the prefix index."""
+        self.kv_told = ""
+        """Boot id of the life of whose KV cache its agent has told everything so far; empty for none."""
         self.present = True
         """False while it isn't registered."""
         self.departed_at = NEVER

@@ -107,6 +107,8 @@ class Model(Section):
     """APIs that it answers; a model for vectors says `[embeddings]`."""
     groups: tuple[str, ...] = ()
     """Requests for `auto/<group>` choose among the models of that group."""
+    tokenizer: Tokenizer | None = None
+    """Its own, in a pool of several base models; default: the pool's."""
     fallbacks: tuple[str, ...] = ()
     """Models that serve requests for this one, in this order, when it fails before the first byte. A model that a
     selector chose has the selector's `fallbacks` instead."""
