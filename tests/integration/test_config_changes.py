@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 import yaml
+from openai import AsyncOpenAI, BadRequestError
 from pydantic import JsonValue
 
 from pointsman_contracts.response import ResponseCompleted
@@ -104,6 +105,48 @@ async def test_a_request_keeps_the_revision_that_it_began_with(stack: Stack, tmp
                 assert code == 0, output
         assert (first + rest).rstrip().endswith(b"data: [DONE]")
         await eventually(lambda: [event.outcome for event in completions if event.request_id == mine] == ["ok"])
+
+
+@pytest.mark.requirement("S1-20")
+async def test_a_canary_behind_one_name_takes_its_share_and_clients_see_that_name_only(
+    stack: Stack, tmp_path: Path
+) -> None:
+    """Requests for `prod` are dealt to two models; a name of a pattern goes to one of them."""
+    document = yaml.safe_load(stack.config.read_text())
+    document["rewrites"] = [{"match": "prod", "to": {CHEAP: 70, GOOD: 30}}, {"match": "gpt-*", "to": CHEAP}]
+    file = tmp_path / "canary.yaml"
+    file.write_text(yaml.safe_dump(document))
+    revision = await apply(stack, str(file))
+    client = AsyncOpenAI(base_url=f"{stack.door}/v1", api_key="none", max_retries=0)
+    async with observing(stack.nats.url) as seen, client:
+        decisions = seen.listen(RequestScheduled, ANY)
+        try:
+            listed = {model.id async for model in client.models.list()}
+            assert "prod" in listed
+            for _ in range(60):
+                answer = await client.completions.create(model="prod", prompt="Say something.", max_tokens=1)
+                assert answer.model == "prod"
+            names = {"prod", "gpt-4o-mini"}
+            for name in names:
+                stream = await client.chat.completions.create(
+                    model=name, messages=[{"role": "user", "content": "hi"}], max_tokens=3, stream=True
+                )
+                assert {event.model async for event in stream} == {name}
+            with pytest.raises(BadRequestError) as refused:
+                await client.completions.create(model="gpt-4o", prompt="word " * 400_000, max_tokens=1)
+            assert CHEAP not in refused.value.response.text
+            await eventually(lambda: len(decisions) >= 62)
+        finally:
+            code, output = await stack.command("config", "rollback")
+            assert code == 0, output
+    assert {decision.revision for decision in decisions} == {revision}
+    assert {decision.model for decision in decisions} <= {*names, "gpt-4o"}
+    canary = Counter(decision.target.model for decision in decisions if decision.model == "prod")
+    # Four standard deviations of 61 draws.
+    assert 4 <= canary[GOOD] <= 33
+    assert canary[CHEAP] + canary[GOOD] == 61
+    notes = {decision.trail[0].note for decision in decisions if decision.model == "gpt-4o-mini"}
+    assert notes == {f"rewrite gpt-*: {CHEAP}"}
 
 
 @pytest.mark.requirement("S0-80")
