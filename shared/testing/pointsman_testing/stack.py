@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import aiohttp
 import yaml
@@ -29,16 +29,30 @@ SERVICES: Final = (
 )
 
 
+class KvTelling(NamedTuple):
+    """Engines that tokenize and tell what their KV caches hold."""
+
+    tokenizer: Path
+    """Folder of the tokenizer."""
+    blocks: int
+    block_tokens: int
+    index_block_tokens: int
+    """`block_tokens` of the pool."""
+
+
 class EngineProcess:
     """One simulated engine and the agent beside it; the engine can come back on its address."""
 
-    def __init__(self, name: str, processes: Processes, folder: Path, speedup: float) -> None:
+    def __init__(
+        self, name: str, processes: Processes, folder: Path, speedup: float, cache: KvTelling | None = None
+    ) -> None:
         self.name = name
         self.process: ServiceProcess
         self.agent: ServiceProcess
         self._processes = processes
         self._folder = folder
         self._speedup = speedup
+        self._cache = cache
         self._port = 0
         self._admin = ""
 
@@ -49,12 +63,18 @@ class EngineProcess:
     async def start(self) -> None:
         """Start the engine (on the port of its first life) and wait until it listens."""
         port_file, admin_file = self._folder / f"{self.name}.port", self._folder / f"{self.name}.admin"
-        for file in (port_file, admin_file):
+        kv_file = self._folder / f"{self.name}.kv"
+        for file in (port_file, admin_file, kv_file):
             file.unlink(missing_ok=True)
+        options = () if self._cache is None else (
+            "--tokenizer", str(self._cache.tokenizer), "--block-size", str(self._cache.block_tokens),
+            "--blocks", str(self._cache.blocks), "--kv-events", "tcp://127.0.0.1:*", "--kv-replay", "tcp://127.0.0.1:*",
+            "--kv-file", str(kv_file),
+        )  # fmt: skip
         self.process = self._processes.start(
             "pointsman-simulator", "serve", "--name", self.name, "--port", str(self._port),
             "--port-file", str(port_file), "--admin-port", "0", "--admin-port-file", str(admin_file),
-            "--speedup", str(self._speedup), "--model", "llama-3.1-8b", "--lora", "sql-lora",
+            "--speedup", str(self._speedup), "--model", "llama-3.1-8b", "--lora", "sql-lora", *options,
         )  # fmt: skip
         await eventually(lambda: port_file.exists() and admin_file.exists(), timeout=20)
         self._port = int(port_file.read_text())
@@ -62,6 +82,13 @@ class EngineProcess:
 
     def start_agent(self, env: Mapping[str, str]) -> None:
         """Start the agent; wait with `agent.wait_ready`."""
+        told: dict[str, str] = {}
+        if self._cache is not None:
+            live, replay = (self._folder / f"{self.name}.kv").read_text().split()
+            size = str(self._cache.index_block_tokens)
+            told = {
+                "POINTSMAN_KV_EVENTS": live, "POINTSMAN_KV_REPLAY": replay, "POINTSMAN_KV_BLOCK_TOKENS": size,
+            }  # fmt: skip
         self.agent = self._processes.start(
             "pointsman-worker-agent",
             env={
@@ -69,6 +96,7 @@ class EngineProcess:
                 "POINTSMAN_ENGINE_URL": self.url,
                 "POINTSMAN_POOL": POOL,
                 "POINTSMAN_WORKER": self.name,
+                **told,
             },
         )
 
@@ -131,7 +159,9 @@ class Stack:
         processes = [process for replicas in self.services.values() for process in replicas]
         return [*processes, *(engine.agent for engine in self.engines)]
 
-    async def begin(self, replicas: Mapping[str, int], engines: int, speedup: float) -> None:
+    async def begin(
+        self, replicas: Mapping[str, int], engines: int, speedup: float, cache: KvTelling | None = None
+    ) -> None:
         """Start everything and wait until the frontend lists the models."""
         if self._stored:
             code, output = await self.command("config", "apply", str(self.config))
@@ -140,7 +170,7 @@ class Stack:
         for service in SERVICES:
             self.services[service] = [self._start(service) for _ in range(replicas.get(service, 1))]
         for number in range(1, engines + 1):
-            self.engines.append(EngineProcess(f"engine-{number}", self._processes, self._folder, speedup))
+            self.engines.append(EngineProcess(f"engine-{number}", self._processes, self._folder, speedup, cache))
         await asyncio.gather(*(engine.start() for engine in self.engines))
         for engine in self.engines:
             engine.start_agent(self.env)
@@ -222,9 +252,10 @@ class StackFactory:
         static: str = "deny",
         changes: Mapping[str, JsonValue] | None = None,
         stored: bool = False,
+        cache: KvTelling | None = None,
     ) -> AsyncGenerator[Stack]:
         """A stack with the sample configuration, this `static` policy everywhere, and `changes` of top-level keys;
-        `stored` applies it instead of giving services the file."""
+        `stored` applies it instead of giving services the file, `cache` lets the engines tell of theirs."""
         self._count += 1
         folder = self._folder / f"stack-{self._count}"
         folder.mkdir()
@@ -239,7 +270,7 @@ class StackFactory:
         await asyncio.to_thread(nats.start)
         try:
             stack = Stack(nats, processes, folder, config, stored=stored)
-            await stack.begin(replicas or {}, engines, speedup)
+            await stack.begin(replicas or {}, engines, speedup, cache)
             yield stack
         finally:
             processes.end_all()
