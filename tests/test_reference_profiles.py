@@ -301,3 +301,23 @@ async def test_a_rewritten_name_takes_the_way_of_its_model(buses: Buses) -> None
     assert {profile for profile, _ in models.values()} == {"standard"}
     assert {model for _, model in models.values()} == {"llama-70b", "llama-8b"}
     assert all(models[number] == models[number + 8] for number in range(8))
+
+
+async def test_a_prompt_goes_to_the_model_that_is_described_as_good_at_it_and_stays_where_it_was(buses: Buses) -> None:
+    config: dict[str, object] = {
+        "pools": {"p": {"models": ["coder", "writer"]}},
+        "models": {
+            "coder": {"pool": "p", "strengths": "programming, Python, debugging"},
+            "writer": {"pool": "p", "strengths": "creative writing, stories, poems"},
+        },
+        "selectors": {"s": {"scorers": ["semantic-match"]}},
+        "profiles": {"only": {"request": ["model-selector/s", "scheduler"]}},
+    }
+    gateway = Gateway(buses, yaml.safe_dump(config))
+    await buses.meet()
+    for text, model in (("Debug this Python loop", "coder"), ("Write a story", "writer")):
+        asked: list[JsonValue] = [{"role": "user", "content": text}]
+        journey = await gateway.send("auto", messages=asked)
+        assert chosen(journey) == ("only", model)
+        assert (journey.trail[-1].note or "").endswith("semantic-match: lexical")
+        assert text.split()[-1].encode() not in journey.encode()

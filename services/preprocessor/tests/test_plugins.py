@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from pointsman_contracts.journey import BodyEdit
 from pointsman_core.config import ConfigError, load
+from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, encode, vector
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming
@@ -168,3 +169,44 @@ def test_a_tenant_has_a_salt_of_its_own_that_the_client_can_only_divide() -> Non
     assert len(set(map(str, salts))) == 4
     assert salt_of("", cache_salt="x") == "x"
     assert "tenant-salt" in problem({"use": "tenant-salt"})
+
+
+SELECTED: dict[str, object] = {
+    "pools": {"p": {"models": ["m"]}},
+    "selectors": {"s": {"rankings": {"a": {"scorers": ["cost", "semantic-match"]}}}},
+}
+
+
+def test_the_prompt_vector_is_made_only_when_a_selector_reads_it() -> None:
+    chat: list[JsonValue] = [
+        {"role": "user", "content": "translate this"},
+        {"role": "assistant", "content": "poems"},
+        {"role": "user", "content": [{"type": "text", "text": "debug my canary-51 code"}, {"type": "image_url"}]},
+        {"role": "assistant", "content": "stories"},
+    ]
+
+    def produced(sections: dict[str, object], path: str, **fields: JsonValue) -> JsonValue:
+        envelope = builders.preprocess_request(path=path)
+        body = parse(path, orjson.dumps({"model": "m", **fields}))
+        incoming = Incoming(envelope, body, read_headers({}))
+        assert compile_pipeline(load(sections)).run(incoming) is None
+        return incoming.attributes.get(PROMPT_VECTOR.name)
+
+    def made(text: str) -> JsonValue:
+        return {"kind": LEXICAL, "values": encode(vector(text))}
+
+    path = "/v1/chat/completions"
+    assert (
+        produced({"pools": SELECTED["pools"], "selectors": {"s": {"scorers": ["cost"]}}}, path, messages=chat) is None
+    )
+    found = produced(SELECTED, path, messages=chat)
+    assert found == made("debug my canary-51 code")
+    assert "canary" not in str(found)
+    assert produced(SELECTED | {"preprocessing": ["prompt-vector"]}, path, messages=chat) == found
+    assert produced(SELECTED, "/v1/completions", prompt="a poem") == made("a poem")
+    assert produced(SELECTED, "/v1/completions", prompt=[1, 2, 3]) is None
+    assert produced(SELECTED, "/v1/embeddings", input="a poem") is None
+    assert produced(SELECTED, "/v1/responses", input="a poem") == made("a poem")
+    assert produced(SELECTED, "/v1/messages", max_tokens=1, messages=chat[:1]) == made("translate this")
+    long = "first words " + "filler " * 2000 + "last words"
+    assert produced(SELECTED, "/v1/completions", prompt=long) == made(f"{long[:1024]} {long[-1024:]}")

@@ -32,6 +32,8 @@ class Candidate(NamedTuple):
     features: frozenset[str]
     apis: frozenset[str]
     groups: frozenset[str]
+    strengths: str
+    """What it is good at, in words; empty when nobody said."""
 
 
 def candidates_of(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
@@ -56,6 +58,7 @@ def candidates_of(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ..
                 frozenset(model.features),
                 frozenset(model.apis),
                 frozenset(model.groups),
+                model.strengths,
             )
         )
     return tuple(found)

@@ -43,9 +43,18 @@ class ModelFilter(StatePlugin):
 class ModelScorer(StatePlugin):
     """Says how much it likes each candidate."""
 
+    def bind(self, candidates: Sequence[Candidate]) -> None:
+        """Look at the models of the selector. Raises PluginError; called once, before `scores`."""
+        del candidates
+
     def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
         """One number in [0,1] for each candidate; others are clamped."""
         raise NotImplementedError
+
+    def remark(self, question: Question) -> str | None:
+        """What the decision says about how it was scored, in a few words without prompt text."""
+        del question
+        return None
 
 
 class ModelPicker(Plugin):

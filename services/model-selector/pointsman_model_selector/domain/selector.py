@@ -65,23 +65,28 @@ class Selected(NamedTuple):
     """Model → `<filter>: <why>` of those that a filter took out."""
     old_pools: tuple[str, ...]
     """Pools whose state was old when the choice depended on it."""
+    remarks: tuple[str, ...] = ()
+    """`<scorer>: <remark>`."""
 
     @property
     def note(self) -> str:
         """The choice in one line."""
-        out = "; ".join(f"{name} out ({why})" for name, why in self.out.items())
-        return f"{self.ranking}: {self.model.name} ({self.total:.2f})" + (f"; {out}" if out else "")
+        out = (f"{name} out ({why})" for name, why in self.out.items())
+        return "; ".join((f"{self.ranking}: {self.model.name} ({self.total:.2f})", *self.remarks, *out))
 
 
 class _Ranking:
     """Filters, weighted scorers and a picker."""
 
-    def __init__(self, name: str, ranking: Ranking, plugins: Registries) -> None:
+    def __init__(self, name: str, ranking: Ranking, candidates: Sequence[Candidate], plugins: Registries) -> None:
         self.name: Final = name
         with within("filters"):
             self.filters: Final = plugins.filters.build([use.spec for use in ranking.filters])
         with within("scorers"):
             scorers = plugins.scorers.build([use.spec for use in ranking.scorers])
+            for position, scorer in enumerate(scorers):
+                with within(position):
+                    scorer.bind(candidates)
         self.scorers: Final = list(zip(scorers, (use.weight for use in ranking.scorers), strict=True))
         with within("picker"):
             self.picker: Final = plugins.pickers.one(ranking.picker.spec)
@@ -101,7 +106,7 @@ class CompiledSelector:
         for ranking, how in settings.rankings.items():
             # The short form has no key of its own for its one ranking.
             with within(*(() if ranking == "default" else ("rankings", ranking))):
-                self._rankings[ranking] = _Ranking(ranking, how, plugins)
+                self._rankings[ranking] = _Ranking(ranking, how, self.candidates, plugins)
         self._first: Final = next(iter(self._rankings.values()))
         with within("choose"):
             self._chooser: Final = plugins.choosers.one(settings.choose.spec)
@@ -138,6 +143,11 @@ class CompiledSelector:
             totals[chosen],
             out,
             self._old_pools(question) if ranking.reads_pools else (),
+            tuple(
+                f"{scorer.name}: {remark}"
+                for scorer, _ in ranking.scorers
+                if (remark := scorer.remark(question)) is not None
+            ),
         )
 
     def _ranking(self, journey: Journey) -> _Ranking:

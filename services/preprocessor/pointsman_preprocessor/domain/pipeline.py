@@ -5,7 +5,7 @@ from typing import Final
 
 from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage, StageReport
 from pointsman_core.config import Config
-from pointsman_core.plugins import Registry, check_dataflow, within
+from pointsman_core.plugins import Registry, Spec, check_dataflow, within
 from pointsman_core.prefix import salt
 from pointsman_core.rewriting import Rewrites
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
@@ -17,6 +17,8 @@ from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt, prompt
 ENTRY_POINTS: Final = "pointsman.preprocessor.processors"
 """Group in which other distributions offer request processors."""
 
+_NEEDED_BY: Final = {"semantic-match": "prompt-vector"}
+"""Scorer of a model-selector → processor that produces what it reads; added when nobody lists it."""
 _NEXT: Final = (Stage(service="profile-picker"),)
 _DEFAULT_BLOCK_TOKENS: Final = 64
 
@@ -37,7 +39,10 @@ class Pipeline:
     ) -> None:
         """`load` reads a tokenizer; without it none is used. Raises PluginError for a processor that can't be built or
         whose inputs nobody produces, and what `load` raises."""
-        self.processors: Final = processors.build([use.spec for use in config.preprocessing])
+        specs = [use.spec for use in config.preprocessing]
+        needed = [use for scorer, use in _NEEDED_BY.items() if config.ranks_by(scorer)]
+        specs += [Spec(use, use, {}) for use in needed if all(spec.use != use for spec in specs)]
+        self.processors: Final = processors.build(specs)
         check_dataflow(self.processors)
         for position, processor in enumerate(self.processors):
             with within(position):

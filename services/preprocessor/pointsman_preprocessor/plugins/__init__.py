@@ -7,6 +7,7 @@ from pointsman_preprocessor.plugins.field_to_header import FieldToHeader
 from pointsman_preprocessor.plugins.header_guard import HeaderGuard
 from pointsman_preprocessor.plugins.identity_headers import IdentityHeaders
 from pointsman_preprocessor.plugins.model_to_header import ModelToHeader
+from pointsman_preprocessor.plugins.prompt_vector import PromptVector
 from pointsman_preprocessor.plugins.request_id import RequestId
 from pointsman_preprocessor.plugins.stream_usage import StreamUsage
 from pointsman_preprocessor.plugins.tenant_salt import TenantSalt
@@ -16,6 +17,7 @@ BUILTIN: Final[tuple[type[RequestProcessor], ...]] = (
     HeaderGuard,
     IdentityHeaders,
     ModelToHeader,
+    PromptVector,
     RequestId,
     StreamUsage,
     TenantSalt,

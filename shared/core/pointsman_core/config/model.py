@@ -105,6 +105,8 @@ class Model(Section):
     """What it can do beyond text: those, and `vision`, `audio`, `video`, `file`."""
     apis: tuple[str, ...] = ("chat.completions", "completions", "responses", "messages")
     """APIs that it answers; a model for vectors says `[embeddings]`."""
+    strengths: str = ""
+    """What it is good at, in words, for the scorer `semantic-match`: `programming, debugging, code review`."""
     groups: tuple[str, ...] = ()
     """Requests for `auto/<group>` choose among the models of that group."""
     tokenizer: Tokenizer | None = None
@@ -297,6 +299,11 @@ class Config(Section):
     def aliases(self) -> list[str]:
         """Names beside those that a request may use because a rewrite is for them; patterns are not among them."""
         return [text for rewrite in self.rewrites for text in rewrite.match if ANY not in text]
+
+    def ranks_by(self, scorer: str) -> bool:
+        """Whether a selector has a scorer of this type."""
+        rankings = (ranking for selector in self.selectors.values() for ranking in selector.rankings.values())
+        return any(use.use == scorer for ranking in rankings for use in ranking.scorers)
 
     def policy_hash(self) -> str:
         """12 hexadecimal digits; equal for configurations that mean the same."""

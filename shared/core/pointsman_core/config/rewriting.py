@@ -1,6 +1,7 @@
 """The `rewrites` section: which model serves requests for a name."""
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, cast
 
 from pydantic import BeforeValidator, Field, PositiveFloat
 
@@ -18,7 +19,7 @@ def _shares(value: object) -> object:
     if isinstance(value, str):
         return {value: 1.0}
     if isinstance(value, list | tuple):
-        return dict.fromkeys(value, 1.0)  # pyright: ignore[reportUnknownArgumentType] - checked by the field's type
+        return dict.fromkeys(cast("Iterable[object]", value), 1.0)
     return value
 
 

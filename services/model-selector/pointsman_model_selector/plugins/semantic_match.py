@@ -1,0 +1,61 @@
+"""`semantic-match`: models whose described strengths are about what the prompt is about."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from pydantic import Field
+
+from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, Vector, decode, rarity, similarity, vector
+from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_model_selector.domain.candidate import Candidate
+from pointsman_model_selector.domain.selecting import ModelScorer, Question
+
+
+class SemanticMatchParams(Params):
+    """What counts as a match."""
+
+    least: float = Field(default=0.05, ge=0, le=1)
+    """Similarity below which prompt and strengths have nothing to do with each other."""
+
+
+class SemanticMatch(ModelScorer):
+    """1 for the model whose `strengths` are closest to the prompt, others by their share of that; 0 for all when none
+    is close. It compares words, and the decision says so: `semantic-match: lexical`."""
+
+    type_name = "semantic-match"
+    params_type = SemanticMatchParams
+    consumes = (PROMPT_VECTOR,)
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._least = cast("SemanticMatchParams", params).least
+        self._strengths: dict[str, Vector] = {}
+        self._weights: list[float] = []
+
+    def bind(self, candidates: Sequence[Candidate]) -> None:
+        if candidates and not any(candidate.strengths for candidate in candidates):
+            names = ", ".join(candidate.name for candidate in candidates)
+            raise PluginError(f"{self.name!r} needs `strengths` of a model; none of {names} has them")
+        self._strengths = {candidate.name: vector(candidate.strengths) for candidate in candidates}
+        self._weights = rarity(self._strengths.values())
+
+    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+        values = _values(question)
+        if values is None:
+            return [0.0] * len(candidates)
+        asked = decode(values)
+        found = [similarity(asked, self._strengths[candidate.name], self._weights) for candidate in candidates]
+        best = max(found)
+        if best < self._least:
+            return [0.0] * len(candidates)
+        return [value / best if value >= self._least else 0.0 for value in found]
+
+    def remark(self, question: Question) -> str | None:
+        return "no text to match" if _values(question) is None else LEXICAL
+
+
+def _values(question: Question) -> str | None:
+    produced = question.journey.request.attributes.get(PROMPT_VECTOR.name)
+    if not isinstance(produced, dict) or produced.get("kind") != LEXICAL:
+        return None
+    return str(produced.get("values"))
