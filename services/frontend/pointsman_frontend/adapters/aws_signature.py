@@ -30,7 +30,7 @@ class AwsSigner:
 
     @staticmethod
     def are_keys(secret: str) -> bool:
-        """Whether the text has a key and its secret, as JSON or as in `~/.aws/credentials`; otherwise it is an API key."""
+        """Whether the text has a key and its secret, as JSON or as in `~/.aws/credentials`, and isn't an API key."""
         return secret.startswith(("{", "["))
 
     async def sign(self, secret: str | None, region: str, url: str, headers: dict[str, str], body: bytes) -> None:

@@ -1,0 +1,242 @@
+"""External providers on real ports, written from the formats that they publish; each checks its credential."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self
+
+from aiohttp import web
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from pointsman_providers.testing import aws_message
+
+Kind = Literal["openai", "anthropic", "bedrock", "azure", "vertex"]
+
+WORDS: Final = ("Hello", " from", " far")
+"""What every answer says; each is an event of a stream."""
+AWS_KEYS: Final = ("AKIAMOCK", "canary-aws-secret")
+"""Access key and secret that a mock of Bedrock accepts."""
+
+
+@dataclass
+class Asked:
+    """One request as it arrived."""
+
+    path: str
+    """With its query."""
+    headers: dict[str, str]
+    """Lower-case names."""
+    body: dict[str, Any]
+
+
+@dataclass
+class MockProvider:
+    """`async with MockProvider("anthropic") as far:` listens. Change what it does while it runs."""
+
+    kind: Kind
+    key: str = "canary-key"
+    """The secret that it accepts."""
+    status: int = 200
+    """Another one is answered with an error of this kind of provider."""
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    """Further headers of every answer."""
+    breaks: Literal["", "before", "within"] = ""
+    """Whether streams end with an error before their first content, or break off within it."""
+    asked: list[Asked] = field(default_factory=list[Asked])
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self._runner: web.AppRunner | None = None
+        self._open = asyncio.Event()
+        self._open.set()
+        self.gone = asyncio.Event()
+        """Set when a client hung up within a stream."""
+
+    @property
+    def url(self) -> str:
+        """Base URL for the configuration."""
+        return f"http://127.0.0.1:{self.port}" + ("/v1" if self.kind == "openai" else "")
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_post("/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._open.set()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def hold(self) -> None:
+        """Stop streams after their first words."""
+        self._open.clear()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        document = await request.json()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.asked.append(Asked(request.raw_path, headers, document))
+        if not self._is_known(request, await request.read()):
+            return web.json_response({"error": {"message": f"Bad key {self.key}"}}, status=401)
+        if self.status != 200:
+            return web.json_response(_ERRORS[self.kind], status=self.status, headers=self.headers)
+        match request.path:
+            case "/v1/messages":
+                write = self._message_stream if document.get("stream") else None
+                whole = _message(document["model"])
+            case path if path.startswith("/model/"):
+                write = self._converse_stream if path.endswith("/converse-stream") else None
+                whole = _converse()
+            case path if path.endswith("/embeddings"):
+                write, whole = None, _embeddings(document.get("model"))
+            case path if path.endswith("/chat/completions"):
+                write = self._chat_stream if document.get("stream") else None
+                whole = _chat(document.get("model"))
+            case _:
+                return web.json_response({"error": {"message": "no such path"}}, status=404)
+        if write is None:
+            return web.json_response(whole, headers=self.headers)
+        kind = "application/vnd.amazon.eventstream" if self.kind == "bedrock" else "text/event-stream"
+        response = web.StreamResponse(headers={"content-type": kind, **self.headers})
+        await response.prepare(request)
+        try:
+            await write(response.write, document)
+        except (ConnectionError, asyncio.CancelledError):
+            self.gone.set()
+            raise
+        return response
+
+    async def _say(self, write: Callable[[bytes], Awaitable[None]], words: list[bytes], last: bytes) -> None:
+        for word in words:
+            for cut in (word[: len(word) // 2], word[len(word) // 2 :]):
+                await write(cut)
+            if self.breaks == "within":
+                raise ConnectionResetError
+            while not self._open.is_set():
+                await write(b"")  # raises once nobody listens
+                await asyncio.sleep(0.02)
+        await write(last)
+
+    async def _chat_stream(self, write: Callable[[bytes], Awaitable[None]], document: dict[str, Any]) -> None:
+        if self.breaks == "before":
+            await write(b'data: {"error": {"message": "overloaded", "type": "server_error"}}\n\n')
+            return
+        model = document.get("model")
+        words = [_event(_chunk(model, {"content": word})) for word in WORDS]
+        last = _event(_chunk(model, {}, "stop"))
+        if document.get("stream_options") == {"include_usage": True}:
+            last += _event({**_chunk(model, {}), "choices": [], "usage": _USAGE})
+        await self._say(write, words, last + b"data: [DONE]\n\n")
+
+    async def _message_stream(self, write: Callable[[bytes], Awaitable[None]], document: dict[str, Any]) -> None:
+        message: dict[str, Any] = {**_message(document["model"]), "content": [], "stop_reason": None}
+        begin = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+        await write(_named({"type": "message_start", "message": message}) + _named(begin))
+        if self.breaks == "before":
+            await write(_named({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}))
+            return
+        deltas = [{"type": "text_delta", "text": word} for word in WORDS]
+        words = [_named({"type": "content_block_delta", "index": 0, "delta": delta}) for delta in deltas]
+        end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}}
+        last = _named({"type": "content_block_stop", "index": 0}) + _named(end) + _named({"type": "message_stop"})
+        await self._say(write, words, last)
+
+    async def _converse_stream(self, write: Callable[[bytes], Awaitable[None]], document: dict[str, Any]) -> None:
+        del document
+        await write(aws_message("messageStart", {"role": "assistant"}))
+        if self.breaks == "before":
+            await write(aws_message("throttlingException", {"message": "Too many"}, exception=True))
+            return
+        words = [aws_message("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": word}}) for word in WORDS]
+        usage: dict[str, Any] = {"inputTokens": 5, "outputTokens": 3, "totalTokens": 8}
+        last = aws_message("contentBlockStop", {"contentBlockIndex": 0})
+        last += aws_message("messageStop", {"stopReason": "end_turn"}) + aws_message("metadata", {"usage": usage})
+        await self._say(write, words, last)
+
+    def _is_known(self, request: web.Request, body: bytes) -> bool:
+        headers = request.headers
+        match self.kind:
+            case "anthropic":
+                return headers.get("x-api-key") == self.key and "anthropic-version" in headers
+            case "azure":
+                return headers.get("api-key") == self.key
+            case "bedrock" if headers.get("authorization", "").startswith("AWS4"):
+                return _is_signed(f"http://127.0.0.1:{self.port}{request.raw_path}", headers, body)
+            case _:
+                return headers.get("authorization") == f"Bearer {self.key}"
+
+
+def _is_signed(url: str, headers: Any, body: bytes) -> bool:
+    """Whether the signature is the one that the secret gives for what arrived."""
+    told = str(headers["authorization"])
+    signed = told.split("SignedHeaders=")[1].split(",", maxsplit=1)[0].split(";")
+    request: Any = AWSRequest(
+        "POST", url, data=body, headers={name: headers[name] for name in signed if name != "host"}
+    )
+    request.context["timestamp"] = headers["x-amz-date"]
+    auth: Any = SigV4Auth(Credentials(*AWS_KEYS), "bedrock", "eu-north-1")
+    text = auth.string_to_sign(request, auth.canonical_request(request))
+    return told.endswith(f"Signature={auth.signature(text, request)}")
+
+
+_USAGE: Final = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+_ERRORS: Final[dict[Kind, object]] = {
+    "openai": {"error": {"message": "Words of the provider.", "type": "t", "param": None, "code": "c"}},
+    "azure": {"error": {"message": "Words of the provider.", "code": "c"}},
+    "anthropic": {"type": "error", "error": {"type": "invalid_request_error", "message": "Words of the provider."}},
+    "bedrock": {"message": "Words of the provider."},
+    "vertex": [{"error": {"code": 400, "message": "Words of the provider.", "status": "INVALID_ARGUMENT"}}],
+}
+
+
+def _event(document: object) -> bytes:
+    return b"data: " + json.dumps(document).encode() + b"\n\n"
+
+
+def _named(document: dict[str, Any]) -> bytes:
+    return b"event: " + str(document["type"]).encode() + b"\n" + _event(document)
+
+
+def _chunk(model: str | None, delta: dict[str, str], finish: str | None = None) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": f"{model}-2025", "choices": [choice]}
+
+
+def _chat(model: str | None) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "".join(WORDS)}, "finish_reason": "stop"}
+    head = {"id": "c-1", "object": "chat.completion", "created": 1, "model": f"{model}-2025"}
+    return {**head, "choices": [choice], "usage": _USAGE}
+
+
+def _embeddings(model: str | None) -> dict[str, Any]:
+    vector = {"object": "embedding", "index": 0, "embedding": [0.25, -0.5]}
+    return {"object": "list", "model": model, "data": [vector], "usage": {"prompt_tokens": 2, "total_tokens": 2}}
+
+
+def _message(model: str) -> dict[str, Any]:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": f"{model}-20251001",
+        "content": [{"type": "text", "text": "".join(WORDS)}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 5, "output_tokens": 3},
+    }
+
+
+def _converse() -> dict[str, Any]:
+    return {
+        "output": {"message": {"role": "assistant", "content": [{"text": "".join(WORDS)}]}},
+        "stopReason": "end_turn",
+        "usage": {"inputTokens": 5, "outputTokens": 3, "totalTokens": 8},
+        "metrics": {"latencyMs": 1},
+    }
