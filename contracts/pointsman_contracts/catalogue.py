@@ -10,6 +10,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery, ServicePresence
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
+from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.scheduling import RequestScheduled, Reservations, SchedulerState, SchedulerStateQuery
 from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerLoad, WorkerRegistration, WorkerSilent
 
@@ -19,6 +20,8 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     Decision,
     Rejection,
     Parked,
+    ResponseReview,
+    Verdict,
     RequestScheduled,
     Reservations,
     SchedulerStateQuery,

@@ -103,6 +103,24 @@ class RequestFacts(Part):
         return self.model_copy(update={"block_tokens": block_tokens, "blocks": blocks, "other_chains": ()})
 
 
+AFTER: Final = "after"
+"""Mode of a stage on the way back that is asked when the client has everything."""
+
+
+class AnswerUse(Part):
+    """When a stage on the way back is asked, and what of the answer it gets."""
+
+    mode: str = AFTER
+    """`buffer`: about the whole answer, before the client has any of it. `window`: about each piece of a stream before
+    the client has it. `after`: when the client has everything."""
+    content: str = "none"
+    """`none`: facts. `text`: the texts. `body`: the bytes that the client gets."""
+    window: int = 512
+    """Characters of text that make up a window."""
+    overlap: int = 64
+    """Characters at a window's end that are shown again with the next one, and held back until then."""
+
+
 class Stage(Part):
     """One entry of an itinerary."""
 
@@ -114,6 +132,8 @@ class Stage(Part):
     """How long the stage may take; None leaves it to the deadline."""
     on_error: str = "deny"
     """`allow` skips a stage that has nobody, fails or is too slow; `deny` ends the request."""
+    answer: AnswerUse | None = None
+    """For a stage on the way back."""
 
 
 class StageReport(Part):

@@ -125,7 +125,8 @@ class ResponseCompleted(Message):
     status: int
     """HTTP status that the client got; 499 when it was gone before one could be sent."""
     outcome: str
-    """`ok`, `rejected`, `client_gone`, `engine_error`, `cut_off`, `timeout`, `shutdown`."""
+    """`ok`, `rejected`, `client_gone`, `engine_error`, `cut_off`, `timeout`, `shutdown`, `blocked` (a stage on the way
+    back didn't let the answer pass)."""
     reason: str = ""
     level: str = "full"
     attempts: tuple[Attempt, ...] = ()
@@ -138,3 +139,6 @@ class ResponseCompleted(Message):
     usage: Usage | None = None
     """None when nobody reported any."""
     bytes_out: int = 0
+    stages: tuple[StageReport, ...] = ()
+    """What the stages on the way back said before the client had everything, in order. `outcome` of a report: `passed`,
+    `replaced`, `blocked`, `skipped`, `failed`."""

@@ -19,6 +19,7 @@ from pointsman_edge.domain.policy import EdgePolicy, compile_policy
 from pointsman_edge.domain.request_headers import HeaderRules
 from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_edge.metrics import EdgeMetrics
+from pointsman_edge.reviews import Reviewers, StageReviewers
 from pointsman_frontend.adapters.app import EdgeApp
 from pointsman_frontend.adapters.connection_bounds import Bounds, bounded
 from pointsman_frontend.adapters.engine_client import EngineClient
@@ -27,6 +28,7 @@ from pointsman_frontend.adapters.provider_client import ProviderClient
 from pointsman_frontend.adapters.provider_credentials import Credentials
 from pointsman_frontend.adapters.providers import Providers
 from pointsman_frontend.adapters.proxy import Intake, Proxy
+from pointsman_frontend.adapters.ways_back import WaysBack
 from pointsman_frontend.handlers import Handlers
 from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.health import HealthApp
@@ -48,6 +50,7 @@ class Surroundings:
     policy: Callable[[], EdgePolicy]
     """The current revision's."""
     decisions: DecisionSource
+    reviewers: Reviewers
     events: EventBus
     tracing: Tracing
     health: HealthApp
@@ -67,6 +70,7 @@ class Frontend:
         self.providers = Providers(credentials, ProviderClient(credentials))
         self._policy = around.policy
         self.engines = EngineClient(idle_s=settings.engine_idle_s, idle_connections=settings.engine_idle_connections)
+        self.ways_back = WaysBack(around.instance, around.reviewers)
         self.proxy = Proxy(
             Intake(
                 edge=around.instance,
@@ -91,6 +95,7 @@ class Frontend:
                 self.providers,
                 tell_endpoint=settings.tell_endpoint,
             ),
+            self.ways_back,
             self.announcer,
             metrics,
         )
@@ -117,6 +122,7 @@ class Frontend:
     async def close(self) -> None:
         """After the server has ended: let cancelled requests say their last words, and send what waits."""
         await self.proxy.drained()
+        await self.ways_back.drained()
         self.announcer.flush()
         self.engines.close()
         await self.providers.close()
@@ -139,6 +145,7 @@ def build(service: Service[FrontendSettings]) -> None:
             settings=settings,
             policy=lambda: rollout.current.compiled,
             decisions=Stages(service.bus, client),
+            reviewers=StageReviewers(service.bus),
             events=service.bus,
             tracing=service.tracing,
             health=service.health,

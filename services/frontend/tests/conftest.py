@@ -14,7 +14,7 @@ from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.health import HealthApp, Readiness
 from pointsman_runtime.http_server import HttpServer
 from pointsman_runtime.telemetry import Tracing
-from pointsman_testing.fake_stages import EdgeUnderTest, FakeStages, RecordedEvents, StartEdge
+from pointsman_testing.fake_stages import EdgeUnderTest, FakeReviewers, FakeStages, RecordedEvents, StartEdge
 
 CONFIG = {
     "pools": {"llama-8b": {"models": ["llama-8b", "sql"], "loras": ["sql"]}},
@@ -36,6 +36,7 @@ async def start_edge() -> AsyncIterator[StartEdge]:
         **settings: object,
     ) -> EdgeUnderTest:
         stages, events, registry = FakeStages(*urls), RecordedEvents(), CollectorRegistry()
+        reviewers = FakeReviewers()
         compiled = compile_policy(_config(config or {}), 1)
         frontend = Frontend(
             Surroundings(
@@ -43,6 +44,7 @@ async def start_edge() -> AsyncIterator[StartEdge]:
                 settings=FrontendSettings.model_validate({"instance": "edge-1", **settings}),
                 policy=lambda: compiled,
                 decisions=stages,
+                reviewers=reviewers,
                 events=events,
                 tracing=tracing or Tracing(),
                 health=HealthApp(Readiness(), registry),
@@ -71,7 +73,7 @@ async def start_edge() -> AsyncIterator[StartEdge]:
             frontend.handlers.snapshot(snapshot)
 
         ends.append(stop)
-        return EdgeUnderTest(server.url, stages, events, hear, frontend.handlers.open_requests, metric, stop)
+        return EdgeUnderTest(server.url, stages, reviewers, events, hear, frontend.handlers.open_requests, metric, stop)
 
     yield start
     for end in ends:

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pointsman_contracts.journey import BodyEdit, HeaderEdit, Stage, Target
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.response import ResponseCompleted, ResponseStarted, Usage
 from pointsman_runtime.bus import Identity
@@ -224,18 +224,6 @@ async def test_health_and_metrics_are_on_the_same_port(start_edge: StartEdge) ->
     assert line in metrics.body
     assert b'pointsman_edge_decisions_total{level="full"} 1.0' in metrics.body
     assert b"pointsman_edge_first_byte_seconds_count 1.0" in metrics.body
-
-
-async def test_a_response_stage_that_may_be_missing_makes_the_answer_degraded(start_edge: StartEdge) -> None:
-    async with ScriptedEngine() as engine:
-        edge = await start_edge(engine.url)
-        edge.stages.changes = {"response": (Stage(service="semantic-cache", on_error="allow"),)}
-        answer = await raw_request(edge.url, post(CHAT, BODY))
-        edge.stages.changes = {"response": (Stage(service="guard"),)}
-        refused = await raw_request(edge.url, post(CHAT, BODY))
-    assert (answer.status, answer.header("x-pointsman-level")) == (200, "degraded")
-    assert (refused.status, refused.header("retry-after")) == (503, "1")
-    assert len(engine.received) == 1
 
 
 async def test_a_client_that_offers_http_2_is_served_with_http_1(start_edge: StartEdge) -> None:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.header_edits import edited_headers
 from pointsman_edge.domain.request_headers import HOP_BY_HOP, HeaderRules
 from pointsman_edge.domain.trust import TrustedProxies
-from pointsman_frontend.domain.engine_request import edited_headers, request_head
+from pointsman_frontend.domain.engine_request import request_head
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_request

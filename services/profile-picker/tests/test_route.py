@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 from pydantic import ValidationError
 
-from pointsman_contracts.journey import BlockChain, BodyEdit, Journey, RequestFacts, Stage, Target
+from pointsman_contracts.journey import AnswerUse, BlockChain, BodyEdit, Journey, RequestFacts, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import Config, load
 from pointsman_core.plugins import PluginError, Registry
@@ -44,7 +44,10 @@ def test_the_itinerary_carries_policy_timeout_and_what_happens_on_an_error() -> 
                     {"stage": "translate", "timeout": "1s", "on_error": "deny"},
                     "scheduler",
                 ],
-                "response": ["guard"],
+                "response": [
+                    "guard",
+                    {"stage": "translate", "mode": "window", "content": "text", "window": 100, "overlap": 10},
+                ],
             }
         },
     }
@@ -56,7 +59,15 @@ def test_the_itinerary_carries_policy_timeout_and_what_happens_on_an_error() -> 
         Stage(service="translate", timeout_ms=1000, on_error="deny"),
         Stage(service="scheduler"),
     )
-    assert route.response == (Stage(service="guard"),)
+    assert route.response == (
+        Stage(service="guard", timeout_ms=1000, answer=AnswerUse(mode="window", content="text")),
+        Stage(
+            service="translate",
+            timeout_ms=250,
+            on_error="allow",
+            answer=AnswerUse(mode="window", content="text", window=100, overlap=10),
+        ),
+    )
     assert route.selects
 
 

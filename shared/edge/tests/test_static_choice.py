@@ -160,7 +160,13 @@ POLICIES: dict[str, tuple[dict[str, object], str | None]] = {
         {"profile-picker": {"use": "single", "default": "a"}, "profiles": {"a": {}, "b": {"static": "deny"}}}, None,
     ),
     "a guard": ({"profiles": {"a": {"request": ["guard", "scheduler"]}}}, "profile a insists on guard"),
-    "a guard on the way back": ({"profiles": {"a": {"response": ["guard"]}}}, "profile a insists on guard"),
+    "a guard on the way back": (
+        {"profiles": {"a": {"response": ["guard"]}}}, "profile a insists on guard for answers",
+    ),
+    "a stage for every answer": (
+        {"stages": {"mine": {"mode": "buffer"}}, "postprocessing": ["mine"]}, "postprocessing insists on mine",
+    ),
+    "a stage after every answer": ({"stages": {"mine": {}}, "postprocessing": ["mine"]}, None),
     "a guard that may be missing": (
         {"profiles": {"a": {"request": [{"stage": "guard", "on_error": "allow"}, "scheduler"]}}}, None,
     ),

@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pointsman_contracts.journey import PreprocessRequest
+from pointsman_contracts.journey import PreprocessRequest, Stage
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_runtime.errors import BusDisconnected
 from pointsman_testing import builders
 from pointsman_testing.eventually import eventually
@@ -58,6 +59,23 @@ class FakeStages:
         return builders.decision(request.request_id, **({"endpoints": endpoints} | self.changes))
 
 
+class FakeReviewers:
+    """Stages on the way back that say what a test wants; they let everything pass until then."""
+
+    def __init__(self) -> None:
+        self.asked: list[ResponseReview] = []
+        """Everything that they were asked, in order."""
+        self.say: Callable[[ResponseReview], Verdict] = lambda review: Verdict(request_id=review.request_id)
+        """May raise what an edge expects of a stage that fails."""
+
+    async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
+        """What an edge calls."""
+        del stage, traceparent
+        self.asked.append(ResponseReview.decode(review.encode()))
+        await asyncio.sleep(0)
+        return Verdict.decode(self.say(review).encode())
+
+
 class RecordedEvents:
     """Keeps what an edge publishes."""
 
@@ -83,6 +101,7 @@ class EdgeUnderTest:
 
     url: str
     stages: FakeStages
+    reviewers: FakeReviewers
     events: RecordedEvents
     hear: Callable[[PoolSnapshot], None]
     """Gives the edge a signal."""

@@ -45,6 +45,10 @@ class Client:
         self.bytes_out += len(data)
         self.ended = True
 
+    async def fail(self, event: bytes) -> None:
+        """Send the last word of a stream that can't go on."""
+        await self.end(event)
+
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole response."""
         headers.append((b"content-length", b"%d" % len(body)))

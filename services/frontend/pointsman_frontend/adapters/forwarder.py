@@ -12,6 +12,7 @@ from pointsman_edge.domain.edited_body import edited_body
 from pointsman_edge.domain.engine_load import EngineLoad
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.header_edits import edited_headers
 from pointsman_edge.domain.model_name import renaming
 from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.domain.static_choice import EngineState, elsewhere
@@ -22,7 +23,7 @@ from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, refusal_of, told
 from pointsman_frontend.adapters.relay import Answering, is_stream, relay_document, relay_stream
-from pointsman_frontend.domain.engine_request import edited_headers, request_head
+from pointsman_frontend.domain.engine_request import request_head
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
 from pointsman_frontend.domain.retry_budget import RetryBudget
 from pointsman_runtime.logs import Log
@@ -238,7 +239,7 @@ async def _end_cut_off(exchange: Exchange, client: Client, status: int, reason: 
         return
     exchange.end("cut_off", status, reason)
     if exchange.stream:
-        await client.end(error_event(message, "engine_cut_off", exchange.api))
+        await client.fail(error_event(message, "engine_cut_off", exchange.api))
     # A document that is partly out can only be left unfinished; the server then closes the connection.
 
 

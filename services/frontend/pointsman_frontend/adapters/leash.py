@@ -3,6 +3,7 @@
 import asyncio
 from typing import Literal
 
+from pointsman_edge.way_back import WayBack
 from pointsman_runtime.http_server import Receive
 from pointsman_runtime.telemetry import Span
 
@@ -12,7 +13,7 @@ Reason = Literal["client_gone", "timeout", "shutdown"]
 class Leash:
     """Holds the task that serves one request. What it waits for is cancelled once, and `reason` says why."""
 
-    __slots__ = ("_task", "_watch", "due", "reason", "span")
+    __slots__ = ("_task", "_watch", "due", "reason", "span", "way_back")
 
     def __init__(self, task: "asyncio.Task[object]", due: float) -> None:
         self._task: asyncio.Task[object] | None = task
@@ -22,6 +23,8 @@ class Leash:
         self.reason: Reason | None = None
         self.span: Span | None = None
         """Of the whole request, once its head is understood."""
+        self.way_back: WayBack | None = None
+        """What its answer passes, once there is one to pass the stages on the way back."""
 
     def pull(self, reason: Reason) -> None:
         """End the request, unless it is ending already."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from pointsman_contracts.journey import PreprocessRequest
-from pointsman_contracts.reply import Decision, Rejection
+from pointsman_contracts.reply import Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.announcer import Announcer
 from pointsman_edge.decider import STAGE_UNAVAILABLE, Decider
@@ -21,10 +21,12 @@ from pointsman_edge.domain.routes import METHOD
 from pointsman_edge.domain.static_choice import Closed
 from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_edge.metrics import EdgeMetrics
+from pointsman_edge.way_back import Withheld
 from pointsman_frontend.adapters.client import Client
 from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
 from pointsman_frontend.adapters.leash import Leash
 from pointsman_frontend.adapters.request_body import ClientGone, check_length, read_body
+from pointsman_frontend.adapters.ways_back import WaysBack
 from pointsman_runtime.http_server import Receive, Scope, Send
 from pointsman_runtime.logs import Log
 from pointsman_runtime.telemetry import Tracing
@@ -54,11 +56,18 @@ class Proxy:
     """Serves the routes that lead to engines. Whatever happens to a request, `ResponseCompleted` says so once."""
 
     def __init__(
-        self, intake: Intake, decider: Decider, forwarder: Forwarder, announcer: Announcer, metrics: EdgeMetrics
+        self,
+        intake: Intake,
+        decider: Decider,
+        forwarder: Forwarder,
+        ways_back: WaysBack,
+        announcer: Announcer,
+        metrics: EdgeMetrics,
     ) -> None:
         self._intake = intake
         self._decider = decider
         self._forwarder = forwarder
+        self._ways_back = ways_back
         self._announcer = announcer
         self._metrics = metrics
         self._ids = RequestIds()
@@ -88,10 +97,15 @@ class Proxy:
         self._metrics.open += 1
         try:
             await self._answer(exchange, policy, scope, receive, client, leash)
+        except Withheld as withheld:
+            leash.let_go()
+            exchange.end("blocked", client.status or withheld.status, withheld.message)
+            if not client.started:
+                await client.refuse(withheld)
         except Refusal as refusal:
             leash.let_go()
             self._refused(exchange, refusal)
-            await client.refuse(refusal)
+            await self._ways_back.refuse(client, refusal, policy, exchange, leash)
         except ClientGone:
             exchange.end("client_gone", CLIENT_GONE)
         except asyncio.CancelledError:
@@ -105,7 +119,7 @@ class Proxy:
             )
             self._refused(exchange, refusal, client.status)
             if not client.started:
-                await client.refuse(refusal)
+                await self._ways_back.refuse(client, refusal, policy, exchange, leash)
         finally:
             leash.drop(ended=client.ended)
             if leash.span is not None:
@@ -117,6 +131,7 @@ class Proxy:
             self._metrics.open -= 1
             self._metrics.completed(exchange)
             self._announcer.completed(exchange, time.monotonic())
+            self._ways_back.after(policy, exchange, leash)
             if self._last_one_ended is not None and not self._open:
                 self._last_one_ended.set()
 
@@ -171,13 +186,12 @@ class Proxy:
         if isinstance(reply, Rejection):
             exchange.rejected_by(reply, now)
             raise refusal_of(reply)
-        decision = _without_response_stages(reply)
-        exchange.decided(decision, now)
+        exchange.decided(reply, now)
         await self._forwarder.forward(
             Outgoing(
                 exchange=exchange,
-                decision=decision,
-                client=client,
+                decision=reply,
+                client=self._ways_back.before(client, reply, policy, exchange, leash),
                 policy=policy,
                 path=scope["path"].encode("ascii"),
                 headers=headers.engine,
@@ -221,16 +235,3 @@ async def _briefly(last_word: Coroutine[object, object, None]) -> None:
             await last_word
     except TimeoutError:
         return  # it doesn't read; the connection ends without the word
-
-
-def _without_response_stages(decision: Decision) -> Decision:
-    """This edge runs no stages on the way back: they are left out where that is allowed."""
-    if not decision.response:
-        return decision
-    for stage in decision.response:
-        if stage.on_error != "allow":
-            raise Closed(
-                f"The profile insists on {stage.service} for answers, which isn't available.", STAGE_UNAVAILABLE
-            )
-    reasons = tuple(f"no {stage.service} on the way back" for stage in decision.response)
-    return decision.model_copy(update={"level": "degraded", "reasons": (*decision.reasons, *reasons)})

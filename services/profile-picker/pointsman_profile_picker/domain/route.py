@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import BodyEdit, Journey, Stage, Target
-from pointsman_core.config import Config, StageUse
+from pointsman_core.config import Config, response_entry, stage_entry
 from pointsman_core.plugins import Registry
 from pointsman_core.prefix import salted
 from pointsman_core.refusal import Refusal
@@ -59,8 +59,8 @@ class Routing:
         self._open_pools: Final = tuple(name for name, pool in config.pools.items() if not pool.models)
         self._routes: Final = {
             name: Route(
-                tuple(_stage(entry, config) for entry in profile.request),
-                tuple(_stage(entry, config) for entry in profile.response),
+                tuple(Stage.model_validate(stage_entry(use, config.stages)) for use in profile.request),
+                tuple(Stage.model_validate(response_entry(use, config.stages)) for use in profile.response),
                 any(entry.service == _SELECTOR for entry in profile.request),
             )
             for name, profile in config.profiles.items()
@@ -152,15 +152,3 @@ def settled(journey: Journey, target: Target, block_tokens: int | None) -> dict[
         # A rewrite ended at the name that the client sent.
         changes["body"] = kept
     return changes
-
-
-def _stage(use: StageUse, config: Config) -> Stage:
-    custom = config.stages.get(use.service)
-    timeout = use.timeout if use.timeout is not None else (custom.timeout if custom else None)
-    on_error = use.on_error or (custom.on_error if custom else "deny")
-    return Stage(
-        service=use.service,
-        policy=use.policy,
-        timeout_ms=None if timeout is None else round(timeout * 1000),
-        on_error=on_error,
-    )

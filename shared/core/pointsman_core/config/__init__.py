@@ -4,13 +4,11 @@ from pointsman_core.config.flow_control import Band, FlowControl
 from pointsman_core.config.model import (
     AUTO,
     Config,
-    CustomStage,
     Edge,
     Model,
     Pool,
     Profile,
     Served,
-    StageUse,
     StaticEngine,
     load,
 )
@@ -19,6 +17,7 @@ from pointsman_core.config.rewriting import Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy, SchedulingProfile
 from pointsman_core.config.section import ConfigError, PluginUse, ScorerUse, Section
 from pointsman_core.config.selection import PickerUse, Ranking, Selector
+from pointsman_core.config.stages import CustomStage, StageUse, response_entry, stage_entry
 from pointsman_core.config.tokenizer import Tokenizer
 
 __all__ = [
@@ -47,4 +46,6 @@ __all__ = [
     "StaticEngine",
     "Tokenizer",
     "load",
+    "response_entry",
+    "stage_entry",
 ]

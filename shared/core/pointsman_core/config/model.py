@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
@@ -13,6 +12,16 @@ from pointsman_core.config.rewriting import ANY, Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy
 from pointsman_core.config.section import ConfigError, PluginUse, Section
 from pointsman_core.config.selection import PickerUse, Selector
+from pointsman_core.config.stages import (
+    OWN_SERVICES,
+    STAGE_NAME,
+    STAGES,
+    CustomStage,
+    Itinerary,
+    StageUse,
+    request_problem,
+    response_problem,
+)
 from pointsman_core.config.tokenizer import Tokenizer
 from pointsman_core.plugins import unknown
 from pointsman_core.units import ByteSize, Duration
@@ -20,10 +29,6 @@ from pointsman_core.worker_name import worker_name
 
 AUTO: Final = "auto"
 """A request for `auto`, or `auto/<group>`, leaves the model to a model-selector."""
-STAGES: Final = ("model-selector", "guard", "semantic-cache", "scheduler")
-"""Stages of this project that an itinerary may name; others are declared under `stages`."""
-OWN_SERVICES: Final = (*STAGES, "preprocessor", "profile-picker")
-STAGE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class StaticEngine(Section):
@@ -122,36 +127,6 @@ class Model(Section):
         return self
 
 
-def _stage_of(value: object) -> object:
-    return {"stage": value} if isinstance(value, str) else value
-
-
-class StageUse(Section):
-    """One entry of a profile's itinerary: `service` or `service/policy`."""
-
-    stage: str
-    timeout: Duration | None = None
-    on_error: Literal["allow", "deny"] | None = None
-
-    @property
-    def service(self) -> str:
-        return self.stage.partition("/")[0]
-
-    @property
-    def policy(self) -> str | None:
-        return self.stage.partition("/")[2] or None
-
-
-Itinerary = tuple[Annotated[StageUse, BeforeValidator(_stage_of)], ...]
-
-
-class CustomStage(Section):
-    """A stage that somebody else runs; its name is its subject's verb."""
-
-    timeout: Duration = 1.0
-    on_error: Literal["allow", "deny"] = "deny"
-
-
 class Profile(Section):
     """What happens to a request: ordered stages on the way in, and on the way back."""
 
@@ -205,6 +180,7 @@ class Config(Section):
     profile_picker: PickerUse = Field(default=PickerUse(), alias="profile-picker")
     profiles: dict[str, Profile] = Field(default_factory=lambda: {"standard": Profile()})
     postprocessing: Itinerary = ()
+    """Stages that every answer passes after those of its profile: errors, rejections and cached answers too."""
     selectors: dict[str, Selector] = Field(default_factory=dict[str, Selector])
     scheduling: dict[str, SchedulingPolicy] = Field(default_factory=lambda: {"default": SchedulingPolicy()})
     stages: dict[str, CustomStage] = Field(default_factory=dict[str, CustomStage])
@@ -238,14 +214,23 @@ class Config(Section):
             elif not STAGE_NAME.fullmatch(name):
                 problems.append(f"stages.{name}: a stage's name has letters, digits, '-' and '_' only")
         for name, profile in self.profiles.items():
-            for direction, itinerary in (("request", profile.request), ("response", profile.response)):
-                for position, use in enumerate(itinerary):
-                    where = f"profiles.{name}.{direction}[{position}]"
-                    need(where, "stage", use.service, stages)
-                    if use.service == "model-selector":
-                        need(where, "selector", use.policy or "", self.selectors)
+            for position, use in enumerate(profile.request):
+                where = f"profiles.{name}.request[{position}]"
+                need(where, "stage", use.service, stages)
+                if use.service == "model-selector":
+                    need(where, "selector", use.policy or "", self.selectors)
+                problem = request_problem(use)
+                if problem is not None:
+                    problems.append(f"{where}: {problem}")
             if not profile.request or profile.request[-1].service != "scheduler":
                 problems.append(f"profiles.{name}.request: the last stage must be `scheduler`, which answers the edge")
+        ways_back = {f"profiles.{name}.response": profile.response for name, profile in self.profiles.items()}
+        for way, itinerary in (ways_back | {"postprocessing": self.postprocessing}).items():
+            for position, use in enumerate(itinerary):
+                need(f"{way}[{position}]", "stage", use.service, stages)
+                problem = response_problem(use, self.stages) if use.service in stages else None
+                if problem is not None:
+                    problems.append(f"{way}[{position}]: {problem}")
         if not self.profiles:
             problems.append("profiles: at least one profile is needed")
         picker = self.profile_picker

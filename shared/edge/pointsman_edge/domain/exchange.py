@@ -1,6 +1,6 @@
 """What the edge has to tell about one request, collected while it lives. Times are monotonic seconds."""
 
-from pointsman_contracts.journey import Target
+from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 
@@ -26,6 +26,7 @@ class Exchange:
         "received_at",
         "rejection",
         "request_id",
+        "stages",
         "status",
         "stream",
         "target",
@@ -54,6 +55,8 @@ class Exchange:
         self.status = 0
         self.outcome: str | None = None
         self.reason = ""
+        self.stages: tuple[StageReport, ...] = ()
+        """What the stages on the way back said."""
 
     def decided(self, decision: Decision, now: float) -> None:
         """The request has somewhere to go."""
@@ -132,4 +135,5 @@ class Exchange:
             duration_ms=round((now - self.received_at) * 1000, 3),
             usage=self.usage,
             bytes_out=self.bytes_out,
+            stages=self.stages,
         )

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from pointsman_core.config import Config, Edge
+from pointsman_contracts.journey import Stage
+from pointsman_core.config import Config, Edge, response_entry
 from pointsman_edge.domain.static_choice import StaticPolicy, static_policy
 
 
@@ -23,10 +24,13 @@ class EdgePolicy(NamedTuple):
     limits: Edge
     engine: EngineLimits
     static: StaticPolicy
+    postprocessing: tuple[Stage, ...]
+    """Stages that every answer passes, errors too."""
 
 
 def compile_policy(config: Config, revision: int) -> EdgePolicy:
     """Read the configuration once."""
     edge = config.edge
     engine = EngineLimits(edge.connect_timeout, edge.first_byte_timeout, edge.stream_idle_timeout)
-    return EdgePolicy(revision, config, edge, engine, static_policy(config))
+    postprocessing = tuple(Stage.model_validate(response_entry(use, config.stages)) for use in config.postprocessing)
+    return EdgePolicy(revision, config, edge, engine, static_policy(config), postprocessing)

@@ -7,10 +7,10 @@ and how much) and stages that fail closed can't be run here.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from pointsman_contracts.journey import BodyEdit, Target
+from pointsman_contracts.journey import AFTER, BodyEdit, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
-from pointsman_core.config import AUTO, Config, Profile, StageUse
+from pointsman_core.config import AUTO, Config, Profile, response_entry, stage_entry
 from pointsman_core.refusal import Refusal
 from pointsman_core.rewriting import Rewrites
 from pointsman_edge.domain.model_list import model_names, unknown_model
@@ -68,9 +68,19 @@ def static_policy(config: Config) -> StaticPolicy:
             reasons.append(f"profile {name} doesn't allow it")
         reasons += [
             f"profile {name} insists on {use.service}"
-            for use in (*profile.request, *profile.response)
-            if not _may_be_missing(use, config)
+            for use in profile.request
+            if use.service not in ("scheduler", "model-selector") and _insists(stage_entry(use, config.stages))
         ]
+        reasons += [
+            f"profile {name} insists on {use.service} for answers"
+            for use in profile.response
+            if _insists(response_entry(use, config.stages))
+        ]
+    reasons += [
+        f"postprocessing insists on {use.service}"
+        for use in config.postprocessing
+        if _insists(response_entry(use, config.stages))
+    ]
     return StaticPolicy(
         "; ".join(dict.fromkeys(reasons)) or None,
         next(iter(profiles)) if len(profiles) == 1 else "",
@@ -141,11 +151,10 @@ def _selectable(config: Config, profiles: Mapping[str, Profile]) -> Iterator[str
                 yield from config.selectors[use.policy or ""].models or config.models
 
 
-def _may_be_missing(use: StageUse, config: Config) -> bool:
-    if use.service in ("scheduler", "model-selector"):
-        return True
-    custom = config.stages.get(use.service)
-    return (use.on_error or (custom.on_error if custom else "deny")) == "allow"
+def _insists(entry: Mapping[str, object]) -> bool:
+    stage = Stage.model_validate(entry)
+    blocking = stage.answer is None or stage.answer.mode != AFTER
+    return blocking and stage.on_error != "allow"
 
 
 def _target(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], model: str, asked: str) -> Target:

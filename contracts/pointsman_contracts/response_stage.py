@@ -1,0 +1,104 @@
+"""What an edge asks the stages on the way back, and what they answer.
+
+A stage that a profile or `postprocessing` names is asked with request and reply on `pm.rpc.response.review.v1.<stage>`.
+It gets as much of the answer as its declaration says (`AnswerUse`), and facts of the request; the request's own text
+doesn't come along.
+"""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from pointsman_contracts.journey import HeaderEdit, Target
+from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.response import Usage
+
+
+class AnswerText(Part):
+    """A text of the answer: the whole of it, or what of it the client doesn't have yet."""
+
+    part: str
+    """Which text it is, e.g. `0/content`: a verdict names it so. The same one in every window."""
+    kind: str
+    """`text`, `reasoning`, `refusal`, `arguments` (of a tool call, JSON) or `error`."""
+    text: str
+
+
+class TextEdit(Part):
+    """What the client gets instead of a text that a stage was shown."""
+
+    part: str
+    text: str
+
+
+class ResponseReview(Message):
+    """An answer, or a window of one, on its way to the client. Sent by an edge, read by a response stage."""
+
+    address: ClassVar[Address] = Address("rpc", "response", "review", route=("stage",))
+
+    request_id: str
+    edge: str
+    """Instance of the edge that asks."""
+    stage: str
+    policy: str | None = None
+    revision: int
+    """Configuration revision that the request keeps to its end."""
+    deadline_ms: int
+    """Unix milliseconds after which nobody waits for the verdict."""
+    mode: str
+    """`buffer`: the whole answer, before the client has any of it. `window`: a piece of a stream, before the client has
+    it. `after`: the client has everything."""
+    number: int = 1
+    """Counts what the stage is asked about this answer from 1."""
+    last: bool = True
+    """Nothing follows."""
+    api: str = ""
+    """As `RequestFacts.api`."""
+    stream: bool = False
+    status: int
+    """HTTP status of the answer; 499 when the client was gone before there was one."""
+    outcome: str = "answered"
+    """`answered`, `rejected` (the gateway's own error), or in mode `after` as `ResponseCompleted.outcome`."""
+    code: str | None = None
+    """Code of the gateway's own error."""
+    profile: str | None = None
+    """None when the request ended before one was picked."""
+    model: str | None = None
+    """The model that the client asked for, as far as it is known."""
+    target: Target | None = None
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    """Of the answer; lower-case names."""
+    texts: tuple[AnswerText, ...] = ()
+    """For `content: text`."""
+    body: bytes | None = None
+    """For `content: body`: the answer as the client gets it, events of a stream included."""
+    truncated: bool = False
+    """The answer is too large to be sent along: `texts` and `body` are missing."""
+    usage: Usage | None = None
+    """In mode `after`, when somebody reported it."""
+
+
+class Verdict(Message):
+    """What a response stage says about what it was shown. Sent by the stage to the inbox of the edge."""
+
+    address: ClassVar[Address] = Address("rpc", "response", "verdict", route=("inbox",))
+
+    kind: Literal["verdict"] = "verdict"
+    request_id: str
+    action: Literal["pass", "replace", "block"] = "pass"
+    """`replace`: the client gets `texts`. `block`: it gets nothing of this and nothing more. In mode `after` nothing of
+    it counts but `note`."""
+    texts: tuple[TextEdit, ...] = ()
+    """Texts that aren't named pass."""
+    headers: tuple[HeaderEdit, ...] = ()
+    """Changes of the answer's headers; they count while none is out: in the first window at the latest."""
+    status: int = Field(default=403, ge=400, le=599)
+    """For `block`, while no byte is out."""
+    code: str = "content_filter"
+    """For `block`: OpenAI's error code."""
+    message: str = "The answer was withheld."
+    """For `block`: for the client. Never repeats the answer's text."""
+    instance: str = ""
+    """Who answered, for the trail."""
+    note: str | None = None
+    """Why, in words without text of the answer; shown in `ResponseCompleted.stages`."""

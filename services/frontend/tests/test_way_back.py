@@ -1,0 +1,273 @@
+"""Stages on the way back see an answer before the client does, or after; errors too."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+
+from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage
+from pointsman_contracts.reply import Rejection
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
+from pointsman_edge.reviews import NoVerdict
+from pointsman_testing import eventually
+from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
+from pointsman_testing.raw_http import RawResponse, post, raw_connection, raw_request
+from pointsman_testing.scripted_engine import Received, ScriptedEngine
+
+CHAT = "/v1/chat/completions"
+BODY = b'{"model":"llama-8b","messages":[{"role":"user","content":"hello"}]}'
+WHOLE = json.dumps({"id": "c", "choices": [{"index": 0, "message": {"content": "my secret"}}]}, indent=1).encode()
+TOO_SLOW = NoVerdict("was too slow", 504, "stage_timeout")
+Say = Callable[[ResponseReview], Verdict]
+
+
+def stage(name: str = "guard", *, on_error: str = "deny", mode: str = "buffer", **use: object) -> Stage:
+    answer = AnswerUse.model_validate({"mode": mode, "content": "text"} | use)
+    return Stage(service=name, on_error=on_error, answer=answer)
+
+
+def delta(text: str) -> bytes:
+    return b"data: " + json.dumps({"id": "c", "choices": [{"index": 0, "delta": {"content": text}}]}).encode() + b"\n\n"
+
+
+def says(**verdict: object) -> Say:
+    return lambda review: Verdict.model_validate({"request_id": review.request_id} | verdict)
+
+
+def redacting(review: ResponseReview) -> Verdict:
+    edits = [TextEdit(part=text.part, text=text.text.replace("secret", "*")) for text in review.texts]
+    return Verdict(request_id=review.request_id, action="replace", texts=tuple(edits), instance="g-1", note="one")
+
+
+def failing(review: ResponseReview) -> Verdict:
+    raise TOO_SLOW
+
+
+async def answered(edge: EdgeUnderTest) -> tuple[RawResponse, ResponseCompleted]:
+    answer = await raw_request(edge.url, post(CHAT, BODY))
+    await eventually(lambda: edge.events.of(ResponseCompleted))
+    return answer, edge.events.of(ResponseCompleted)[-1]
+
+
+async def whole(request: Received) -> None:
+    await request.answer(WHOLE)
+
+
+async def words(request: Received) -> None:
+    await request.begin_stream()
+    for text in ("my ", "sec", "ret ", "and ", "more ", "and ", "more"):
+        await request.chunk(delta(text))
+    await request.chunk(b"data: [DONE]\n\n")
+    await request.chunk(b"")
+
+
+async def test_stages_run_in_order_and_each_sees_what_the_one_before_left(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(whole) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage("one"), stage("two"))
+        edge.reviewers.say = redacting
+        answer, done = await answered(edge)
+    assert json.loads(answer.body)["choices"][0]["message"]["content"] == "my *"
+    assert [(review.stage, review.texts[0].text) for review in edge.reviewers.asked] == [
+        ("one", "my secret"), ("two", "my *"),
+    ]  # fmt: skip
+    assert [(report.stage, report.outcome, report.instance) for report in done.stages] == [
+        ("one", "replaced", "g-1"), ("two", "replaced", "g-1"),
+    ]  # fmt: skip
+    review = edge.reviewers.asked[0]
+    assert (review.api, review.status, review.mode, review.last) == ("chat.completions", 200, "buffer", True)
+
+
+async def test_what_passes_is_byte_for_byte_the_engines(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(whole) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(),)
+        answer, done = await answered(edge)
+    assert (answer.status, answer.body) == (200, WHOLE)
+    assert [report.outcome for report in done.stages] == ["passed"]
+
+
+async def test_a_blocked_answer_is_a_403_that_tells_nothing_of_it(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(whole) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(), stage("never"))
+        edge.reviewers.say = says(action="block", message="Not this.")
+        answer, done = await answered(edge)
+    error = json.loads(answer.body)["error"]
+    assert (answer.status, error["code"], error["message"]) == (403, "content_filter", "Not this.")
+    assert len(edge.reviewers.asked) == 1
+    assert (done.status, done.outcome) == (403, "blocked")
+
+
+async def test_headers_are_changed_but_for_what_frames_the_answer(start_edge: StartEdge) -> None:
+    edits = [HeaderEdit(name="X-Checked", value="yes\r\nx-other: 1"), HeaderEdit(name="content-length", value="1")]
+    async with ScriptedEngine(whole) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(content="none"),)
+        edge.reviewers.say = says(headers=edits)
+        answer, _ = await answered(edge)
+    assert (answer.header("x-checked"), answer.body) == ("yes  x-other: 1", WHOLE)
+    assert edge.reviewers.asked[0].texts == ()
+
+
+@pytest.mark.parametrize(("on_error", "status", "outcome"), [("deny", 504, "failed"), ("allow", 200, "skipped")])
+async def test_a_stage_that_fails_follows_its_on_error(
+    start_edge: StartEdge, on_error: str, status: int, outcome: str
+) -> None:
+    async with ScriptedEngine(whole) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(on_error=on_error),)
+        edge.reviewers.say = failing
+        answer, done = await answered(edge)
+    assert answer.status == status
+    assert [(report.outcome, report.note) for report in done.stages] == [(outcome, "was too slow")]
+    if on_error == "allow":
+        assert (answer.body, done.level, answer.header("x-pointsman-level")) == (WHOLE, "degraded", "degraded")
+
+
+async def test_no_byte_of_a_stream_leaves_before_it_has_passed(start_edge: StartEdge) -> None:
+    """The stage answers about the second window only after the client has read the first."""
+    read = asyncio.Event()
+    shown: list[str] = []
+
+    async with ScriptedEngine(words) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(mode="window", window=9, overlap=6),)
+
+        def say(review: ResponseReview) -> Verdict:
+            shown.append("".join(text.text for text in review.texts))
+            assert read.is_set() == (review.number > 1)
+            read.set()
+            return redacting(review)
+
+        edge.reviewers.say = say
+        async with raw_connection(edge.url) as client:
+            await client.send(post(CHAT, BODY))
+            answer = await client.response()
+    assert answer.status == 200
+    assert b"secret" not in answer.body
+    texts = [json.loads(line[6:]) for line in answer.body.decode().split("\n\n") if line.startswith("data: {")]
+    assert "".join(text["choices"][0]["delta"]["content"] for text in texts) == "my * and more and more"
+    assert answer.body.endswith(b"data: [DONE]\n\n")
+    assert len(shown) > 2
+
+
+async def test_a_stream_that_is_blocked_at_once_is_an_error_with_a_status(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(words) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(mode="window", window=9, overlap=6),)
+        edge.reviewers.say = says(action="block")
+        answer, done = await answered(edge)
+    assert (answer.status, done.outcome) == (403, "blocked")
+    assert answer.header("content-type") == "application/json"
+
+
+ENDS = {
+    "/v1/chat/completions": b'"finish_reason":"content_filter"}]}\n\ndata: [DONE]\n\n',
+    "/v1/completions": b'"finish_reason":"content_filter"}]}\n\ndata: [DONE]\n\n',
+    "/v1/messages": b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+}
+
+
+@pytest.mark.parametrize("path", ENDS)
+async def test_a_stream_that_is_blocked_later_ends_as_its_api_says(start_edge: StartEdge, path: str) -> None:
+    async def long(request: Received) -> None:
+        await request.begin_stream()
+        for number in range(12):
+            text = f"word {number:02} "
+            if path == "/v1/messages":
+                document: dict[str, object] = {"type": "content_block_delta", "index": 0, "delta": {"text": text}}
+            elif path == "/v1/completions":
+                document = {"choices": [{"index": 0, "text": text}]}
+            else:
+                document = {"choices": [{"index": 0, "delta": {"content": text}}]}
+            await request.chunk(b"data: " + json.dumps(document).encode() + b"\n\n")
+        await request.gone.wait()
+
+    async with ScriptedEngine(long) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(mode="window", window=20, overlap=4),)
+        edge.reviewers.say = lambda review: says(action="block" if review.number == 3 else "pass")(review)
+        answer = await raw_request(edge.url, post(path, BODY))
+        await eventually(lambda: edge.events.of(ResponseCompleted))
+    assert answer.status == 200
+    assert answer.complete
+    assert b"word 00" in answer.body
+    assert b"word 11" not in answer.body
+    assert answer.body.endswith(ENDS[path])
+    assert edge.events.of(ResponseCompleted)[-1].outcome == "blocked"
+
+
+async def test_what_comes_after_the_last_byte_gets_all_of_it_and_nobody_waits(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(words) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (
+            stage("cache", mode="after", content="body"), stage("texts", mode="after"),
+        )  # fmt: skip
+        edge.reviewers.say = failing
+        answer, done = await answered(edge)
+        await eventually(lambda: len(edge.reviewers.asked) == 2)
+    assert (answer.status, done.outcome, done.stages) == (200, "ok", ())
+    cache, texts = edge.reviewers.asked
+    assert (cache.body, cache.outcome, cache.mode) == (answer.body, "ok", "after")
+    assert texts.texts[0].text == "my secret and more and more"
+
+
+POST = {"stages": {"audit": {"content": "body"}, "label": {"mode": "buffer"}}, "postprocessing": ["audit", "label"]}
+
+
+@pytest.mark.requirement("S0-63")
+async def test_rejections_and_errors_pass_the_stages_of_every_answer_too(start_edge: StartEdge) -> None:
+    edge = await start_edge(config=POST)
+    edge.reviewers.say = says(headers=[HeaderEdit(name="x-label", value="seen")])
+    edge.stages.reply = lambda request: Rejection(
+        request_id=request.request_id, stage="guard", status=400, type="invalid_request_error", code="no", message="No."
+    )
+    rejected, done = await answered(edge)
+    assert (rejected.status, rejected.header("x-label")) == (400, "seen")
+    assert (done.outcome, [report.stage for report in done.stages]) == ("rejected", ["label"])
+    malformed = await raw_request(edge.url, post(CHAT, b""))
+    assert (malformed.status, malformed.header("x-label")) == (400, "seen")
+    await eventually(lambda: len(edge.reviewers.asked) == 4)
+    audits = [review for review in edge.reviewers.asked if review.stage == "audit"]
+    assert {(review.status, review.outcome) for review in audits} == {(400, "rejected")}
+    assert audits[0].body == rejected.body
+    assert {review.code for review in edge.reviewers.asked if review.stage == "label"} == {"no", "empty_body"}
+
+
+@pytest.mark.requirement("S0-63")
+async def test_an_error_is_told_even_when_a_stage_fails_and_a_client_that_left_is_audited(
+    start_edge: StartEdge,
+) -> None:
+    async def silent(request: Received) -> None:
+        await request.gone.wait()
+
+    async with ScriptedEngine(silent) as engine:
+        edge = await start_edge(engine.url, config=POST)
+        edge.reviewers.say = failing
+        malformed = await raw_request(edge.url, post(CHAT, b""))
+        assert malformed.status == 400
+        async with raw_connection(edge.url) as client:
+            await client.send(post(CHAT, BODY))
+            await eventually(lambda: engine.received)
+        await eventually(lambda: any(review.outcome == "client_gone" for review in edge.reviewers.asked))
+
+
+async def test_a_stream_that_breaks_off_keeps_what_nobody_has_checked(start_edge: StartEdge) -> None:
+    async def cut(request: Received) -> None:
+        await request.begin_stream()
+        for text in ("word " * 5, "secret"):
+            await request.chunk(delta(text))
+        await eventually(lambda: edge.reviewers.asked)
+        request.cut()
+
+    async with ScriptedEngine(cut) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(mode="window", window=20, overlap=0),)
+        answer, done = await answered(edge)
+    assert answer.body.startswith(delta("word " * 5))
+    assert b"secret" not in answer.body
+    assert b"engine_cut_off" in answer.body
+    assert done.outcome == "cut_off"

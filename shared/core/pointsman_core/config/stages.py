@@ -1,0 +1,139 @@
+"""Entries of itineraries, and the stages that somebody else runs."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, NamedTuple, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from pointsman_core.config.section import Section
+from pointsman_core.units import Duration
+
+STAGES: Final = ("model-selector", "guard", "semantic-cache", "scheduler")
+"""Stages of this project that an itinerary may name; others are declared under `stages`."""
+OWN_SERVICES: Final = (*STAGES, "preprocessor", "profile-picker")
+STAGE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+Mode = Literal["buffer", "window", "after"]
+Content = Literal["none", "text", "body"]
+
+
+def _stage_of(value: object) -> object:
+    return {"stage": value} if isinstance(value, str) else value
+
+
+class StageUse(Section):
+    """One entry of a profile's itinerary: `service` or `service/policy`."""
+
+    stage: str
+    timeout: Duration | None = None
+    on_error: Literal["allow", "deny"] | None = None
+    mode: Mode | None = None
+    """On the way back, instead of what the stage declares; so are the following."""
+    content: Content | None = None
+    window: int | None = Field(default=None, ge=1)
+    overlap: int | None = Field(default=None, ge=0)
+
+    @property
+    def service(self) -> str:
+        return self.stage.partition("/")[0]
+
+    @property
+    def policy(self) -> str | None:
+        return self.stage.partition("/")[2] or None
+
+
+Itinerary = tuple[Annotated[StageUse, BeforeValidator(_stage_of)], ...]
+
+
+class CustomStage(Section):
+    """A stage that somebody else runs; its name is its subject's verb."""
+
+    timeout: Duration = 1.0
+    on_error: Literal["allow", "deny"] = "deny"
+    mode: Mode = "after"
+    """On the way back. `buffer`: it is asked about the whole answer before the client has any of it. `window`: about
+    each piece of a stream before the client has it, and about an answer that isn't streamed as a whole. `after`: when
+    the client has everything."""
+    content: Content = "none"
+    """What it gets of an answer. `none`: facts only. `text`: the texts. `body`: the bytes."""
+    window: int = Field(default=512, ge=1)
+    """Characters of text that make up a window."""
+    overlap: int = Field(default=64, ge=0)
+    """Characters at a window's end that are held back and shown again with the next one: whatever is at most this long
+    is seen whole before any of it leaves."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        problem = _misfit(self)
+        if problem is not None:
+            raise ValueError(problem)
+        return self
+
+
+class _Declared(NamedTuple):
+    mode: Mode
+    content: Content
+    window: int
+    overlap: int
+
+
+def _misfit(answer: CustomStage | _Declared) -> str | None:
+    if answer.mode == "window" and answer.content != "text":
+        return "`mode: window` needs `content: text`"
+    if answer.mode == "window" and answer.overlap >= answer.window:
+        return f"`overlap` ({answer.overlap}) must be less than `window` ({answer.window})"
+    return None
+
+
+_OWN_ON_THE_WAY_BACK: Final = {
+    "guard": CustomStage(mode="window", content="text"),
+    "semantic-cache": CustomStage(mode="after", content="body", on_error="allow"),
+}
+"""How the project's own stages are asked about answers, where nothing else is configured."""
+
+
+def stage_entry(use: StageUse, declared: Mapping[str, CustomStage]) -> dict[str, object]:
+    """An entry on the way in as the contracts' `Stage` has it."""
+    custom = declared.get(use.service)
+    timeout = use.timeout if use.timeout is not None else (custom.timeout if custom else None)
+    return {
+        "service": use.service,
+        "policy": use.policy,
+        "timeout_ms": None if timeout is None else round(timeout * 1000),
+        "on_error": use.on_error or (custom.on_error if custom else "deny"),
+    }
+
+
+def response_entry(use: StageUse, declared: Mapping[str, CustomStage]) -> dict[str, object]:
+    """An entry on the way back as the contracts' `Stage` has it."""
+    custom = _declaration(use, declared)
+    entry = stage_entry(use, {use.service: custom})
+    entry["answer"] = _answer(use, custom)._asdict()
+    return entry
+
+
+def request_problem(use: StageUse) -> str | None:
+    """What is wrong with an entry on the way in."""
+    given = [name for name in ("mode", "content", "window", "overlap") if getattr(use, name) is not None]
+    return f"`{given[0]}` is for stages on the way back" if given else None
+
+
+def response_problem(use: StageUse, declared: Mapping[str, CustomStage]) -> str | None:
+    """What is wrong with an entry on the way back, whose stage exists."""
+    if use.service not in declared and use.service not in _OWN_ON_THE_WAY_BACK:
+        return f"{use.service!r} doesn't look at answers; `guard`, `semantic-cache` and stages of your own do"
+    return _misfit(_answer(use, _declaration(use, declared)))
+
+
+def _declaration(use: StageUse, declared: Mapping[str, CustomStage]) -> CustomStage:
+    return declared.get(use.service) or _OWN_ON_THE_WAY_BACK[use.service]
+
+
+def _answer(use: StageUse, custom: CustomStage) -> _Declared:
+    return _Declared(
+        use.mode or custom.mode,
+        use.content or custom.content,
+        custom.window if use.window is None else use.window,
+        custom.overlap if use.overlap is None else use.overlap,
+    )

@@ -1,0 +1,202 @@
+"""The texts in an answer of any API: where they stand, whose they are, and how to put others in their place."""
+
+from collections.abc import Callable, Iterator
+from typing import Final, cast
+
+import orjson
+
+from pointsman_edge.domain.routes import MESSAGES, RESPONSES
+from pointsman_edge.domain.stream_events import Document
+
+_CHOICE_TEXTS: Final = {
+    "content": "text",
+    "text": "text",
+    "reasoning_content": "reasoning",
+    "reasoning": "reasoning",
+    "refusal": "refusal",
+}
+"""Members of a chat's message or delta, and of a completion's choice."""
+_STEM_KINDS: Final = {"output_text": "text", "refusal": "refusal", "reasoning_text": "reasoning"}
+"""Kinds of what `/v1/responses` streams as `response.<stem>.delta`; arguments of calls are what is left."""
+_BLOCK_TEXTS: Final = {"text": "text", "thinking": "reasoning", "partial_json": "arguments"}
+"""Members of blocks and deltas of `/v1/messages`."""
+
+
+class Slot:
+    """One place in a document that holds a text, or a part of one."""
+
+    __slots__ = ("_holder", "_key", "kind", "part", "repeats")
+
+    def __init__(self, part: str, kind: str, holder: Document, key: str, *, repeats: bool = False) -> None:
+        self.part = part
+        """Names the text within the answer: `<choice>/…`, the same in every event of a stream."""
+        self.kind = kind
+        """As `AnswerText.kind`."""
+        self._holder = holder
+        self._key = key
+        self.repeats = repeats
+        """It holds the whole of a text that events before it brought piece by piece."""
+
+    @property
+    def choice(self) -> str:
+        """What its texts come one after the other in."""
+        return self.part.partition("/")[0]
+
+    @property
+    def text(self) -> str:
+        value = self._holder.get(self._key)
+        return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+    def put(self, text: str) -> None:
+        """Put another text there. Raises ValueError where JSON belongs and this isn't any."""
+        value = self._holder.get(self._key)
+        self._holder[self._key] = text if isinstance(value, str) else orjson.loads(text)
+
+
+def slots_of(api: str, document: Document) -> list[Slot]:
+    """The texts of a whole answer, or of one event of a stream; empty ones are left out."""
+    find: Callable[[Document], Iterator[Slot]] = _choices
+    if "error" in document and isinstance(document["error"], dict):
+        find = _error
+    elif api == RESPONSES:
+        find = _response_event if "type" in document else _response
+    elif api == MESSAGES:
+        find = _message if document.get("type") == "message" else _message_event
+    return [slot for slot in find(document) if slot.text]
+
+
+def finished_choices(document: Document) -> list[str]:
+    """Choices that an event of a stream ends."""
+    return [
+        str(choice.get("index", 0))
+        for choice in _objects(document, "choices")
+        if choice.get("finish_reason") is not None
+    ]
+
+
+def forget_probabilities(value: object) -> None:
+    """Remove log probabilities, which spell the tokens of a text that was replaced."""
+    if isinstance(value, dict):
+        members = cast("Document", value)
+        for name, member in members.items():
+            if name == "logprobs" and member:
+                members[name] = [] if isinstance(member, list) else None
+            else:
+                forget_probabilities(member)
+    elif isinstance(value, list):
+        for item in cast("list[object]", value):
+            forget_probabilities(item)
+
+
+def _error(document: Document) -> Iterator[Slot]:
+    yield from _texts(cast("Document", document["error"]), "error", {"message": "error"})
+
+
+def _choices(document: Document) -> Iterator[Slot]:
+    for choice in _objects(document, "choices"):
+        index = choice.get("index", 0)
+        yield from _texts(choice, f"{index}", {"text": "text"})
+        for name in ("message", "delta"):
+            said = choice.get(name)
+            if isinstance(said, dict):
+                yield from _said(cast("Document", said), f"{index}")
+
+
+def _said(said: Document, prefix: str) -> Iterator[Slot]:
+    yield from _texts(said, prefix, _CHOICE_TEXTS)
+    for position, call in enumerate(_objects(said, "tool_calls")):
+        function = call.get("function")
+        if isinstance(function, dict):
+            where = f"{prefix}/tool_calls/{call.get('index', position)}"
+            yield from _texts(cast("Document", function), where, {"arguments": "arguments"})
+    call = said.get("function_call")
+    if isinstance(call, dict):
+        yield from _texts(cast("Document", call), f"{prefix}/function_call", {"arguments": "arguments"})
+
+
+def _response(document: Document, *, repeats: bool = False) -> Iterator[Slot]:
+    for index, item in enumerate(_objects(document, "output")):
+        yield from _item(item, index, repeats=repeats)
+
+
+def _item(item: Document, index: object, *, repeats: bool) -> Iterator[Slot]:
+    for name in ("content", "summary"):
+        for position, part in enumerate(_objects(item, name)):
+            yield from _part(part, index, position, repeats=repeats)
+    for name in ("arguments", "input", "code"):
+        if isinstance(item.get(name), str):
+            stem = _CALL_STEMS.get(str(item.get("type")), f"{item.get('type')}_{name}")
+            yield Slot(f"{index}/{stem}/0", "arguments", item, name, repeats=repeats)
+
+
+_CALL_STEMS: Final = {
+    "function_call": "function_call_arguments",
+    "mcp_call": "mcp_call_arguments",
+    "custom_tool_call": "custom_tool_call_input",
+    "code_interpreter_call": "code_interpreter_call_code",
+}
+_PART_STEMS: Final = {"summary_text": "reasoning_summary_text"}
+
+
+def _part(part: Document, index: object, position: object, *, repeats: bool) -> Iterator[Slot]:
+    kind = str(part.get("type"))
+    stem = _PART_STEMS.get(kind, kind)
+    for name in ("text", "refusal"):
+        if isinstance(part.get(name), str):
+            yield Slot(f"{index}/{stem}/{position}", _kind(stem), part, name, repeats=repeats)
+
+
+def _response_event(document: Document) -> Iterator[Slot]:
+    name = str(document.get("type", "")).removeprefix("response.")
+    index = document.get("output_index", 0)
+    position = document.get("content_index", document.get("summary_index", 0))
+    response, item, part = document.get("response"), document.get("item"), document.get("part")
+    if isinstance(response, dict):
+        yield from _response(cast("Document", response), repeats=True)
+    elif isinstance(item, dict):
+        yield from _item(cast("Document", item), index, repeats=True)
+    elif isinstance(part, dict):
+        yield from _part(cast("Document", part), index, position, repeats=True)
+    elif name.endswith(".delta") and isinstance(document.get("delta"), str):
+        stem = name.removesuffix(".delta")
+        yield Slot(f"{index}/{stem}/{position}", _kind(stem), document, "delta")
+    elif name.endswith(".done"):
+        stem = name.removesuffix(".done")
+        for member in ("text", "refusal", "arguments", "input", "code"):
+            if isinstance(document.get(member), str):
+                yield Slot(f"{index}/{stem}/{position}", _kind(stem), document, member, repeats=True)
+
+
+def _kind(stem: str) -> str:
+    return _STEM_KINDS.get(stem, "reasoning" if stem.startswith("reasoning") else "arguments")
+
+
+def _message(document: Document) -> Iterator[Slot]:
+    for index, block in enumerate(_objects(document, "content")):
+        yield from _block(block, index)
+
+
+def _message_event(document: Document) -> Iterator[Slot]:
+    for name in ("content_block", "delta"):
+        block = document.get(name)
+        if isinstance(block, dict):
+            yield from _block(cast("Document", block), document.get("index", 0))
+
+
+def _block(block: Document, index: object) -> Iterator[Slot]:
+    # Blocks come one after the other: they are texts of one choice.
+    yield from _texts(block, f"0/{index}", _BLOCK_TEXTS)
+    if isinstance(block.get("input"), dict) and block["input"]:
+        yield Slot(f"0/{index}/input", "arguments", block, "input")
+
+
+def _texts(holder: Document, prefix: str, members: dict[str, str]) -> Iterator[Slot]:
+    for name, kind in members.items():
+        if isinstance(holder.get(name), str):
+            yield Slot(f"{prefix}/{name}", kind, holder, name)
+
+
+def _objects(holder: Document, name: str) -> list[Document]:
+    value = holder.get(name)
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("Document", item) for item in items if isinstance(item, dict)]

@@ -1,0 +1,127 @@
+"""The events of a stream that a stage hasn't let pass yet.
+
+Whatever is at most `overlap` characters long is shown to the stage whole before any of it leaves: the last characters
+of a window stay here and are shown again at the beginning of the next one.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from pointsman_contracts.journey import AnswerUse
+from pointsman_contracts.response_stage import AnswerText
+from pointsman_edge.domain.answer_texts import Slot, finished_choices, forget_probabilities, slots_of
+from pointsman_edge.domain.stream_events import StreamEvent
+
+
+class _Held:
+    """One event, with the texts that it brings and those that it repeats."""
+
+    __slots__ = ("event", "fresh", "repeats")
+
+    def __init__(self, event: StreamEvent) -> None:
+        self.event = event
+        self.fresh: list[Slot] = []
+        self.repeats: list[Slot] = []
+
+
+class AnswerWindow:
+    """One stream before one stage."""
+
+    def __init__(self, api: str, use: AnswerUse) -> None:
+        self._api = api
+        self._size = use.window if use.mode == "window" else None
+        self._overlap = use.overlap
+        self._held: list[_Held] = []
+        self._unseen = 0
+        self._open: dict[str, str] = {}
+        self._closed: set[str] = set()
+        self._released: dict[str, str] = {}
+        self._known: set[str] = set()
+        self._altered: set[str] = set()
+
+    @property
+    def due(self) -> bool:
+        """Enough text is here for the stage to be asked."""
+        return self._size is not None and self._unseen >= self._size
+
+    def add(self, event: StreamEvent) -> None:
+        """Hold an event."""
+        held = _Held(event)
+        self._held.append(held)
+        if event.document is None:
+            return
+        for slot in slots_of(self._api, event.document):
+            if slot.repeats and slot.part in self._known:
+                held.repeats.append(slot)
+                self._closed.add(slot.part)
+                continue
+            self._known.add(slot.part)
+            before = self._open.get(slot.choice)
+            if before is not None and before != slot.part:
+                # The texts of a choice come one after the other: nothing of the one before is left to come.
+                self._closed.add(before)
+            self._open[slot.choice] = slot.part
+            held.fresh.append(slot)
+            self._unseen += len(slot.text)
+        for choice in finished_choices(event.document):
+            if choice in self._open:
+                self._closed.add(self._open[choice])
+
+    def texts(self) -> tuple[AnswerText, ...]:
+        """What is held, by text, in the order in which they began."""
+        found: dict[str, tuple[str, list[str]]] = {}
+        for slot in self._fresh():
+            found.setdefault(slot.part, (slot.kind, []))[1].append(slot.text)
+        return tuple(AnswerText(part=part, kind=kind, text="".join(all_)) for part, (kind, all_) in found.items())
+
+    def encode(self) -> bytes:
+        """What is held, as bytes."""
+        return b"".join(held.event.encode() for held in self._held)
+
+    def replace(self, edits: Mapping[str, str]) -> None:
+        """Put other texts in the place of held ones, by part. Raises ValueError where JSON belongs and isn't."""
+        for part, text in edits.items():
+            places = [(held, slot) for held in self._held for slot in held.fresh if slot.part == part]
+            if not places:
+                continue
+            # What stays here for the next window must stand in an event of its own.
+            cut = max(0, len(text) - self._overlap) if len(places) > 1 and self._size is not None else len(text)
+            for position, (held, slot) in enumerate(places):
+                last = position == len(places) - 1
+                slot.put((text[:cut] if position == 0 else "") + (text[cut:] if last else ""))
+                self._change(held)
+            self._altered.add(part)
+
+    def release(self, *, last: bool) -> list[StreamEvent]:
+        """The events that may leave, once the stage has let pass what it was shown. `last`: nothing follows."""
+        left: dict[str, int] = {}
+        for slot in self._fresh():
+            left[slot.part] = left.get(slot.part, 0) + len(slot.text)
+        leaving = 0
+        while leaving < len(self._held) and (last or self._may_leave(self._held[leaving], left)):
+            self._leave(self._held[leaving], left)
+            leaving += 1
+        out = [held.event for held in self._held[:leaving]]
+        del self._held[:leaving]
+        self._unseen = 0
+        return out
+
+    def _fresh(self) -> Iterable[Slot]:
+        return (slot for held in self._held for slot in held.fresh)
+
+    def _may_leave(self, held: _Held, left: Mapping[str, int]) -> bool:
+        return all(
+            slot.part in self._closed or left[slot.part] - len(slot.text) >= self._overlap for slot in held.fresh
+        )
+
+    def _leave(self, held: _Held, left: dict[str, int]) -> None:
+        for slot in held.fresh:
+            left[slot.part] -= len(slot.text)
+            self._released[slot.part] = self._released.get(slot.part, "") + slot.text
+        for slot in held.repeats:
+            if slot.part in self._altered:
+                slot.put(self._released.get(slot.part, ""))
+                self._change(held)
+
+    def _change(self, held: _Held) -> None:
+        held.event.changed = True
+        forget_probabilities(held.event.document)

@@ -1,0 +1,35 @@
+"""Headers that stages set and remove, of requests and of answers."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from pointsman_contracts.journey import HeaderEdit
+from pointsman_edge.domain.request_headers import HOP_BY_HOP
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_KEPT: Final = HOP_BY_HOP | {
+    b"content-length", b"content-type", b"content-encoding", b"date", b"server", b"x-request-id", b"request-id",
+}  # fmt: skip
+"""What an answer is framed and known by isn't for stages to change."""
+
+
+def edited_headers(headers: list[tuple[bytes, bytes]], edits: Sequence[HeaderEdit]) -> list[tuple[bytes, bytes]]:
+    """Set and remove headers. A value may come from a request, so control characters become spaces."""
+    if not edits:
+        return headers
+    changed = {edit.name.lower().encode("ascii", "replace") for edit in edits}
+    kept = [header for header in headers if header[0] not in changed]
+    kept += [
+        (edit.name.lower().encode("ascii"), _CONTROL.sub(" ", edit.value).encode("utf-8", "replace"))
+        for edit in edits
+        if edit.value is not None and _NAME.fullmatch(edit.name)
+    ]
+    return kept
+
+
+def edited_answer_headers(headers: list[tuple[bytes, bytes]], edits: Sequence[HeaderEdit]) -> list[tuple[bytes, bytes]]:
+    """As `edited_headers`, for an answer: what frames it stays."""
+    allowed = [edit for edit in edits if edit.name.lower().encode("ascii", "replace") not in _KEPT]
+    return edited_headers(headers, allowed)

@@ -1,0 +1,112 @@
+"""Asks the stages on the way back, over the bus."""
+
+import asyncio
+import time
+from typing import Final, Protocol
+
+from pydantic import ValidationError
+
+from pointsman_contracts.journey import Stage
+from pointsman_contracts.response_stage import ResponseReview, Verdict
+from pointsman_contracts.subjects import subject
+from pointsman_runtime import message_headers
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import BusError, PayloadTooLarge
+from pointsman_runtime.logs import Log
+from pointsman_runtime.mailbox import Tally
+from pointsman_runtime.replies import FutureWaiter
+
+TIMEOUT_S: Final = 1.0
+"""For a stage whose declaration names none."""
+
+_log = Log("response-stages")
+
+
+class NoVerdict(Exception):
+    """A stage let an answer down. `what` finishes the sentence "The stage … "; status and code are for `deny`."""
+
+    def __init__(self, what: str, status: int, code: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.status = status
+        self.code = code
+
+
+class Reviewers(Protocol):
+    """Who is asked."""
+
+    async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
+        """What the stage says. Raises NoVerdict."""
+        ...
+
+
+class StageReviewers:
+    """The stages on one bus."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._tallies: dict[str, Tally] = {}
+        self._failing: dict[str, str] = {}
+
+    async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
+        """As `Reviewers.ask`, within the stage's own timeout."""
+        tally = self._tally(stage.service)
+        try:
+            verdict = await self._ask(stage, review, traceparent, tally)
+        except NoVerdict as failure:
+            tally.failed += 1
+            if self._failing.get(stage.service) != failure.what:
+                self._failing[stage.service] = failure.what
+                _log.warning(
+                    "response_stage_failed",
+                    stage=stage.service,
+                    problem=failure.what,
+                    on_error=stage.on_error,
+                    request_id=review.request_id,
+                    hint="told again when it has answered in between",
+                )
+            raise
+        tally.handled += 1
+        if self._failing.pop(stage.service, None) is not None:
+            _log.info("response_stage_answers", stage=stage.service)
+        return verdict
+
+    async def _ask(self, stage: Stage, review: ResponseReview, traceparent: str | None, tally: Tally) -> Verdict:
+        bus = self._bus
+        timeout_s = timeout_of(stage)
+        waiter = FutureWaiter(bus.replies)
+        inbox = bus.replies.open(waiter, asyncio.get_running_loop().time() + timeout_s)
+        due_ms = time.time_ns() // 1_000_000 + round(timeout_s * 1000)
+        headers = message_headers.build(ResponseReview.address.type_id, deadline_ms=due_ms, traceparent=traceparent)
+        try:
+            bus.link.publish(subject(ResponseReview, stage.service), review.encode(), inbox, headers)
+            got, payload = await waiter.future
+        except PayloadTooLarge as error:
+            raise NoVerdict("can't be asked about so large an answer", 502, "answer_too_large") from error
+        except BusError as error:
+            raise NoVerdict("can't be reached", 503, "stage_unavailable") from error
+        except TimeoutError as error:
+            raise NoVerdict("was too slow", 504, "stage_timeout") from error
+        finally:
+            bus.replies.close(waiter)
+        if not payload and message_headers.status(got) == "503":
+            raise NoVerdict("has no live instance", 503, "stage_unavailable")
+        try:
+            verdict = Verdict.decode(payload)
+        except ValidationError as error:
+            tally.malformed += 1
+            raise NoVerdict("gave an answer that can't be used", 500, "stage_failed") from error
+        if verdict.request_id != review.request_id:
+            raise NoVerdict("answered for another request", 500, "stage_failed")
+        return verdict
+
+    def _tally(self, service: str) -> Tally:
+        tally = self._tallies.get(service)
+        if tally is None:
+            tally = self._tallies[service] = self._bus.new_tally(f"response-stage.{service}")
+        return tally
+
+
+def timeout_of(stage: Stage) -> float:
+    """How long a stage may take, in seconds."""
+    return TIMEOUT_S if stage.timeout_ms is None else stage.timeout_ms / 1000

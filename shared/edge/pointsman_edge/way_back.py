@@ -1,0 +1,306 @@
+"""Runs the stages on the way back for one answer: those that the client waits for, in order, and those after it."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, NamedTuple
+
+import orjson
+
+from pointsman_contracts.journey import AFTER, AnswerUse, HeaderEdit, Stage
+from pointsman_contracts.response_stage import AnswerText, ResponseReview, Verdict
+from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.answer_texts import forget_probabilities, slots_of
+from pointsman_edge.domain.answer_window import AnswerWindow
+from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.header_edits import edited_answer_headers
+from pointsman_edge.domain.stage_trail import StageTrail
+from pointsman_edge.domain.stream_events import Document, EventSplitter, StreamEvent, document_of
+from pointsman_edge.domain.withheld import StreamEnd
+from pointsman_edge.reviews import NoVerdict, Reviewers, timeout_of
+
+LARGEST: Final = 4 * 2**20
+"""Bytes of an answer that are kept for stages which see it in the end."""
+
+_LEVEL: Final = b"x-pointsman-level"
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Withheld(Refusal):
+    """A stage on the way back doesn't let the answer pass."""
+
+    blocked = False
+    """The stage said so; otherwise it failed, and may not be skipped."""
+
+
+class Surrounding(NamedTuple):
+    """What is known of a request beside its exchange."""
+
+    edge: str
+    revision: int
+    traceparent: str | None
+
+
+class _Gate:
+    """One stage before one answer."""
+
+    __slots__ = ("asked", "position", "stage", "use", "window")
+
+    def __init__(self, position: int, stage: Stage, api: str) -> None:
+        self.position = position
+        self.stage = stage
+        self.use = stage.answer or AnswerUse()
+        self.asked = 0
+        self.window = AnswerWindow(api, self.use)
+
+
+class WayBack:
+    """One answer. Either `whole` once, or `begin`, `push` and `finish` for a stream; `after` in any case."""
+
+    def __init__(
+        self, stages: Sequence[Stage], reviewers: Reviewers, exchange: Exchange, surrounding: Surrounding
+    ) -> None:
+        gates = [_Gate(position, stage, exchange.api) for position, stage in enumerate(stages)]
+        self._blocking = [gate for gate in gates if gate.use.mode != AFTER]
+        self._after = [gate for gate in gates if gate.use.mode == AFTER]
+        self._reviewers = reviewers
+        self._exchange = exchange
+        self._surrounding = surrounding
+        self._trail = StageTrail()
+        self._splitter = EventSplitter()
+        self._end = StreamEnd(exchange.api)
+        self._headers: Headers = []
+        self._status = 0
+        self._lenient = False
+        self._keeps = any(gate.use.content != "none" for gate in self._after)
+        self._kept: list[bytes] | None = []
+        self._kept_size = 0
+        self.headers_left = False
+        """Headers are out; edits count no more."""
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the client waits for a stage."""
+        return bool(self._blocking)
+
+    async def whole(self, status: int, headers: Headers, body: bytes, code: str | None = None) -> tuple[Headers, bytes]:
+        """What the client gets of an answer that isn't streamed. `code`: it is an error of the gateway's own, which no
+        stage's failing holds up. Raises Withheld."""
+        self._status, self._headers = status, headers
+        self._lenient = code is not None
+        document: Document | None = None
+        changed = False
+        for gate in self._blocking:
+            wants_text = gate.use.content == "text"
+            if document is None and wants_text:
+                document = document_of(body)
+            slots = slots_of(self._exchange.api, document) if document is not None and wants_text else []
+            if changed and gate.use.content == "body":
+                body = orjson.dumps(document)
+            texts = tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in slots)
+            verdict = await self._ask(gate, texts, body if gate.use.content == "body" else None, code=code)
+            if verdict is not None and verdict.action == "replace":
+                edits = {edit.part: edit.text for edit in verdict.texts}
+                try:
+                    for slot in slots:
+                        if slot.part in edits:
+                            slot.put(edits[slot.part])
+                            changed = True
+                except ValueError:
+                    self._unusable(gate)
+                forget_probabilities(document)
+        return self._headers, orjson.dumps(document) if changed else body
+
+    def begin(self, status: int, headers: Headers) -> None:
+        """A stream begins."""
+        self._status, self._headers = status, headers
+
+    @property
+    def headers(self) -> Headers:
+        """As the stages left them."""
+        return self._headers
+
+    async def push(self, data: bytes) -> AsyncIterator[bytes]:
+        """The next bytes of the stream; yields what may leave, as soon as it may. Raises Withheld."""
+        async for left in self._past(0, self._splitter.feed(data)):
+            yield left
+
+    async def finish(self, data: bytes) -> AsyncIterator[bytes]:
+        """As `push`, for the last bytes of the stream."""
+        async for left in self._past(0, [*self._splitter.feed(data), *self._splitter.rest()]):
+            yield left
+        for position, gate in enumerate(self._blocking):
+            async for left in self._past(position + 1, await self._decide(gate, last=True)):
+                yield left
+
+    def filtered(self) -> bytes:
+        """The end of a stream whose rest is withheld."""
+        return self._end.filtered()
+
+    def left(self, data: bytes) -> None:
+        """These bytes are on their way to the client."""
+        if self._keeps and self._kept is not None:
+            self._kept_size += len(data)
+            if self._kept_size > LARGEST:
+                self._kept = None
+            else:
+                self._kept.append(data)
+
+    async def after(self) -> None:
+        """Ask the stages that come after the last byte. Never raises."""
+        exchange = self._exchange
+        body = b"".join(self._kept) if self._kept is not None else None
+        for gate in self._after:
+            texts = self._texts(body) if gate.use.content == "text" and body is not None else ()
+            review = self._review(gate, texts, body if gate.use.content == "body" else None, last=True).model_copy(
+                update={
+                    "status": exchange.status,
+                    "outcome": exchange.outcome or "",
+                    "truncated": body is None and gate.use.content != "none",
+                    "usage": exchange.usage,
+                }
+            )
+            with contextlib.suppress(NoVerdict):  # counted and logged where it is asked
+                await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
+
+    async def _past(self, position: int, events: list[StreamEvent]) -> AsyncIterator[bytes]:
+        """What leaves of events that the stages before this one let pass."""
+        if position == len(self._blocking):
+            for event in events:
+                self._end.saw(event)
+            yield b"".join(event.encode() for event in events)
+            return
+        gate = self._blocking[position]
+        for event in events:
+            gate.window.add(event)
+            if gate.window.due:
+                async for left in self._past(position + 1, await self._decide(gate, last=False)):
+                    yield left
+
+    async def _decide(self, gate: _Gate, *, last: bool) -> list[StreamEvent]:
+        window = gate.window
+        texts = window.texts() if gate.use.content == "text" else ()
+        body = window.encode() if gate.use.content == "body" else None
+        verdict = await self._ask(gate, texts, body, last=last)
+        if verdict is not None and verdict.action == "replace":
+            try:
+                window.replace({edit.part: edit.text for edit in verdict.texts})
+            except ValueError:
+                self._unusable(gate)
+        return window.release(last=last)
+
+    async def _ask(
+        self,
+        gate: _Gate,
+        texts: tuple[AnswerText, ...],
+        body: bytes | None,
+        *,
+        last: bool = True,
+        code: str | None = None,
+    ) -> Verdict | None:
+        """The stage's verdict; None when it failed and may be skipped. Raises Withheld."""
+        review = self._review(gate, texts, body, last=last, code=code)
+        began = time.perf_counter()
+        try:
+            verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
+        except NoVerdict as failure:
+            self._failed(gate, failure, time.perf_counter() - began)
+            return None
+        outcome = {"pass": "passed", "replace": "replaced", "block": "blocked"}[verdict.action]
+        self._report(gate, outcome, time.perf_counter() - began, verdict.instance, verdict.note)
+        if verdict.action == "block":
+            withheld = Withheld(verdict.status, verdict.message, code=verdict.code)
+            withheld.blocked = True
+            raise withheld
+        self._edit_headers(verdict.headers)
+        return verdict
+
+    def _review(
+        self, gate: _Gate, texts: tuple[AnswerText, ...], body: bytes | None, *, last: bool, code: str | None = None
+    ) -> ResponseReview:
+        exchange, around = self._exchange, self._surrounding
+        decision, rejection = exchange.decision, exchange.rejection
+        source = decision or rejection
+        gate.asked += 1
+        return ResponseReview(
+            request_id=exchange.request_id,
+            edge=around.edge,
+            stage=gate.stage.service,
+            policy=gate.stage.policy,
+            revision=around.revision,
+            deadline_ms=time.time_ns() // 1_000_000 + round(timeout_of(gate.stage) * 1000),
+            mode=gate.use.mode,
+            number=gate.asked,
+            last=last,
+            api=exchange.api,
+            stream=exchange.stream,
+            status=self._status,
+            outcome="answered" if code is None else "rejected",
+            code=code,
+            profile=(source.profile or None) if source is not None else None,
+            model=decision.model if decision is not None else None,
+            target=source.target if source is not None else None,
+            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in self._headers},
+            texts=texts,
+            body=body,
+        )
+
+    def _failed(self, gate: _Gate, failure: NoVerdict, took_s: float) -> None:
+        skips = self._lenient or gate.stage.on_error == "allow"
+        self._report(gate, "skipped" if skips else "failed", took_s, "", failure.what)
+        if skips:
+            if self._exchange.level == "full":
+                self._exchange.level = "degraded"
+                self._headers = [(name, b"degraded" if name == _LEVEL else value) for name, value in self._headers]
+            return
+        raise Withheld(
+            failure.status,
+            f"The stage {gate.stage.service} {failure.what}.",
+            type="server_error",
+            code=failure.code,
+            retry_after_s=1.0 if failure.status == 503 else None,
+        )
+
+    def _unusable(self, gate: _Gate) -> None:
+        self._failed(gate, NoVerdict("replaced JSON by something else", 500, "stage_failed"), 0.0)
+
+    def _report(self, gate: _Gate, outcome: str, took_s: float, instance: str, note: str | None) -> None:
+        self._trail.add(gate.position, gate.stage, outcome, took_s, instance, note)
+        self._exchange.stages = self._trail.reports()
+
+    def _edit_headers(self, edits: tuple[HeaderEdit, ...]) -> None:
+        if edits and not self.headers_left:
+            self._headers = edited_answer_headers(self._headers, edits)
+
+    def _texts(self, body: bytes) -> tuple[AnswerText, ...]:
+        """The texts of everything that left."""
+        api = self._exchange.api
+        if not self._exchange.stream:
+            document = document_of(body)
+            slots = slots_of(api, document) if document is not None else []
+            return tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in slots)
+        splitter = EventSplitter()
+        window = AnswerWindow(api, AnswerUse(mode="buffer", content="text"))
+        for event in (*splitter.feed(body), *splitter.rest()):
+            window.add(event)
+        return window.texts()
+
+
+class Afterwards:
+    """Runs what comes after the last byte, without anybody waiting for it."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, way_back: WayBack) -> None:
+        """Ask the stages that come after the last byte of an answer."""
+        task = asyncio.get_running_loop().create_task(way_back.after())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def drain(self) -> None:
+        """Wait until every stage that was asked has answered, or its time is over."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)

@@ -1,0 +1,174 @@
+"""What a stage is shown of a stream, and what leaves once it has said so."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_contracts.journey import AnswerUse
+from pointsman_edge.domain.answer_texts import slots_of
+from pointsman_edge.domain.answer_window import AnswerWindow
+from pointsman_edge.domain.stream_events import Document, EventSplitter, StreamEvent
+
+CARD = "4929-1234"
+
+
+def chat(text: str, choice: int = 0, **more: object) -> Document:
+    return {"choices": [{"index": choice, "delta": {"content": text}, "finish_reason": None} | more]}
+
+
+def event(document: Document) -> StreamEvent:
+    return StreamEvent(b"data: " + json.dumps(document).encode() + b"\n\n")
+
+
+def through(api: str, use: AnswerUse, documents: list[Document], redact: bool = True) -> list[bytes]:
+    """What leaves after each time that a stage, which knows one secret, was asked."""
+    window = AnswerWindow(api, use)
+    out: list[bytes] = []
+
+    def ask(last: bool) -> None:
+        texts = {text.part: text.text for text in window.texts()}
+        if redact:
+            window.replace({part: text.replace(CARD, "*") for part, text in texts.items() if CARD in text})
+        out.append(b"".join(left.encode() for left in window.release(last=last)))
+
+    for document in documents:
+        window.add(event(document))
+        if window.due:
+            ask(last=False)
+    ask(last=True)
+    return out
+
+
+def text_in(stream: bytes, api: str = "chat.completions") -> str:
+    found: list[str] = []
+    for each in EventSplitter().feed(stream):
+        found += [slot.text for slot in slots_of(api, each.document or {}) if not slot.repeats]
+    return "".join(found)
+
+
+@given(
+    st.text(alphabet="ab ", max_size=60),
+    st.text(alphabet="ab ", max_size=60),
+    st.lists(st.integers(min_value=0, max_value=130), max_size=40),
+    st.integers(min_value=len(CARD) + 1, max_value=40),
+)
+def test_a_secret_no_longer_than_the_overlap_never_leaves_wherever_it_is_cut(
+    before: str, after: str, cuts: list[int], size: int
+) -> None:
+    text = before + CARD + after
+    places = sorted({min(cut, len(text)) for cut in cuts})
+    pieces = [text[start:stop] for start, stop in zip([0, *places], [*places, len(text)], strict=True)]
+    use = AnswerUse(mode="window", content="text", window=size, overlap=len(CARD))
+    out = b"".join(through("chat.completions", use, [chat(piece) for piece in pieces]))
+    assert text_in(out) == before + "*" + after
+
+
+@given(st.lists(st.text(max_size=10), max_size=30), st.integers(min_value=2, max_value=30), st.data())
+def test_what_passes_leaves_as_it_came_and_in_order(pieces: list[str], size: int, data: st.DataObject) -> None:
+    overlap = data.draw(st.integers(min_value=0, max_value=size - 1))
+    use = AnswerUse(mode="window", content="text", window=size, overlap=overlap)
+    documents = [chat(piece) for piece in pieces]
+    out = b"".join(through("chat.completions", use, documents, redact=False))
+    assert out == b"".join(event(document).encode() for document in documents)
+
+
+def test_a_stream_does_not_wait_for_its_end() -> None:
+    use = AnswerUse(mode="window", content="text", window=20, overlap=8)
+    out = through("chat.completions", use, [chat("word ") for _ in range(40)])
+    assert len(out) > 5
+    assert all(out[1:])
+
+
+def test_in_buffer_mode_the_stage_is_asked_once_about_everything() -> None:
+    out = through("chat.completions", AnswerUse(mode="buffer"), [chat("word ") for _ in range(400)])
+    assert len(out) == 1
+
+
+def test_a_text_that_is_complete_holds_nothing_back() -> None:
+    """Reasoning ends where the answer begins, one choice where it is finished; what follows doesn't wait for them."""
+    use = AnswerUse(mode="window", content="text", window=10, overlap=5)
+    thinking: Document = {"choices": [{"index": 0, "delta": {"reasoning": "I think."}}]}
+    documents = [thinking, chat("", 1, finish_reason="stop"), *(chat("0123456789") for _ in range(4))]
+    out = through("chat.completions", use, documents)
+    assert b"I think." in out[0]
+    assert len([each for each in out if b"0123456789" in each]) > 1
+
+
+RESPONSES: list[Document] = [
+    {"type": "response.created", "response": {"output": []}},
+    {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": f"Card {CARD[:5]}"},
+    {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": f"{CARD[5:]} is it."},
+    {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": f"Card {CARD} is it."},
+    {
+        "type": "response.content_part.done", "output_index": 0, "content_index": 0,
+        "part": {"type": "output_text", "text": f"Card {CARD} is it."},
+    },
+    {
+        "type": "response.output_item.done", "output_index": 0,
+        "item": {"type": "message", "content": [{"type": "output_text", "text": f"Card {CARD} is it."}]},
+    },
+    {
+        "type": "response.completed",
+        "response": {"output": [{"content": [{"type": "output_text", "text": f"Card {CARD} is it."}]}]},
+    },
+]  # fmt: skip
+MESSAGES: list[Document] = [
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": f"{CARD[:3]}"}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": f"{CARD[3:]}"}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": f"Card {CARD[:7]}"}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": f"{CARD[7:]} is it."}},
+    {"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": '{"n": "'}},
+    {"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": f'{CARD}"}}'}},
+]
+COMPLETIONS: list[Document] = [
+    {"choices": [{"index": 0, "text": CARD[:4], "logprobs": {"tokens": [CARD[:4]]}}]},
+    {"choices": [{"index": 0, "text": CARD[4:], "logprobs": {"tokens": [CARD[4:]]}}]},
+]
+CALLS: list[Document] = [
+    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 1, "function": {"arguments": arguments}}]}}]}
+    for arguments in (f'{{"n": "{CARD}', '"}')
+]
+
+
+@pytest.mark.parametrize("mode", ["buffer", "window"])
+@pytest.mark.parametrize(
+    ("api", "documents"),
+    [("responses", RESPONSES), ("messages", MESSAGES), ("completions", COMPLETIONS), ("chat.completions", CALLS)],
+)
+def test_every_place_in_which_an_api_repeats_or_hides_a_text_is_reached(
+    api: str, documents: list[Document], mode: str
+) -> None:
+    use = AnswerUse(mode=mode, content="text", window=12, overlap=10)
+    documents = json.loads(json.dumps(documents))
+    out = b"".join(through(api, use, documents))
+    for piece in (CARD, CARD[:4], CARD[4:]):
+        assert piece.encode() not in out
+    assert b"*" in out
+
+
+CALL: Document = {"type": "function_call", "arguments": "{}"}
+BLOCKS: list[Document] = [{"text": "a"}, {"type": "tool_use", "input": {"n": 1}}]
+WHOLE: list[tuple[str, Document, list[str]]] = [
+    ("chat.completions", {"choices": [{"message": {"content": "a", "reasoning": "b"}}]}, ["text", "reasoning"]),
+    ("completions", {"choices": [{"index": 1, "text": "a"}]}, ["text"]),
+    ("embeddings", {"data": [{"embedding": [1.0]}]}, []),
+    ("responses", {"object": "response", "error": None, "output": [CALL]}, ["arguments"]),
+    ("messages", {"type": "message", "content": BLOCKS}, ["text", "arguments"]),
+    ("messages", {"type": "error", "error": {"type": "api_error", "message": "m"}}, ["error"]),
+    ("chat.completions", {"error": {"message": "m"}}, ["error"]),
+]
+
+
+@pytest.mark.parametrize(("api", "document", "kinds"), WHOLE)
+def test_the_texts_of_a_whole_answer_are_found_and_can_be_replaced(
+    api: str, document: Document, kinds: list[str]
+) -> None:
+    slots = slots_of(api, document)
+    assert [slot.kind for slot in slots] == kinds
+    for slot in slots:
+        slot.put('{"n": 2}')
+    assert all(json.loads(slot.text) == {"n": 2} for slot in slots_of(api, document))
