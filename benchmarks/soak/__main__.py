@@ -20,6 +20,9 @@ from benchmarks.overhead.stack import MODEL, gateway
 BAR = 0.05
 """Change of resident memory, in either direction."""
 SLICE_S = 5.0
+NOT_OURS = frozenset({"nats", "backend"})
+"""Shown and not judged: the NATS server keeps an index of the events in its stream, and the ids of those of the last
+two minutes, so that it grows with the number of requests until the stream's limits."""
 
 
 async def run(requests: int) -> bool:
@@ -52,8 +55,8 @@ async def run(requests: int) -> bool:
             now = resident_mib(pid)
             change = now / warm[name] - 1 if warm.get(name) else 0.0
             flat = abs(change) <= BAR or now < warm[name]
-            met &= flat
-            verdict = "met    " if flat else "NOT met"
+            met &= flat or name in NOT_OURS
+            verdict = "       " if name in NOT_OURS else "met    " if flat else "NOT met"
             print(f"{verdict}  {name:<20} {warm[name]:>7.1f} MiB → {now:>7.1f} MiB  {change:>+6.1%}")
     return met
 
