@@ -37,7 +37,8 @@ class DelayEstimator:
 
     def __init__(self, batch_tokens: int, first_token_weight: float) -> None:
         self.model: Final = PassModel()
-        self._batch_tokens: Final = batch_tokens
+        self.batch_tokens: Final = batch_tokens
+        """Prompt tokens that a pass is taken to compute."""
         self._weight: Final = first_token_weight
         self._shadows: dict[int, Shadow] = {}
         self._requests: dict[str, Sent] = {}
@@ -103,6 +104,21 @@ class DelayEstimator:
         request.shadow.end(request, now, output_tokens)
         self._changed.add(request.shadow)
 
+    @property
+    def speeds(self) -> list[float]:
+        """For each worker, how long a pass takes over how long it takes in the pool."""
+        return [shadow.speed for shadow in self._order]
+
+    @property
+    def expected_output(self) -> float:
+        """How long an answer is taken to be, in tokens."""
+        return self._output
+
+    def succeed(self, other: "DelayEstimator") -> None:
+        """Take over what `other` has learnt of the requests: lengths of answers, queues, hot prefixes."""
+        self._output, self._outputs, self._ahead = other._output, other._outputs, other._ahead
+        self._popularity = other._popularity
+
     # The decision -----------------------------------------------------------------------------------------------
 
     def costs(self, prompt: int, hit: Floats, now: float, max_output: int | None, prefix: int | None) -> Floats:
@@ -136,7 +152,7 @@ class DelayEstimator:
         uncached = prompt - hit
         standing = self._standing_columns
         if standing is None:
-            standing = np.array(stand(tuple(columns), float(self._batch_tokens), self._rates))
+            standing = np.array(stand(tuple(columns), float(self.batch_tokens), self._rates))
             self._standing_columns = standing
         return delay(Standing(*standing), uncached, hit, worth * (best - hit) / uncached, terms)
 
@@ -149,7 +165,7 @@ class DelayEstimator:
             float(prompt),
             self._output if max_output is None else min(self._output, float(max_output)),
             self._output,
-            float(self._batch_tokens),
+            float(self.batch_tokens),
             self._weight,
             ahead,
             self._weight * (ahead - min(self._ahead, least_queued)),
@@ -171,7 +187,7 @@ class DelayEstimator:
     def _shadow(self, life: int) -> Shadow:
         shadow = self._shadows.get(life)
         if shadow is None:
-            shadow = self._shadows[life] = Shadow(self.model, self._batch_tokens)
+            shadow = self._shadows[life] = Shadow(self.model, self.batch_tokens)
         return shadow
 
     def _catch_up(self, now: float) -> None:
@@ -194,10 +210,10 @@ class DelayEstimator:
                 if columns is not None:
                     columns[:, row] = figures
                 if standings is not None:
-                    standings[:, row] = stand(figures, float(self._batch_tokens), self._rates)
+                    standings[:, row] = stand(figures, float(self.batch_tokens), self._rates)
 
     def _stand(self) -> list[Standing[float]]:
-        budget, rates, kept = float(self._batch_tokens), self._rates, self._standings
+        budget, rates, kept = float(self.batch_tokens), self._rates, self._standings
         standings: list[Standing[float]] = []
         for row, known in enumerate(kept):
             standing = known or stand(self._figures[row], budget, rates)

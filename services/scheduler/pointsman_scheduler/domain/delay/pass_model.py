@@ -34,6 +34,7 @@ _SETTLED: Final = 500
 _PAUSE_MS: Final = 20.0
 """Once so many observations were learnt from, one in this time is enough: learning from each would cost a busy
 scheduler as much as deciding."""
+_MISS_GAIN: Final = 0.02
 _TRUST_AFTER: Final = 24
 _TRUST_BELOW: Final = 0.35
 _DISTRUST_ABOVE: Final = 0.5
@@ -67,6 +68,7 @@ class PassModel:
         """Running mean of |predicted - observed| / observed."""
         self._coefficients = _PRIOR.copy()
         self._covariance = np.diag(_PRIOR_VARIANCE)
+        self._miss = 0.0
         self._trusted = False
         self._learnt_at = -math.inf
         self._unpack()
@@ -118,6 +120,11 @@ class PassModel:
             shrink = np.sqrt(np.minimum(1.0, _PRIOR_VARIANCE / variances))
             self._covariance = self._covariance * (shrink[:, None] * shrink)
         self._unpack()
+
+    def common_miss(self, miss: float) -> float:
+        """The running mean of the logarithm of observed over predicted, with one more."""
+        self._miss += _MISS_GAIN * (miss - self._miss)
+        return self._miss
 
     def decode_ms(self, batch: float, context_tokens: float) -> float:
         """The decode part of one pass; 0 without a batch."""

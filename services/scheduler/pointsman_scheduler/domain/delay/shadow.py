@@ -239,5 +239,8 @@ class Shadow:
         self._model.learn(features, took_ms / self.speed, deviation_ms)
         if self._model.observations > _SPEED_AFTER:
             miss = max(-0.5, min(0.5, math.log(max(took_ms, 1.0) / predicted)))
-            speed = self.speed * math.exp(_SPEED_GAIN * miss - _SPEED_RETURN * math.log(self.speed))
+            # What all engines of the pool miss by is the model's to learn: speeds and coefficients that follow it
+            # together drift apart without end.
+            own = miss - self._model.common_miss(miss)
+            speed = self.speed * math.exp(_SPEED_GAIN * own - _SPEED_RETURN * math.log(self.speed))
             self.speed = min(8.0, max(0.25, speed))

@@ -9,7 +9,7 @@ from pydantic import Field
 from pointsman_core.plugins import Key, Params, Plugin
 from pointsman_scheduler.domain.arrays import FEW, Floats
 from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.delay import DelayEstimator
+from pointsman_scheduler.domain.delay import PassSizeSearch
 from pointsman_scheduler.domain.ledger import Hold
 from pointsman_scheduler.domain.points import MATCHED_TOKENS, Producer, ResponseObserver
 from pointsman_scheduler.domain.request import ScheduleRequest
@@ -21,7 +21,8 @@ model of the engine is trusted."""
 
 class DelayPredictionParams(Params):
     batch_tokens: int = Field(default=8192, ge=64)
-    """Prompt tokens that an engine computes in one pass: its `max_num_batched_tokens`."""
+    """Prompt tokens that an engine computes in one pass, its `max_num_batched_tokens`: where the search for the size
+    that explains its answers begins."""
     first_token_weight: float = Field(default=16.0, gt=0)
     """How much worse a wait for the first token is than the same wait within an answer."""
 
@@ -36,7 +37,7 @@ class DelayPrediction(Producer, ResponseObserver):
 
     def __init__(self, name: str, params: DelayPredictionParams, others: Mapping[str, Plugin]) -> None:
         super().__init__(name, params, others)
-        self.estimator: Final = DelayEstimator(params.batch_tokens, params.first_token_weight)
+        self.estimator: Final = PassSizeSearch(params.batch_tokens, params.first_token_weight)
         self._epoch = -1
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:

@@ -1,0 +1,114 @@
+"""How many prompt tokens the engines take up in one pass: the size that explains best what they do.
+
+Engines don't tell, and a pool's shadows are in step with them only when they cut prompts as the engines do. So while
+predictions are poor, a rival with another size hears of the same requests; when it predicts better, it takes over, and
+the search goes on from there. Sizes are the configured one times powers of two: to be off by less costs little.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.delay.estimator import DelayEstimator
+
+LEAST_TOKENS: Final = 256
+MOST_TOKENS: Final = 65536
+_POOR: Final = 0.05
+"""A mean error that leaves something to gain."""
+_WARM: Final = 150
+"""Observations that a rival learns from before its errors count."""
+_TRIAL: Final = 500
+_BETTER: Final = 0.95
+"""A rival takes over when its error is below so much of the other's."""
+_STEPS: Final = (0.5, 2.0, 0.25, 4.0, 0.125, 8.0)
+"""Sizes of rivals, in sizes of the best. When it is off by a lot, its neighbours may be no better."""
+_PAUSE: Final = 400
+"""Observations until the next trial when none of these was better; twice as many each time."""
+_LONGEST_PAUSE: Final = 100_000
+
+
+class PassSizeSearch:
+    """`DelayEstimator` with a pass size that is searched for; `best` answers."""
+
+    def __init__(self, batch_tokens: int, first_token_weight: float) -> None:
+        self._weight: Final = first_token_weight
+        self.best = DelayEstimator(batch_tokens, first_token_weight)
+        self._told: tuple[DelayEstimator, ...] = (self.best,)
+        """Who hears of requests: the best, and its rival while there is one."""
+        self._workers: Sequence[tuple[int, float]] = ()
+        self._step = 0
+        """Index of the step to try next."""
+        self._next_trial = _PAUSE
+        """Observations of the best."""
+        self._pause = _PAUSE
+        self._errors = [0.0, 0.0]
+        """Of the best and the rival, summed over the trial."""
+
+    def lay_out(self, workers: Sequence[tuple[int, float]]) -> None:
+        """As `DelayEstimator.lay_out`."""
+        self._workers = workers
+        for each in self._told:
+            each.lay_out(workers)
+
+    def sent(self, life: int, key: str, now: float, prompt: int, hit: int) -> None:
+        """As `DelayEstimator.sent`."""
+        for each in self._told:
+            each.sent(life, key, now, prompt, hit)
+
+    def started(self, key: str, now: float) -> None:
+        """As `DelayEstimator.started`."""
+        for each in self._told:
+            each.started(key, now)
+
+    def ended(self, key: str, now: float, output_tokens: int | None) -> None:
+        """As `DelayEstimator.ended`."""
+        for each in self._told:
+            each.ended(key, now, output_tokens)
+        if len(self._told) > 1:
+            self._judge(*self._told)
+        elif self.best.model.observations >= self._next_trial:
+            self._try_another()
+
+    def costs(self, prompt: int, hit: Floats, now: float, max_output: int | None, prefix: int | None) -> Floats:
+        """As `DelayEstimator.costs`."""
+        return self.best.costs(prompt, hit, now, max_output, prefix)
+
+    def _try_another(self) -> None:
+        best = self.best
+        tokens = int(best.batch_tokens * _STEPS[self._step])
+        if best.model.relative_error < _POOR:
+            self._next_trial = best.model.observations + _PAUSE
+        elif not LEAST_TOKENS <= tokens <= MOST_TOKENS:
+            self._lost()
+        else:
+            rival = DelayEstimator(tokens, self._weight)
+            rival.lay_out(self._workers)
+            self._errors = [0.0, 0.0]
+            self._told = (best, rival)
+
+    def _judge(self, best: DelayEstimator, rival: DelayEstimator) -> None:
+        observations = rival.model.observations
+        if observations < _WARM:
+            return
+        self._errors[0] += best.model.relative_error
+        self._errors[1] += rival.model.relative_error
+        if observations < _TRIAL:
+            return
+        self._told = (best,)
+        if self._errors[1] < _BETTER * self._errors[0]:
+            rival.succeed(best)
+            self.best = rival
+            self._told = (rival,)
+            # On in the same direction.
+            self._step = int(rival.batch_tokens > best.batch_tokens)
+            self._next_trial, self._pause = rival.model.observations, _PAUSE
+        else:
+            self._lost()
+
+    def _lost(self) -> None:
+        self._step += 1
+        self._next_trial = self.best.model.observations
+        if self._step == len(_STEPS):
+            self._step = 0
+            self._next_trial += self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
