@@ -3,7 +3,7 @@
 A test cites the ids that it shows: `@pytest.mark.requirement("STAGE-1")`. `test_requirements.py` holds both sides
 together: an id that a test cites stands in `REQUIREMENTS`, and an id that stands here is cited or listed in `OPEN`.
 The ids that begin with S are points of the proposals that the project grew from: S0 payload-processing profiles,
-S1 an inference gateway before a distributed serving system (what isn't about Envoy and Kubernetes), S2 the scheduler
+S1 an inference gateway before a distributed serving system (what isn't about Kubernetes), S2 the scheduler
 framework, S4 the structured request body.
 """
 
@@ -106,6 +106,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "S0-81": "The difference between profile picker and scheduling profile handler is documented.",
     "S1-2": "Routing among base models and adapters, scheduling, and control of access and usage are all there.",
     "S1-3": "Each of these is a stage of its own that can be left out.",
+    "S1-4": "Requests reach preprocessing and scheduling by the ext-proc protocol too.",
     "S1-5": "All roles start with one command in one version; other versions among them are told.",
     "S1-7": "What each role is told and tells is written down.",
     "S1-8": "Workers register with pool, role and models, leave, and are missed when they crash.",
@@ -120,12 +121,15 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "S1-18": "A pool of several base models is guarded by a filter, as an experiment.",
     "S1-19": "The base model is the one that the request names, or a selector's choice.",
     "S1-20": "Names are rewritten to models, with weights; priority is the request's own.",
+    "S1-22": "From the client to the proxy, to the picker over the processing protocol, to the engine.",
     "S1-23": "A request can ask where it would go, and nothing is generated.",
     "S1-24": "Frontend, then preprocessing, then a scheduler that decides by policy and load.",
+    "S1-25": "The chosen endpoint goes to the proxy as header and metadata; the worker's id too, when asked for.",
     "S1-26": "Token ids travel beside the body, and never to an external provider.",
     "S1-27": "A request is tokenised once.",
     "S1-28": "The answer streams back through the frontend.",
     "S1-29": "The same stages run in one process or in many.",
+    "S1-30": "The edge behind a proxy sees how answers begin and end, and tells the schedulers.",
     "S1-31": "Stages scale apart from each other and from engines.",
     "S1-34": "The transport can be exchanged: one suite passes in memory and on NATS.",
     "S1-35": "A frontend keeps nothing: killing an idle one loses nothing.",

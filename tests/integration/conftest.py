@@ -1,12 +1,20 @@
 """Stacks of real processes. Tests of one module share theirs, and run in one worker process."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
+import yaml
 
+from pointsman_cli import envoy
+from pointsman_testing import Processes, eventually
 from pointsman_testing.stack import Stack, StackFactory
+
+StartEnvoy = Callable[..., Awaitable[str]]
 
 SAMPLE = Path(__file__).resolve().parents[2] / "pointsman.yaml"
 
@@ -22,3 +30,53 @@ async def stack(stacks: StackFactory) -> AsyncIterator[Stack]:
     """One replica of each service and two engines; leave it as it was."""
     async with stacks.start() as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def module_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Processes that all tests of a module share."""
+    processes = Processes(tmp_path_factory.mktemp("processes"))
+    yield processes
+    processes.end_all()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def start_envoy(module_processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> StartEnvoy:
+    """`await start_envoy(adapter, engines, filters=[…], **how)`: the real Envoy; returns where it takes requests.
+
+    Addresses are host and port; `filters` stand before the adapter's, `how` is as `pointsman_cli.envoy.document` says.
+    """
+    executable = await asyncio.to_thread(envoy.executable)
+
+    async def start(
+        adapter: envoy.Address,
+        engines: Sequence[envoy.Address],
+        *,
+        filters: Sequence[dict[str, Any]] = (),
+        duplex: bool = False,
+        fail_open: bool = False,
+    ) -> str:
+        folder = tmp_path_factory.mktemp("envoy")
+        document = envoy.document(("127.0.0.1", 0), adapter, engines, duplex=duplex, fail_open=fail_open)
+        [listener] = document["static_resources"]["listeners"]
+        listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"][:0] = filters
+        (folder / "envoy.yaml").write_text(yaml.safe_dump(document))
+        admin = folder / "admin"
+        module_processes.start_command(
+            [
+                executable, "--config-path", str(folder / "envoy.yaml"), "--admin-address-path", str(admin),
+                "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning",
+            ]
+        )  # fmt: skip
+        async with aiohttp.ClientSession() as http:
+
+            async def listening() -> str | None:
+                if not admin.exists() or not admin.read_text():
+                    return None
+                async with http.get(f"http://{admin.read_text().strip()}/listeners") as answer:
+                    name, _, address = (await answer.text()).strip().partition("::")
+                return f"http://{address}" if name == "gateway" and not address.endswith(":0") else None
+
+            return await eventually(listening, timeout=60)
+
+    return start

@@ -60,6 +60,9 @@ def up(
     simulated: SimulatedOption = 3,
     speedup: SpeedupOption = 1.0,
     replicas: ReplicasOption = None,
+    envoy: Annotated[
+        bool, typer.Option("--envoy", help="Take the requests with Envoy, before an epp-adapter.")
+    ] = False,
     run_dir: Annotated[Path, typer.Option(help="Logs and the server's store.")] = Path("run/up"),
 ) -> None:
     """Run a whole gateway on this machine until Ctrl-C."""
@@ -78,6 +81,7 @@ def up(
         simulated=simulated,
         speedup=speedup,
         replicas=plan.replicas(replicas or []),
+        envoy=envoy,
     )
     _run(run(options, _console()))
 

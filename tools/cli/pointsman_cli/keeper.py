@@ -29,8 +29,8 @@ class Keeper:
         self.life = Life(plan.name)
         self.url = ""
         """Where it answers about its health; empty until that is known."""
-        self.door = ""
-        """Where a frontend takes requests; empty until that is known."""
+        self.door = plan.door
+        """Where an edge takes requests; empty until that is known."""
         self._port = plan.port
         self._folder = folder
         self._log = folder.log(plan.name)
@@ -109,7 +109,8 @@ class Keeper:
                     self._port, self.url = found
         elif self.plan.port_file is not None:
             if self.plan.port_file.exists() and (text := self.plan.port_file.read_text().strip()):
-                self._port = int(text)
+                # A number alone, or after a host.
+                self._port = int(text.rpartition(":")[2])
                 self.url = f"http://127.0.0.1:{self._port}"
         else:
             self._read_log(tail)

@@ -19,6 +19,8 @@ SERVICES: Final[tuple[str, ...]] = (
     "metrics-collector",
 )
 """The services of a stack, in the order in which they are shown."""
+ADAPTER: Final = "epp-adapter"
+"""The edge behind Envoy; part of a stack that has one."""
 PORT: Final = "{port}"
 """Stands for the process's port in a command or environment: 0 at first, afterwards the one it got, so that a process
 that is started again is found where it was."""
@@ -32,6 +34,7 @@ class Kind(Enum):
     AGENT = "agent"
     SERVICE = "service"
     EDGE = "edge"
+    PROXY = "proxy"
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Plan:
     port: int = 0
     port_file: Path | None = None
     """Where the process writes its port; None when it says so in its log."""
+    door: str = ""
+    """Where it takes requests, when that is known before it starts."""
 
     def filled(self, port: int) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment with this port."""
@@ -84,6 +89,12 @@ def replicas(wanted: Sequence[str]) -> dict[str, int]:
             )
         counts[service] = int(number)
     return counts
+
+
+def adapter(env: Mapping[str, str], *, keyed: bool) -> Plan:
+    """The endpoint picker that Envoy asks."""
+    door = {"POINTSMAN_PORT": PORT, "POINTSMAN_FORWARD_CREDENTIALS": str(keyed).lower()}
+    return Plan(ADAPTER, Kind.EDGE, (executable(f"pointsman-{ADAPTER}"),), {**env, **door})
 
 
 def services(counts: Mapping[str, int], env: Mapping[str, str], port: int, *, keyed: bool = False) -> list[Plan]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from pointsman_cli import configuration, engines, nats_server, plan
+from pointsman_cli import configuration, engines, envoy, nats_server, plan
 from pointsman_cli.configuration import Document
 from pointsman_cli.engines import Served
 from pointsman_cli.keeper import Keeper
@@ -44,6 +44,8 @@ class StackOptions:
     speedup: float = 1.0
     replicas: Mapping[str, int] = field(default_factory=dict[str, int])
     start_timeout_s: float = START_TIMEOUT_S
+    envoy: bool = False
+    """Whether Envoy takes the requests at `port`, with an endpoint picker behind it."""
 
 
 class Stack:
@@ -66,8 +68,9 @@ class Stack:
 
     @property
     def door(self) -> str:
-        """Base URL of the first frontend."""
-        return next((keeper.door for keeper in self.keepers if keeper.plan.kind is Kind.EDGE), "")
+        """Base URL of Envoy, or of the first frontend."""
+        kind = Kind.PROXY if self.options.envoy else Kind.EDGE
+        return next((keeper.door for keeper in self.keepers if keeper.plan.kind is kind), "")
 
     @property
     def shown_nats(self) -> str:
@@ -94,7 +97,7 @@ class Stack:
 
     async def down(self) -> None:
         """End everything: edges first, while all they need still answers, the bus last."""
-        for kinds in ((Kind.EDGE,), (Kind.AGENT, Kind.SERVICE), (Kind.ENGINE,), (Kind.NATS,)):
+        for kinds in ((Kind.PROXY,), (Kind.EDGE,), (Kind.AGENT, Kind.SERVICE), (Kind.ENGINE,), (Kind.NATS,)):
             members = [keeper for keeper in self.keepers if keeper.plan.kind in kinds]
             await asyncio.gather(*(keeper.end(END_PATIENCE_S) for keeper in members))
 
@@ -123,8 +126,11 @@ class Stack:
             "POINTSMAN_DRAIN_TIMEOUT_S": f"{DRAIN_S:g}",
         }
         counts = {**dict.fromkeys(plan.SERVICES, 1), **self.options.replicas}
-        self._begin(plan.services(counts, env, self.options.port, keyed=self.options.engine_key is not None))
+        keyed = self.options.engine_key is not None
+        self._begin(plan.services(counts, env, 0 if self.options.envoy else self.options.port, keyed=keyed))
         self._begin(await self._agents(served, document, env))
+        if self.options.envoy:
+            await self._start_envoy(plan.adapter(env, keyed=keyed), document.config)
         self.step = "waiting until everything is ready"
         await asyncio.gather(*(self._ready(keeper) for keeper in self.keepers))
         self.step = "asking the gateway for its models"
@@ -148,6 +154,18 @@ class Stack:
         [keeper] = self._begin([nats_server.plan(self._folder, self.options.nats_port)])
         await self._ready(keeper)
         self.nats_url = f"nats://127.0.0.1:{keeper.port}"
+
+    async def _start_envoy(self, adapter: Plan, config: Config) -> None:
+        self.step = "starting Envoy"
+        urls = [*self.options.engines, *(keeper.url for keeper in self.keepers if keeper.plan.kind is Kind.ENGINE)]
+        urls += [engine.url for pool in config.pools.values() for engine in pool.engines]
+        parts = [urlsplit(url) for url in urls]
+        addresses = [(each.hostname or "", each.port or 80) for each in parts]
+        [keeper] = self._begin([adapter])
+        await keeper.until(lambda it: bool(it.door) or it.life.state is State.GIVEN_UP)
+        self._check(keeper)
+        port = self.options.port or envoy.free_port()
+        self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, ("127.0.0.1", keeper.port), addresses)])
 
     async def _agents(self, served: Sequence[Served], document: Document, env: Mapping[str, str]) -> list[Plan]:
         """An agent for each engine, those of the simulated ones once they listen."""

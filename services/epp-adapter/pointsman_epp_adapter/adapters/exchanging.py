@@ -20,7 +20,7 @@ from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
 from pointsman_epp_adapter.adapters.way_back import WayBack
 from pointsman_epp_adapter.adapters.wire import CONTINUE, RequestHead
-from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, destinations
+from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, destinations, within
 from pointsman_epp_adapter.domain.dynamo import worker_headers
 from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, edited, stripped
@@ -131,6 +131,10 @@ class Exchanging:
         if not chosen:
             _log.warning("not_routable", request_id=self._exchange.request_id, hint="Envoy takes http://<ip>:<port>")
             raise Closed("The engine that was chosen can't be reached this way.", "endpoint_not_routable")
+        # The scheduler's filter `subset` sees to it; a policy without it, or this edge alone, doesn't.
+        chosen = within(chosen, self._head.subset)
+        if not chosen:
+            raise Closed("No engine of those that the proxy allows can be used.", "endpoint_not_in_subset")
         return chosen[:1] if self._desk.settings.dynamo_headers else chosen
 
     async def _tell(

@@ -33,6 +33,14 @@ def destinations(endpoints: Iterable[ChosenEndpoint]) -> list[Destination]:
     return list(found.values())
 
 
+def within(chosen: list[Destination], subset: tuple[str, ...] | None) -> list[Destination]:
+    """Those that Envoy's subset names, by address or host alone. None: Envoy doesn't restrict the choice."""
+    if subset is None:
+        return chosen
+    named = {entry.strip("[]") if "]:" not in entry else entry for entry in subset}
+    return [each for each in chosen if each.address in named or each.address.rpartition(":")[0].strip("[]") in named]
+
+
 def address_of(url: str) -> str | None:
     """`ip:port` of an endpoint's URL; None when it has a name, a path or TLS."""
     try:

@@ -1,0 +1,187 @@
+"""The real Envoy before a real adapter, real services and simulated engines."""
+
+import io
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.subjects import ANY
+from pointsman_testing import Processes, eventually
+from pointsman_testing.observer import observing
+from pointsman_testing.processes import ServiceProcess
+from pointsman_testing.stack import Stack, StackFactory
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+MODEL = "llama-3.1-8b"
+CHAT = "/v1/chat/completions"
+JSON = {"content-type": "application/json"}
+StartEnvoy = Callable[..., Awaitable[str]]
+
+
+@dataclass
+class Gateway:
+    """Envoys before one adapter."""
+
+    stack: Stack
+    doors: dict[str, str]
+    """By the way that Envoy is configured."""
+    adapter: ServiceProcess
+    start_adapter: Callable[[], ServiceProcess]
+    http: aiohttp.ClientSession
+    completed: list[ResponseCompleted]
+
+    async def ask(self, door: str, prompt: str = "Hello", **fields: Any) -> tuple[int, str, Any]:
+        """A chat; returns status, body, headers."""
+        body = {"model": MODEL, "max_tokens": 4, "messages": [{"role": "user", "content": prompt}], **fields}
+        data = io.BytesIO(json.dumps(body).encode())
+        async with self.http.post(self.doors[door] + CHAT, data=data, headers=JSON) as answer:
+            return answer.status, await answer.text(), answer.headers
+
+    async def completion(self, request_id: str) -> ResponseCompleted:
+        """How a request ended."""
+        return await eventually(
+            lambda: next((each for each in self.completed if each.request_id == request_id), None), timeout=30
+        )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(stacks: StackFactory, module_processes: Processes, start_envoy: StartEnvoy) -> AsyncIterator[Gateway]:
+    async with stacks.start(static="allow") as stack:
+        port = 0
+
+        def start() -> ServiceProcess:
+            env = {**stack.env, "POINTSMAN_PORT": str(port), "POINTSMAN_DRAIN_TIMEOUT_S": "5"}
+            return module_processes.start("pointsman-epp-adapter", env=env)
+
+        adapter = start()
+        await adapter.wait_ready(timeout=60)
+        url = next(str(line["url"]) for line in adapter.log_lines() if line["event"] == "serving")
+        port = int(url.rpartition(":")[2])
+        engines = [("127.0.0.1", urlsplit(engine.url).port or 0) for engine in stack.engines]
+        only_second = {
+            "name": "envoy.filters.http.set_metadata",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config",
+                "metadata": [
+                    {
+                        "metadata_namespace": "envoy.lb.subset_hint",
+                        "value": {"x-gateway-destination-endpoint-subset": [f"127.0.0.1:{engines[1][1]}"]},
+                    }
+                ],
+            },
+        }
+        there = ("127.0.0.1", port)
+        doors = {
+            "buffered": await start_envoy(there, engines),
+            "duplex": await start_envoy(there, engines, duplex=True),
+            "subset": await start_envoy(there, engines, filters=[only_second]),
+            "open": await start_envoy(there, engines, fail_open=True),
+        }
+        async with aiohttp.ClientSession() as http, observing(stack.nats.url) as observer:
+            completed = observer.listen(ResponseCompleted, ANY)
+            yield Gateway(stack, doors, adapter, start, http, completed)
+
+
+both = pytest.mark.parametrize("door", ["buffered", "duplex"])
+
+
+@pytest.mark.requirement("S1-4", "S1-22")
+@both
+async def test_a_completion_comes_from_an_engine_and_is_told_with_its_usage(gateway: Gateway, door: str) -> None:
+    status, text, headers = await gateway.ask(door)
+    assert status == 200, text
+    assert headers["x-simulated-engine"] in ("engine-1", "engine-2")
+    assert headers["x-pointsman-level"] == "full"
+    done = await gateway.completion(headers["x-request-id"])
+    assert (done.outcome, done.worker) == ("ok", headers["x-simulated-engine"])
+    assert done.usage is not None
+    assert done.usage.completion_tokens == 4
+
+
+@both
+async def test_a_stream_arrives_whole_and_is_completed(gateway: Gateway, door: str) -> None:
+    status, text, headers = await gateway.ask(door, stream=True, stream_options={"include_usage": True})
+    assert status == 200
+    assert text.endswith("data: [DONE]\n\n")
+    done = await gateway.completion(headers["x-request-id"])
+    assert (done.outcome, done.stream) == ("ok", True)
+    assert (done.usage is not None) == (door == "duplex"), "in buffered mode the stream passes unseen"
+
+
+@both
+async def test_a_model_that_doesnt_exist_is_404_naming_those_that_do(gateway: Gateway, door: str) -> None:
+    status, text, _ = await gateway.ask(door, model="gpt-nope")
+    assert (status, MODEL in text) == (404, True)
+
+
+@both
+async def test_a_body_of_a_mebibyte_is_served_and_one_of_ten_is_refused(gateway: Gateway, door: str) -> None:
+    status, text, _ = await gateway.ask(door, prompt="word " * 80_000, user="x" * 650_000)
+    assert status == 200, text[:300]
+    status, text, _ = await gateway.ask(door, prompt="word " * (10 * 2**20 // 5))
+    assert (status, "body_too_large" in text) == (413, True)
+
+
+async def test_a_subset_hint_restricts_the_choice(gateway: Gateway) -> None:
+    engines = {(await gateway.ask("subset"))[2]["x-simulated-engine"] for _ in range(6)}
+    assert engines == {"engine-2"}
+
+
+@both
+async def test_a_client_that_leaves_a_stream_stops_the_engine(gateway: Gateway, door: str) -> None:
+    body = {"model": MODEL, "max_tokens": 100_000, "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
+    async with gateway.http.post(gateway.doors[door] + CHAT, json=body) as answer:
+        await answer.content.readany()
+        request_id = answer.headers["x-request-id"]
+    done = await gateway.completion(request_id)
+    assert done.outcome == ("client_gone" if door == "duplex" else "ok")
+
+    async def idle() -> bool:
+        return [(await engine.state())["running"] for engine in gateway.stack.engines] == [0, 0]
+
+    await eventually(idle, timeout=30)
+
+
+async def test_models_are_listed(gateway: Gateway) -> None:
+    async with gateway.http.get(gateway.doors["buffered"] + "/v1/models") as answer:
+        listed = await answer.json()
+    assert MODEL in {model["id"] for model in listed["data"]}
+
+
+async def test_without_the_scheduler_the_adapter_decides_alone(gateway: Gateway) -> None:
+    gateway.stack.services["scheduler"][0].kill()
+    try:
+
+        async def alone() -> bool:
+            status, _, headers = await gateway.ask("duplex")
+            return status == 200 and headers["x-pointsman-level"] == "static"
+
+        await eventually(alone, timeout=30)
+    finally:
+        await gateway.stack.restart("scheduler", 0)
+
+
+@pytest.mark.requirement("S1-30")
+async def test_without_the_adapter_envoy_fails_closed_or_open_and_recovers_when_it_is_back(gateway: Gateway) -> None:
+    gateway.adapter.kill()
+    assert (await gateway.ask("buffered"))[0] == 500
+    status, _, headers = await gateway.ask("open")
+    assert status == 200
+    assert "x-pointsman-level" not in headers
+    gateway.adapter = gateway.start_adapter()
+    await gateway.adapter.wait_ready(timeout=60)
+    for door in ("buffered", "duplex", "open"):
+
+        async def served(door: str = door) -> bool:
+            status, _, headers = await gateway.ask(door)
+            return status == 200 and "x-pointsman-level" in headers
+
+        await eventually(served, timeout=30)
