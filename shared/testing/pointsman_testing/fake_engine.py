@@ -1,18 +1,18 @@
-"""An engine's HTTP surface whose every answer a test decides: a real server on a real port."""
+"""The part of an engine that tells about itself, every answer decided by a test."""
 
 import asyncio
+import json
 from dataclasses import dataclass, field
-from typing import Self
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 
-from aiohttp import web
+from pointsman_testing.scripted_engine import Received, ScriptedEngine
 
 _LABELS = '{engine="0",model_name="m"}'
 
 
-@dataclass
-class FakeEngine:
-    """`async with FakeEngine() as engine:` listens; change its fields while it runs."""
+@dataclass(eq=False)
+class FakeEngine(ScriptedEngine):
+    """A `ScriptedEngine` that answers as vLLM does about itself; change its fields while it runs."""
 
     running: int = 0
     waiting: int = 0
@@ -30,44 +30,16 @@ class FakeEngine:
     healthy: bool = True
     models: object = field(default_factory=lambda: {"data": [{"id": "m", "max_model_len": 4096}]})
     models_status: int = 200
-    port: int = 0
-    """Kept from the first `start` on."""
-    asked: list[str] = field(default_factory=list[str])
-    """Path and query of every request, decoded."""
 
     def __post_init__(self) -> None:
+        super().__init__(self._answer)
         self._released = asyncio.Event()
         self._released.set()
-        self._runner: web.AppRunner | None = None
 
     @property
-    def url(self) -> str:
-        """Base URL."""
-        return f"http://127.0.0.1:{self.port}"
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Listen."""
-        app = web.Application()
-        app.router.add_get("/{path:.*}", self._answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", self.port, reuse_address=True).start()
-        self.port = runner.addresses[0][1]
-        self._runner = runner
-
-    async def stop(self) -> None:
-        """Be gone: connections are cut, new ones refused."""
-        if self._runner is not None:
-            self._released.set()
-            await self._runner.cleanup()
-            self._runner = None
+    def asked(self) -> list[str]:
+        """Path and query of every request, decoded."""
+        return [unquote(request.path) for request in self.received]
 
     def hang(self) -> None:
         """Hold every request without an answer."""
@@ -93,23 +65,26 @@ class FakeEngine:
             lines.insert(0, f"process_start_time_seconds {self.started_at}")
         return "\n".join(lines) + "\n"
 
-    async def _answer(self, request: web.Request) -> web.Response:
-        self.asked.append(unquote(request.raw_path))
+    async def _answer(self, request: Received) -> None:
         await self._released.wait()
-        match request.path:
+        target = urlsplit(request.path)
+        match target.path:
             case "/metrics":
-                names = request.query.getall("name[]", []) if self.filters else []
-                text = self.metrics()
-                if names:
-                    wanted = tuple(name + end for name in names for end in ("{", " "))
-                    lines = (line for line in text.splitlines(keepends=True) if line.startswith(wanted))
-                    text = "".join(line for line in lines if not line.startswith(self.withheld))
-                return web.Response(text=text)
+                await request.answer(self._families(target.query).encode(), content_type="text/plain; charset=utf-8")
             case "/health":
-                return web.Response(status=200 if self.healthy else 503)
+                await request.answer(b"", status=200 if self.healthy else 503)
             case "/v1/models":
-                return web.json_response(self.models, status=self.models_status)
+                await request.answer(json.dumps(self.models).encode(), status=self.models_status)
             case "/version":
-                return web.json_response({"version": "0.11.2"})
+                await request.answer(b'{"version": "0.11.2"}')
             case _:
-                return web.Response(status=404)
+                await request.answer(b"", status=404)
+
+    def _families(self, query: str) -> str:
+        text = self.metrics()
+        names = parse_qs(query).get("name[]", []) if self.filters else []
+        if not names:
+            return text
+        wanted = tuple(name + end for name in names for end in ("{", " "))
+        lines = (line for line in text.splitlines(keepends=True) if line.startswith(wanted))
+        return "".join(line for line in lines if not line.startswith(self.withheld))

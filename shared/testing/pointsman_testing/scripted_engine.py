@@ -76,7 +76,8 @@ class ScriptedEngine:
         self.script = script
         self.received: list[Received] = []
         self.connections = 0
-        self._port = 0
+        self.port = 0
+        """Kept from the first `start` on."""
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,15 +85,19 @@ class ScriptedEngine:
     @property
     def url(self) -> str:
         """Base URL."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self._port = self._server.sockets[0].getsockname()[1]
+        await self.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.stop()
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Be gone: connections are cut, new ones refused."""
