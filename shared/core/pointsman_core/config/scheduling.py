@@ -3,7 +3,7 @@
 from pydantic import Field, model_validator
 
 from pointsman_core.config.flow_control import FlowControl
-from pointsman_core.config.section import PluginUse, ScorerUse, Section
+from pointsman_core.config.section import PluginUse, ScorerUse, Section, expanded
 
 
 class SchedulingProfile(Section):
@@ -14,7 +14,11 @@ class SchedulingProfile(Section):
         PluginUse(use="subset"),
         PluginUse(use="lora-capable"),
     )
-    scorers: tuple[ScorerUse, ...] = (ScorerUse(use="least-delay", weight=12), ScorerUse(use="queue", weight=1))
+    scorers: tuple[ScorerUse, ...] = (
+        ScorerUse(use="least-delay", weight=12),
+        ScorerUse(use="lora-affinity", weight=24),
+        ScorerUse(use="queue", weight=1),
+    )
     picker: PluginUse = PluginUse(use="max-score")
 
 
@@ -40,12 +44,4 @@ class SchedulingPolicy(Section):
     @model_validator(mode="before")
     @classmethod
     def _expand_the_short_form(cls, value: object) -> object:
-        if not isinstance(value, dict):
-            return value
-        document: dict[str, object] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
-        short = {key: document.pop(key) for key in ("filters", "scorers", "picker") if key in document}
-        if short:
-            if "profiles" in document:
-                raise ValueError(f"write either `profiles` or {', '.join(f'`{key}`' for key in short)}, not both")
-            document["profiles"] = {"default": short}
-        return document
+        return expanded(value, "profiles")

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pointsman_core.config.section import PluginUse, ScorerUse, Section
+from pointsman_core.config.section import PluginUse, ScorerUse, Section, expanded
 
 
 class PickerUse(PluginUse):
@@ -40,15 +40,7 @@ class Selector(Section):
     @model_validator(mode="before")
     @classmethod
     def _expand_the_short_form(cls, value: object) -> object:
-        if not isinstance(value, dict):
-            return value
-        document: dict[str, object] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
-        short = {key: document.pop(key) for key in ("filters", "scorers", "picker") if key in document}
-        if short:
-            if "rankings" in document:
-                raise ValueError(f"write either `rankings` or {', '.join(f'`{key}`' for key in short)}, not both")
-            document["rankings"] = {"default": short}
-        return document
+        return expanded(value, "rankings")
 
     @model_validator(mode="after")
     def _rankings_have_a_chooser(self) -> "Selector":
