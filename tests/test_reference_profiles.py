@@ -132,11 +132,12 @@ async def test_a_header_takes_no_named_model_away(gateway: Gateway) -> None:
     assert chosen(await gateway.send("llama-70b", {"x-priority": "batch"})) == ("batch", "llama-70b")
 
 
+@pytest.mark.requirement("S0-76", "S0-25")
 async def test_external_models_are_chosen_only_while_every_own_pool_is_saturated(gateway: Gateway) -> None:
     assert (await gateway.send("auto/own")).profile == "auto"
     gateway.pools_are(1.3, at_ms=2)
 
-    async def overflows() -> Rejection | None:
+    async def overflows() -> Decision | None:
         gateway.journeys.clear()
         gateway.answers.clear()
         request = builders.preprocess_request()
@@ -144,12 +145,12 @@ async def test_external_models_are_chosen_only_while_every_own_pool_is_saturated
         gateway.edge.link.publish(stage_subject("preprocessor"), request.encode() + b"\n" + body, INBOX)
         await eventually(lambda: gateway.journeys or gateway.answers)
         answer = gateway.answers[0] if gateway.answers else None
-        return answer if isinstance(answer, Rejection) and answer.profile == "overflow" else None
+        return answer if isinstance(answer, Decision) and answer.profile == "overflow" else None
 
-    ended = await eventually(overflows)
-    assert ended is not None
-    assert ended.target is not None
-    assert (ended.target.provider, ended.target.model) == ("openai", "gpt-large")
+    decided = await eventually(overflows)
+    assert decided is not None
+    assert (decided.target.provider, decided.target.model) == ("openai", "gpt-large")
+    assert [endpoint.worker for endpoint in decided.endpoints] == ["openai"]
 
 
 @pytest.mark.requirement("S0-2", "S0-34", "S1-3")

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from pointsman_contracts.pool import WorkerView
-from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response import Attempt, ResponseCompleted
 from pointsman_contracts.subjects import plain
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_engines.pace import ReportPace
@@ -120,14 +120,32 @@ class Handlers:
             return
         model = names.model(completed)
         self._count(completed, names.pool(completed), model)
-        if model == OTHER or completed.target is None:
-            return
+        now = self._clock()
+        for attempt in completed.attempts:
+            if attempt.target is not None:
+                self._tried(attempt, names.of(attempt.target), completed, now)
+        window = None if completed.target is None else self._window(model)
+        if window is not None:
+            window.add(completed, now)
+
+    def _tried(self, attempt: Attempt, model: str, completed: ResponseCompleted, now: float) -> None:
+        """One attempt of a request that several models may serve."""
+        window = self._window(model)
+        if window is not None:
+            window.limited(attempt, now)
+            if attempt.target != completed.target:
+                window.failed(attempt, now)
+
+    def _window(self, model: str) -> ModelWindow | None:
+        """What a model's completions teach, about to change; None for a name that nobody configured."""
+        if model == OTHER:
+            return None
         found = self._windows.get(model)
         if found is None:
             found = self._windows[model] = ModelWindow(), ReportPace(STATISTICS_MIN_GAP_S, STATISTICS_MAX_GAP_S)
         window, pace = found
-        window.add(completed, self._clock())
         pace.changed()
+        return window
 
     # What is told -----------------------------------------------------------------------------------
 

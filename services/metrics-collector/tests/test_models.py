@@ -4,7 +4,7 @@ import pytest
 
 from pointsman_contracts.journey import Target
 from pointsman_contracts.model import ModelStatistics
-from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_core.config import load
 from pointsman_metrics_collector.domain.model_names import ModelNames
 from pointsman_metrics_collector.domain.model_statistics import WINDOW_S, ModelWindow
@@ -96,3 +96,22 @@ def test_completions_leave_the_window_after_five_minutes() -> None:
     assert statistics(window, 1390.0 + WINDOW_S / 2).requests == 15
     empty = statistics(window, 1400.0 + WINDOW_S)
     assert (empty.requests, empty.ttft_ms, empty.itl_ms, empty.output_tokens) == (0, None, None, None)
+
+
+@pytest.mark.requirement("S0-53")
+def test_a_provider_that_asks_for_a_pause_or_has_little_quota_left_is_known_for_it() -> None:
+    window = ModelWindow()
+    window.limited(Attempt(worker="o", outcome="limited", status=429, limited_until_ms=9_000, remaining=0.0), 100.0)
+    window.limited(Attempt(worker="o", outcome="answered", status=200, remaining=0.25), 110.0)
+    told = window.statistics("gpt", 111.0, source="c", sequence=1, at_ms=8_000)
+    assert (told.limited_until_ms, told.remaining) == (9_000, 0.25)
+    later = window.statistics("gpt", 171.0, source="c", sequence=2, at_ms=9_000)
+    assert (later.limited_until_ms, later.remaining) == (None, None)
+
+
+def test_a_model_that_hands_a_request_on_has_failed_it_unless_it_only_asked_for_a_pause() -> None:
+    window = ModelWindow()
+    for outcome in ("failed", "refused", "limited", "unsupported"):
+        window.failed(Attempt(worker="o", outcome=outcome), 100.0)
+    told = window.statistics("gpt", 101.0, source="c", sequence=1, at_ms=0)
+    assert (told.requests, told.errors) == (4, 2)

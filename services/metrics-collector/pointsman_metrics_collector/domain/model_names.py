@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from pointsman_contracts.journey import Target
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_core.config import Config
 
@@ -31,6 +32,10 @@ class ModelNames:
         target = completed.target
         if target is None:
             return completed.model if completed.model in self._names else OTHER
+        return self.of(target)
+
+    def of(self, target: Target) -> str:
+        """The name of what serves."""
         name = self._by_target.get((target.pool, target.provider, target.model))
         if name is not None:
             return name

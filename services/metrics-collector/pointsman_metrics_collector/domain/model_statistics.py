@@ -4,7 +4,7 @@ from collections import deque
 from typing import Final
 
 from pointsman_contracts.model import ModelStatistics
-from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response import Attempt, ResponseCompleted
 
 WINDOW_S: Final = 300.0
 SLOT_S: Final = 5.0
@@ -12,6 +12,10 @@ SLOT_S: Final = 5.0
 
 FAILURES: Final = frozenset({"engine_error", "cut_off", "timeout"})
 """Outcomes that are the engine's or provider's fault."""
+ATTEMPT_FAILURES: Final = frozenset({"refused", "failed", "timeout"})
+"""The same of attempts."""
+QUOTA_S: Final = 60.0
+"""How long a told quota counts: providers give theirs by the minute."""
 
 
 class _Slot:
@@ -34,18 +38,17 @@ class _Slot:
 
 
 class ModelWindow:
-    """One model's completions of the last five minutes."""
+    """One model's completions of the last five minutes, and what its provider said of its limits last."""
 
     def __init__(self) -> None:
         self._slots: deque[_Slot] = deque()
+        self._limited_until_ms: int | None = None
+        self._remaining: float | None = None
+        self._remaining_at = 0.0
 
     def add(self, completed: ResponseCompleted, now: float) -> None:
         """Count one completion."""
-        number = int(now // SLOT_S)
-        if not self._slots or self._slots[-1].number != number:
-            self._slots.append(_Slot(number))
-            self._forget(number)
-        slot = self._slots[-1]
+        slot = self._slot(now)
         slot.requests += 1
         if completed.outcome in FAILURES:
             slot.errors += 1
@@ -63,10 +66,26 @@ class ModelWindow:
                 slot.itl_ms += (completed.duration_ms - completed.ttft_ms) / (tokens - 1)
                 slot.itl_count += 1
 
+    def failed(self, attempt: Attempt, now: float) -> None:
+        """Count a request that went on to another model. A provider that asks for a pause hasn't failed."""
+        slot = self._slot(now)
+        slot.requests += 1
+        if attempt.outcome in ATTEMPT_FAILURES:
+            slot.errors += 1
+
+    def limited(self, attempt: Attempt, now: float) -> None:
+        """Take over what a provider said."""
+        if attempt.limited_until_ms is not None:
+            self._limited_until_ms = max(attempt.limited_until_ms, self._limited_until_ms or 0)
+        if attempt.remaining is not None:
+            self._remaining, self._remaining_at = attempt.remaining, now
+
     def statistics(self, model: str, now: float, *, source: str, sequence: int, at_ms: int) -> ModelStatistics:
         """The message of this model."""
         self._forget(int(now // SLOT_S))
         slots = self._slots
+        pauses = self._limited_until_ms is not None and self._limited_until_ms > at_ms
+        told = now - self._remaining_at < QUOTA_S
         return ModelStatistics(
             model=model,
             source=source,
@@ -78,7 +97,16 @@ class ModelWindow:
             ttft_ms=_mean(sum(slot.ttft_ms for slot in slots), sum(slot.ttft_count for slot in slots)),
             itl_ms=_mean(sum(slot.itl_ms for slot in slots), sum(slot.itl_count for slot in slots)),
             output_tokens=_mean(sum(slot.tokens for slot in slots), sum(slot.token_count for slot in slots)),
+            limited_until_ms=self._limited_until_ms if pauses else None,
+            remaining=self._remaining if told else None,
         )
+
+    def _slot(self, now: float) -> _Slot:
+        number = int(now // SLOT_S)
+        if not self._slots or self._slots[-1].number != number:
+            self._slots.append(_Slot(number))
+            self._forget(number)
+        return self._slots[-1]
 
     def _forget(self, number: int) -> None:
         oldest = number - int(WINDOW_S / SLOT_S)
