@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pointsman_contracts.journey import Target
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.response import AttemptFailed, ResponseStarted
 from pointsman_testing import eventually
@@ -131,6 +132,20 @@ async def test_the_endpoints_before_the_one_that_served_have_failed(by: str, sta
     )  # fmt: skip
     failed = picker.events.of(AttemptFailed)
     assert [(each.worker, each.next_worker) for each in failed] == [("worker-1", "worker-2"), ("worker-2", "worker-3")]
+
+
+async def test_an_endpoint_that_envoy_chose_by_itself_is_told_by_its_name(start_picker: StartPicker) -> None:
+    picker = await start_picker("http://10.0.0.1:80", "http://10.0.0.2:80")
+    view = WorkerView(worker="another", url="http://10.0.0.9:80")
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(view,)))
+    exchange = await answering(picker)
+    await exchange.response(upstream="10.0.0.9:80", end=True)
+    await exchange.reply()
+    (done,) = await picker.completed()
+    assert [(each.worker, each.outcome) for each in done.attempts] == [
+        ("worker-1", "failed"), ("worker-2", "failed"), ("another", "answered"),
+    ]  # fmt: skip
+    assert [each.next_worker for each in picker.events.of(AttemptFailed)] == ["worker-2", None]
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,11 @@ class ScriptedEngine:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         pairs = [line.partition(":") for line in head[1:] if line]
         headers = [(name.lower(), value.strip()) for name, _, value in pairs]
-        length = int(next((value for name, value in headers if name == "content-length"), "0"))
-        body = await reader.readexactly(length)
+        named = dict(headers)
+        if named.get("transfer-encoding") == "chunked":
+            body = await _read_chunks(reader)
+        else:
+            body = await reader.readexactly(int(named.get("content-length", "0")))
         request = Received(head[0].split(" ")[1], headers, body, number, writer)
         self.received.append(request)
         watch = asyncio.create_task(_until_gone(reader, request))
@@ -151,3 +154,11 @@ async def _until_gone(reader: asyncio.StreamReader, request: Received) -> None:
         await reader.read(1)
     request.gone_at = time.monotonic()
     request.gone.set()
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    pieces: list[bytes] = []
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        pieces.append((await reader.readexactly(size + 2))[:-2])
+    await reader.readexactly(2)
+    return b"".join(pieces)

@@ -54,6 +54,8 @@ def document(
             "response_body_mode": body if duplex else "STREAMED",
             "response_trailer_mode": "SEND" if duplex else "SKIP",
         },
+        # For `x-envoy-max-retries`: no further than down the decision's list.
+        "mutation_rules": {"allow_envoy": True},
         "request_attributes": ["source.address"],
         "response_attributes": ["upstream.address", "response.code_details"],
         "metadata_options": {
@@ -65,7 +67,7 @@ def document(
         "cluster": "engines",
         "timeout": "0s",
         "retry_policy": {
-            "retry_on": "connect-failure,refused-stream,reset-before-request,retriable-status-codes",
+            "retry_on": "connect-failure,refused-stream,reset,retriable-status-codes",
             "retriable_status_codes": [502, 503, 504],
             "num_retries": _ATTEMPTS,
         },
@@ -74,6 +76,7 @@ def document(
         "@type": f"{_TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "gateway",
         "use_remote_address": True,
+        "preserve_external_request_id": True,
         "route_config": {
             "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": route}]}]
         },

@@ -150,6 +150,8 @@ class Exchanging:
         addresses = ",".join([each.address for each in chosen])
         changes = self._changes(decision, chosen[0], headers, traceparent)
         changes.set.append((DESTINATION.encode(), addresses.encode()))
+        # Past the list, Envoy would go on to engines that nobody chose.
+        changes.set.append((b"x-envoy-max-retries", b"%d" % (len(chosen) - 1)))
         if body is not whole.data or not whole.buffered:
             changes.set.append((b"content-length", b"%d" % len(body)))
         messages = wire.decided(

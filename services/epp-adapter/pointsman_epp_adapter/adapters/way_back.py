@@ -87,7 +87,7 @@ class WayBack:
         if head.details and head.details != _VIA_UPSTREAM:
             await self._unanswered(answer.status, stream)
             return
-        self._tell_served(served_by(self._chosen, head.served))
+        self._tell_served(head.served)
         mode = None if head.end else self._wanted(answer)
         if head.end or not self._seen:
             self._first_byte()
@@ -140,14 +140,19 @@ class WayBack:
         now = self._exchange.first_byte_at = time.monotonic()
         self._desk.announcer.started(self._exchange, self._worker, now - self._sent_at)
 
-    def _tell_served(self, index: int) -> None:
+    def _tell_served(self, address: str) -> None:
         """Those before the one that answered have failed: Envoy goes down the list in order."""
-        for failed, following in zip(self._chosen[:index], self._chosen[1:], strict=False):
-            self._failed(failed, following)
-        if index > 0:
-            self._desk.load.ended(self._worker)
-            self._worker = self._exchange.worker = self._chosen[index].worker
-            self._desk.load.began(self._worker)
+        index = served_by(self._chosen, address)
+        if index == 0:
+            return
+        following = [*self._chosen[1:], None]
+        for failed, then in zip(self._chosen[:index], following, strict=False):
+            self._failed(failed, then)
+        # Beyond the list Envoy chose by itself.
+        worker = (self._desk.worker_at(address) or address) if index is None else self._chosen[index].worker
+        self._desk.load.ended(self._worker)
+        self._worker = self._exchange.worker = worker
+        self._desk.load.began(worker)
 
     async def _unanswered(self, status: int, stream: Stream) -> None:
         """Envoy itself answers: no endpoint did."""

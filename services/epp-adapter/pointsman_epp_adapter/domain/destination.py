@@ -54,6 +54,8 @@ def address_of(url: str) -> str | None:
     return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
 
 
-def served_by(chosen: Sequence[Destination], address: str) -> int:
-    """Which of them answered, by the address that Envoy reports; -1 for another one."""
-    return next((index for index, each in enumerate(chosen) if each.address == address), -1)
+def served_by(chosen: Sequence[Destination], address: str) -> int | None:
+    """Which of them answered, by the address that Envoy reports: the first when it reports none; None: none of them."""
+    if not address:
+        return 0
+    return next((index for index, each in enumerate(chosen) if each.address == address), None)

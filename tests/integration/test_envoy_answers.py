@@ -1,0 +1,233 @@
+"""The real Envoy between a picker whose decisions, and engines whose every byte, a test decides."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
+from pointsman_contracts.reply import Rejection
+from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_core.config import load
+from pointsman_edge.domain.policy import compile_policy
+from pointsman_epp_adapter.main import EppAdapter, Surroundings
+from pointsman_epp_adapter.settings import EppAdapterSettings
+from pointsman_runtime.telemetry import Tracing
+from pointsman_testing import eventually
+from pointsman_testing.fake_stages import FakeStages, RecordedEvents
+from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine, answer_at_once
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+StartEnvoy = Callable[..., Awaitable[str]]
+JSON = {"content-type": "application/json"}
+BODY = b'{"model":"llama-8b","messages":[]}'
+EVENT = b'data: {"model":"llama-8b","choices":[{"delta":{"content":"a"}}]}\n\n'
+
+
+@dataclass
+class Setup:
+    """Envoys, engines, and who decides."""
+
+    doors: dict[str, str]
+    first: ScriptedEngine
+    second: ScriptedEngine
+    nobody: str
+    """URL where no engine listens."""
+    stages: FakeStages
+    events: RecordedEvents
+    http: aiohttp.ClientSession
+
+    async def ask(self, door: str, headers: dict[str, str] | None = None) -> tuple[int, bytes, Any]:
+        """Send a chat; returns status, body, headers."""
+        url = self.doors[door] + "/v1/chat/completions"
+        async with self.http.post(url, data=BODY, headers={**JSON, **(headers or {})}) as answer:
+            return answer.status, await answer.read(), answer.headers
+
+    async def completed(self) -> ResponseCompleted:
+        """How the only request of the test ended."""
+        await eventually(lambda: self.events.of(ResponseCompleted), timeout=30)
+        (done,) = self.events.of(ResponseCompleted)
+        return done
+
+    def clear(self) -> None:
+        """Begin a test."""
+        self.stages.urls = (self.first.url, self.second.url)
+        self.stages.changes = {}
+        self.stages.reply = None
+        self.stages.let_go.set()
+        self.stages.asked.clear()
+        self.events.sent.clear()
+        for engine in (self.first, self.second):
+            engine.script = answer_at_once
+            engine.received.clear()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
+    stages, events = FakeStages(), RecordedEvents()
+    compiled = compile_policy(load({"pools": {"llama-8b": {"models": ["llama-8b"]}}}), 1)
+    settings = EppAdapterSettings.model_validate({"instance": "epp-1", "port": 0, "drain_timeout_s": 1})
+    adapter = EppAdapter(
+        Surroundings(
+            instance="epp-1",
+            settings=settings,
+            policy=lambda: compiled,
+            decisions=stages,
+            stages_missing=lambda: None,
+            events=events,
+            tracing=Tracing(),
+            registry=CollectorRegistry(),
+        )
+    )
+    await adapter.server.start()
+    gone = ScriptedEngine()
+    async with gone:
+        nobody = gone.url
+    async with ScriptedEngine() as first, ScriptedEngine() as second, aiohttp.ClientSession() as http:
+        there = ("127.0.0.1", urlsplit(adapter.server.url).port or 0)
+        engines = [("127.0.0.1", urlsplit(url).port or 0) for url in (nobody, first.url, second.url)]
+        doors = {
+            "buffered": await start_envoy(there, engines),
+            "duplex": await start_envoy(there, engines, duplex=True),
+        }
+        yield Setup(doors, first, second, nobody, stages, events, http)
+        await adapter.server.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def setup(shared_setup: Setup) -> Setup:
+    shared_setup.clear()
+    return shared_setup
+
+
+both = pytest.mark.parametrize("door", ["buffered", "duplex"])
+
+
+@both
+async def test_headers_and_body_reach_the_engine_as_decided(setup: Setup, door: str) -> None:
+    setup.stages.changes = {
+        "headers": (HeaderEdit(name="x-prefiller-host-port", value="10.0.0.9:8000"),),
+        "body": (BodyEdit(field="model", value="served-8b"),),
+    }
+    status, _, _ = await setup.ask(door, {"x-user-id": "root", "authorization": "Bearer secret"})
+    assert status == 200
+    (received,) = setup.first.received
+    assert json.loads(received.body) == {"model": "served-8b", "messages": []}
+    # Envoy sends what passed it in full duplex without a length.
+    assert received.header("content-length") == (str(len(received.body)) if door == "buffered" else None)
+    assert received.header("x-prefiller-host-port") == "10.0.0.9:8000"
+    assert received.header("x-gateway-destination-endpoint") == ",".join(
+        urlsplit(url).netloc for url in setup.stages.urls
+    )
+    assert received.header("x-user-id") is None
+    assert received.header("authorization") is None
+
+
+@both
+@pytest.mark.parametrize("how", ["refuses", "answers 503", "closes"])
+async def test_the_second_endpoint_serves_when_the_first_doesnt(setup: Setup, door: str, how: str) -> None:
+    async def unavailable(request: Received) -> None:
+        await request.answer(b"{}", status=503)
+
+    async def close(request: Received) -> None:
+        request.cut()
+
+    setup.first.script = close if how == "closes" else unavailable
+    if how == "refuses":
+        setup.stages.urls = (setup.nobody, setup.second.url)
+    status, body, _ = await setup.ask(door)
+    assert (status, body) == (200, ANSWER)
+    done = await setup.completed()
+    assert (done.outcome, done.worker, len(done.attempts)) == ("ok", "worker-2", 2)
+    assert [event.worker for event in setup.events.of(AttemptFailed)] == ["worker-1"]
+    assert [event.worker for event in setup.events.of(ResponseStarted)] == ["worker-2"]
+
+
+@both
+async def test_when_nobody_can_be_reached_the_error_has_openais_shape(setup: Setup, door: str) -> None:
+    setup.stages.urls = (setup.nobody,)
+    status, body, headers = await setup.ask(door)
+    assert status == 503
+    assert json.loads(body)["error"]["code"] == "engine_failed"
+    assert headers["content-type"] == "application/json"
+    done = await setup.completed()
+    assert (done.outcome, done.status) == ("engine_error", 503)
+
+
+@both
+@pytest.mark.parametrize(("status", "code"), [(404, "model_not_found"), (429, "saturated"), (503, "stage_unavailable")])
+async def test_a_rejection_reaches_the_client_as_it_was_said(setup: Setup, door: str, status: int, code: str) -> None:
+    setup.stages.reply = lambda request: Rejection(
+        request_id=request.request_id,
+        stage="scheduler",
+        status=status,
+        type="invalid_request_error",
+        code=code,
+        message="why",
+        retry_after_s=3,
+        dropped_reason="rejected-saturated",
+    )
+    told, body, headers = await setup.ask(door, {"x-request-id": "mine"})
+    assert (told, json.loads(body)["error"]) == (
+        status, {"message": "why", "type": "invalid_request_error", "param": None, "code": code},
+    )  # fmt: skip
+    assert (headers["retry-after"], headers["x-request-id"]) == ("3", "mine")
+    assert headers["x-pointsman-dropped-reason"] == "rejected-saturated"
+
+
+@both
+async def test_the_client_gets_the_models_name_that_it_asked_for(setup: Setup, door: str) -> None:
+    setup.stages.changes = {"model": "alias", "target": Target(model="llama-8b", pool="llama-8b")}
+    _, body, _ = await setup.ask(door)
+    assert json.loads(body)["model"] == "alias"
+
+    async def stream(request: Received) -> None:
+        await request.begin_stream()
+        await request.chunk(EVENT + EVENT[:30])
+        await request.chunk(EVENT[30:])
+        await request.chunk(b"")
+
+    setup.first.script = stream
+    _, body, _ = await setup.ask(door)
+    assert body == EVENT.replace(b"llama-8b", b"alias") * 2
+
+
+@both
+async def test_a_stream_that_the_engine_breaks_off_is_broken_off_and_completed(setup: Setup, door: str) -> None:
+    seen = asyncio.Event()
+
+    async def break_off(request: Received) -> None:
+        await request.begin_stream()
+        await request.chunk(EVENT)
+        await seen.wait()
+        request.cut()
+
+    setup.first.script = break_off
+    url = setup.doors[door] + "/v1/chat/completions"
+    async with setup.http.post(url, data=BODY, headers=JSON) as answer:
+        assert await answer.content.readany() == EVENT
+        seen.set()
+        with pytest.raises(aiohttp.ClientError):
+            await answer.read()
+    assert (await setup.completed()).status == 200
+
+
+@both
+async def test_a_client_that_leaves_while_its_request_is_decided_is_forgotten(setup: Setup, door: str) -> None:
+    setup.stages.let_go.clear()
+    before = setup.stages.abandoned
+    asking = asyncio.create_task(setup.ask(door))
+    await eventually(lambda: setup.stages.asked, timeout=30)
+    asking.cancel()
+    await eventually(lambda: setup.stages.abandoned == before + 1, timeout=30)
+    done = await setup.completed()
+    assert (done.outcome, done.status) == ("client_gone", 499)
+    assert setup.first.received == []
