@@ -67,13 +67,7 @@ class Handlers:
             selected = selector.select(question, self._timing())
         except Refusal as refusal:
             self._refused.labels(name, refusal.code or refusal.type).inc()
-            return hop.reject(
-                refusal.status,
-                refusal.message,
-                type=refusal.type,
-                code=refusal.code,
-                retry_after_s=refusal.retry_after_s,
-            )
+            return hop.refuse(refusal)
         self._count(name, selected.model.name)
         return hop.advance(note=f"{name}/{selected.note}"[:512], **_changes(journey, selected))
 

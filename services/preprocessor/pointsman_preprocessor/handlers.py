@@ -162,15 +162,7 @@ class Handlers:
 
     def _refuse(self, refusal: Refusal, hop: Hop[PreprocessRequest]) -> Rejection:
         self._refused.labels(refusal.code or refusal.type).inc()
-        return hop.reject(
-            refusal.status,
-            refusal.message,
-            type=refusal.type,
-            code=refusal.code,
-            param=refusal.param,
-            retry_after_s=refusal.retry_after_s,
-            dropped_reason=refusal.dropped_reason,
-        )
+        return hop.refuse(refusal)
 
 
 def _is_token_ids(incoming: Incoming) -> bool:

@@ -57,14 +57,7 @@ class Handlers:
                 changes |= settled(journey, target, routing.block_tokens(target))
                 changes["alternatives"] = routing.fallbacks(journey.wanted)
         except Refusal as refusal:
-            return hop.reject(
-                refusal.status,
-                refusal.message,
-                type=refusal.type,
-                code=refusal.code,
-                param=refusal.param,
-                retry_after_s=refusal.retry_after_s,
-            )
+            return hop.refuse(refusal)
         except PickError as error:
             return self._pick_failed(error, journey, hop)
         if picked.old_pools:

@@ -18,7 +18,6 @@ from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.metrics import Metrics
-from pointsman_scheduler.refusals import reject
 
 
 class Chooser:
@@ -42,7 +41,7 @@ class Chooser:
         target = journey.target
         policy = revision.compiled.get(target.pool) if target is not None and target.pool is not None else None
         if target is None or target.pool is None or policy is None:
-            return reject(hop, _no_pool(journey, revision))
+            return hop.refuse(_no_pool(journey, revision))
         began = time.perf_counter()
         request = _request(journey, target)
         outcome = self._pools.of(target.pool).decide(request, time.monotonic(), _seed(journey.request_id), policy)
@@ -51,7 +50,7 @@ class Chooser:
         metrics.took(took_s)
         if isinstance(outcome, Refused):
             metrics.refused(outcome.refusal.code or "refused")
-            return reject(hop, outcome.refusal)
+            return hop.refuse(outcome.refusal)
         (metrics.held if outcome.held else metrics.decided)()
         if queued_s:
             metrics.queued(queued_s)

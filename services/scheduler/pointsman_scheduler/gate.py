@@ -15,7 +15,6 @@ from pointsman_scheduler.domain.gauge import Gauge
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import Metrics
-from pointsman_scheduler.refusals import reject
 
 WOKEN_AT_ONCE: Final = 16
 """Requests that leave in one turn of the event loop: each costs a decision."""
@@ -138,7 +137,7 @@ class Gate:
     def _dropped(self, queue: _Queue, dropped: Dropped[Waiting]) -> Rejection:
         queue.edges.pop(dropped.item.request_id, None)
         self._metrics.of(queue.pool.pool).dropped(dropped.drop.name.lower())
-        return reject(dropped.item.payload.hop, dropped.refusal)
+        return dropped.item.payload.hop.refuse(dropped.refusal)
 
     def _plan(self, queue: _Queue, now: float, soon: bool = False) -> None:
         """Look at the queue when it is due, or in the next turn."""

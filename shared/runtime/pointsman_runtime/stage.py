@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.subjects import STAGES
+from pointsman_core.refusal import Refusal
 from pointsman_runtime import elsewhere, message_headers
 from pointsman_runtime.errors import BusError, MessageTooLarge
 from pointsman_runtime.logs import Log
@@ -99,6 +100,18 @@ class Hop(Generic[M]):
             profile=journey.profile if journey else None,
             target=journey.target if journey else None,
             trail=(*(journey.trail if journey else ()), self.report(outcome="rejected")),
+        )
+
+    def refuse(self, refusal: Refusal) -> Rejection:
+        """The same, of what the domain refused."""
+        return self.reject(
+            refusal.status,
+            refusal.message,
+            type=refusal.type,
+            code=refusal.code,
+            param=refusal.param,
+            retry_after_s=refusal.retry_after_s,
+            dropped_reason=refusal.dropped_reason,
         )
 
     def park(self, reason: str) -> Parked:
