@@ -80,7 +80,8 @@ def gateway(folder: Path) -> Gateway:
     return Gateway(folder)
 
 
-texts = st.lists(st.sampled_from(SENTENCES) | st.text(max_size=20), min_size=1, max_size=4)
+letters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+texts = st.lists(st.sampled_from(SENTENCES) | st.text(letters, max_size=20), min_size=1, max_size=4)
 
 
 @pytest.mark.requirement("S4-6", "S4-7")
