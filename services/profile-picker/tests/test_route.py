@@ -197,6 +197,9 @@ class Unbindable(ProfilePicker):
     def bind(self, config: Config) -> None:
         raise PluginError("not with me")
 
+    def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
+        return None
+
 
 @pytest.mark.requirement("S0-36")
 def test_a_plugin_that_chooses_an_unknown_profile_is_an_error() -> None:

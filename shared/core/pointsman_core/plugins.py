@@ -7,6 +7,7 @@ of state: a request (attributes), a plugin instance (its own fields), an endpoin
 
 import difflib
 import re
+from abc import ABC
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
@@ -75,7 +76,7 @@ class Spec(NamedTuple):
     params: Mapping[str, object]
 
 
-class Plugin:
+class Plugin(ABC):  # noqa: B024 - each extension point adds the methods that a plugin must have
     """Base of every extension point. A subclass sets `type_name` and, if it has parameters, `params_type`."""
 
     type_name: ClassVar[str] = ""
@@ -103,7 +104,7 @@ class Registry(Generic[P]):
     """The plugin types of one extension point: an explicit tuple, and those of other distributions.
 
     `group` is the entry-point group in which other distributions offer theirs. A type name that occurs twice, or an
-    entry point that isn't a subclass of `point`, is a PluginError.
+    entry point that isn't a whole subclass of `point`, is a PluginError.
     """
 
     def __init__(self, point: type[P], builtin: Iterable[type[P]], group: str) -> None:
@@ -126,6 +127,9 @@ class Registry(Generic[P]):
             plugin = cast("object", entry.load())
             if not (isinstance(plugin, type) and issubclass(plugin, self.point)):
                 raise PluginError(f"entry point {entry.name!r} of {group}: {entry.value} is not a {self.kind}")
+            missing = sorted(getattr(plugin, "__abstractmethods__", ()))
+            if missing:
+                raise PluginError(f"entry point {entry.name!r} of {group}: {entry.value} lacks {', '.join(missing)}")
             found.append(plugin)
         return found
 

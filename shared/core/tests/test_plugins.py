@@ -1,6 +1,7 @@
 """A plugin that can't work as configured is refused before anything runs, with words that help."""
 
 import sys
+from abc import abstractmethod
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from types import ModuleType, SimpleNamespace
@@ -26,8 +27,8 @@ from pointsman_core.plugins import (
 class Shape(Plugin):
     """An extension point of these tests."""
 
-    def area(self) -> float:
-        raise AssertionError("an extension point isn't used itself")
+    @abstractmethod
+    def area(self) -> float: ...
 
 
 class CircleParams(Params):
@@ -133,6 +134,12 @@ class Offered(Shape):
         return 7.0
 
 
+class Half(Shape):
+    """Offered without its method."""
+
+    type_name = "half"
+
+
 def test_types_of_other_distributions_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     def offer(value: str) -> None:
         entry = EntryPoint("some", value, "pointsman.test.shapes")
@@ -142,9 +149,14 @@ def test_types_of_other_distributions_are_found_by_entry_point(monkeypatch: pyte
 
         monkeypatch.setattr(pointsman_core.plugins, "entry_points", entry_points)
 
-    monkeypatch.setitem(sys.modules, "offering_distribution", cast("ModuleType", SimpleNamespace(Offered=Offered)))
+    monkeypatch.setitem(
+        sys.modules, "offering_distribution", cast("ModuleType", SimpleNamespace(Offered=Offered, Half=Half))
+    )
     offer("offering_distribution:Offered")
     assert registry().build([Spec("offered", "o", {})])[0].area() == 7.0
+    offer("offering_distribution:Half")
+    with pytest.raises(PluginError, match="offering_distribution:Half lacks area"):
+        registry()
     offer("pathlib:Path")
     with pytest.raises(PluginError, match="pathlib:Path is not a shape"):
         registry()

@@ -92,6 +92,7 @@ class Connection(Client):
         self._loop = asyncio.get_running_loop()
         self._opening = self._loop.create_task(self._open())
 
+    # As `Link` has it: nats-py's is a coroutine.
     def subscribe(self, subject: str, receiver: Receiver, queue: str = "") -> int:  # type: ignore[override] # pyright: ignore[reportIncompatibleMethodOverride]
         self._sid += 1
         self._receivers[self._sid] = receiver
@@ -108,6 +109,7 @@ class Connection(Client):
         if self._interests.pop(sid, None) is not None and self.connected:
             self._outbox.put(f"UNSUB {sid}\r\n".encode())
 
+    # As above.
     def publish(  # type: ignore[override] # pyright: ignore[reportIncompatibleMethodOverride]
         self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
     ) -> None:
@@ -269,7 +271,7 @@ class Connection(Client):
         self._outbox.write()
 
     async def _send_ping(self, future: "asyncio.Future[Any] | None" = None) -> None:
-        waiting = cast("list[asyncio.Future[Any]]", self._pongs)  # pyright: ignore[reportUnknownMemberType]
+        waiting = cast("list[asyncio.Future[Any]]", self._pongs)  # pyright: ignore[reportUnknownMemberType] - nats-py says `List`
         waiting.append(future or asyncio.get_running_loop().create_future())
         self._outbox.put(b"PING\r\n")
         # Whoever waits for the answer wants to know that everything before it is out.
@@ -281,7 +283,7 @@ class Connection(Client):
         self._outbox.put(b"PONG\r\n")
 
     def on_pong(self) -> None:
-        waiting = cast("list[asyncio.Future[Any]]", self._pongs)  # pyright: ignore[reportUnknownMemberType]
+        waiting = cast("list[asyncio.Future[Any]]", self._pongs)  # pyright: ignore[reportUnknownMemberType] - nats-py says `List`
         if waiting:
             pong = waiting.pop(0)
             if not pong.done():

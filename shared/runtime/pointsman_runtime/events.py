@@ -57,7 +57,8 @@ class Events:
             name=f"{bus.identity.service} {bus.identity.instance} events",
             security=_security(settings),
             max_reconnect_attempts=-1,
-            # Between tries of the first connection; later ones take `reconnect_to_server_handler`.
+            # Between tries of the first connection; later ones take `reconnect_to_server_handler`. nats-py sleeps for
+            # it and says `int`.
             reconnect_time_wait=random.uniform(0.2, 1.0),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
             reconnect_to_server_handler=self._full_jitter,
             ping_interval=PING_INTERVAL_S,

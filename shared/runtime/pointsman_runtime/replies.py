@@ -5,6 +5,7 @@ coarse wheel that only runs while somebody waits finds what is overdue.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Final
 
 from pointsman_runtime.logs import Log
@@ -17,7 +18,7 @@ HORIZON_TICKS: Final = 100
 _log = Log("replies")
 
 
-class Waiter:
+class Waiter(ABC):
     """One request that waits. Subclasses say what an answer and the deadline mean."""
 
     __slots__ = ("due", "tick", "token")
@@ -29,13 +30,13 @@ class Waiter:
         self.due = 0.0
         """Loop time at which `overdue` is called; may be moved later at any time."""
 
+    @abstractmethod
     def replied(self, headers: bytes, payload: bytes) -> None:
         """An answer arrived; there may be more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def overdue(self, now: float) -> None:
         """`due` has passed. The waiter is still in the table: close it, or set a later `due`."""
-        raise NotImplementedError
 
 
 class ReplyTable:

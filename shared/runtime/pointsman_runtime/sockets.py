@@ -50,6 +50,7 @@ class HandoverTransport(TcpTransport):
 
     def hand_over(self, protocol: SocketProtocol) -> bytes:
         """Give the socket to `protocol`; returns what was read ahead."""
+        # asyncio's own stubs leave it out.
         ahead = bytes(self._io_reader._buffer) if self._io_reader is not None else b""  # type: ignore[attr-defined]
         protocol.transport = self.socket
         self.socket.set_protocol(protocol)

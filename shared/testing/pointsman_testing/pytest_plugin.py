@@ -62,7 +62,7 @@ async def buses(request: pytest.FixtureRequest) -> AsyncIterator["Buses"]:
         new_link: Callable[[], Link] = MemoryNats().link
     else:
         url: str = request.getfixturevalue("nats_server").url
-        new_link = lambda: Connection([url], name="test")  # noqa: E731
+        new_link = lambda: Connection([url], name="test")  # noqa: E731 - a function with a name would say no more
     made = Buses(new_link)
     yield made
     await made.close()

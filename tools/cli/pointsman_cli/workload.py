@@ -1,6 +1,7 @@
 """The mixed traffic of the demo: several users with habits of their own. Pure; the same seed says the same things."""
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -51,12 +52,12 @@ class Request:
         return bool(self.body.get("stream"))
 
 
-class User:
+class User(ABC):
     """Somebody who sends one request after another."""
 
+    @abstractmethod
     def next(self, answer: str) -> Request:
         """The next request; `answer` is the text that the last one brought."""
-        raise NotImplementedError
 
 
 class Chatter(User):

@@ -18,7 +18,7 @@ class RoundRobin:
     def observe(self, observation: Observation) -> None:
         pass
 
-    def choose(self, arrival: Arrival) -> int:  # noqa: ARG002
+    def choose(self, arrival: Arrival) -> int:  # noqa: ARG002 - policies share a signature
         worker, self._next = self._next, (self._next + 1) % self._workers
         return worker
 
@@ -36,7 +36,7 @@ class LeastRequests:
         if isinstance(observation, Completed):
             self._open[observation.worker] -= 1
 
-    def choose(self, arrival: Arrival) -> int:  # noqa: ARG002
+    def choose(self, arrival: Arrival) -> int:  # noqa: ARG002 - policies share a signature
         candidates = range(len(self._open))
         if self._choices is not None:
             candidates = self._random.sample(candidates, min(self._choices, len(self._open)))

@@ -94,7 +94,7 @@ _work: tuple[Sequence[TraceRequest], Setting] | None = None
 
 
 def _take_work(trace: Sequence[TraceRequest], setting: Setting) -> None:
-    global _work  # noqa: PLW0603
+    global _work  # noqa: PLW0603 - a pool's initializer has nowhere else to put it
     _work = (trace, setting)
 
 

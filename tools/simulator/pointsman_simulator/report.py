@@ -107,5 +107,5 @@ def _plot(results: Sequence[Compared], path: Path) -> bool:
         axes.set_title(title)
     # The axis is shared: turning it once puts the first policy on top everywhere.
     figure.axes[0].invert_yaxis()
-    figure.savefig(path, dpi=120)  # pyright: ignore[reportUnknownMemberType] # matplotlib's own stub
+    figure.savefig(path, dpi=120)  # pyright: ignore[reportUnknownMemberType] - matplotlib's own stub
     return True

@@ -35,7 +35,7 @@ class EdgeApp(FastAPI):
             return _json(200, model_list(models(), created))
 
         @self.get("/v1/models/{name:path}")
-        async def show_model(name: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        async def show_model(name: str) -> Response:  # pyright: ignore[reportUnusedFunction] - as above
             return _json(200, model_entry(name, models(), created))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -80,6 +80,7 @@ class _Connection(HttpToolsProtocol):
 
     # asyncio.Protocol -------------------------------------------------------------------------------
 
+    # As uvicorn narrows it.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(CorkedTransport(transport, self.loop))
         self._since = self.loop.time()

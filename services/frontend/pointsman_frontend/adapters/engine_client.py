@@ -153,8 +153,8 @@ class EngineClient:
         try:
             connection.send(call.head, call.body, limits.first_byte_s, limits.idle_s)
             await connection.first_byte()
+        # Also when the caller is cancelled: the engine must not go on for nobody.
         except BaseException:
-            # Also when the caller is cancelled: the engine must not go on for nobody.
             self._not_busy(call, connection)
             connection.close()
             raise

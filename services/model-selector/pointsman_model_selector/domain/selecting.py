@@ -1,5 +1,6 @@
 """The extension points: filter, score and pick over models, and the choice of a ranking."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
@@ -30,9 +31,9 @@ class StatePlugin(Plugin):
 class ModelFilter(StatePlugin):
     """Takes candidates out."""
 
+    @abstractmethod
     def objection(self, question: Question, candidate: Candidate) -> str | None:
         """Why this model can't serve the request, in a few words; None when it can."""
-        raise NotImplementedError
 
     def retry_after_s(self, question: Question, candidate: Candidate) -> float | None:
         """When the objection may be gone; None when waiting doesn't help."""
@@ -47,9 +48,9 @@ class ModelScorer(StatePlugin):
         """Look at the models of the selector. Raises PluginError; called once, before `scores`."""
         del candidates
 
+    @abstractmethod
     def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
         """One number in [0,1] for each candidate; others are clamped."""
-        raise NotImplementedError
 
     def remark(self, question: Question) -> str | None:
         """What the decision says about how it was scored, in a few words without prompt text."""
@@ -60,9 +61,9 @@ class ModelScorer(StatePlugin):
 class ModelPicker(Plugin):
     """Decides on the weighted sums of the scores."""
 
+    @abstractmethod
     def order(self, totals: Sequence[float], random: Random) -> list[int]:
         """Positions in order of preference: the choice, then the fallbacks. `totals` has at least one entry."""
-        raise NotImplementedError
 
 
 class RankingChooser(Plugin):
@@ -72,6 +73,6 @@ class RankingChooser(Plugin):
         """Rankings that the parameters name, to be checked against those of the selector."""
         return ()
 
+    @abstractmethod
     def ranking(self, journey: Journey) -> str | None:
         """The name of a ranking; None for the selector's first."""
-        raise NotImplementedError

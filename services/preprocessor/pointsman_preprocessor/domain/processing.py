@@ -1,5 +1,6 @@
 """The extension point of preprocessing: what runs for every request, in the configured order."""
 
+from abc import abstractmethod
 from collections.abc import Awaitable
 from typing import TypeVar, cast
 
@@ -89,9 +90,9 @@ class RequestProcessor(Plugin):
         """Check the parameters against the whole configuration. Raises PluginError; called once, before `process`."""
         del config
 
+    @abstractmethod
     def process(self, incoming: Incoming) -> Awaitable[None] | None:
         """Read the request, produce attributes, edit headers and fields; raise Refusal to end it.
 
         Returns an awaitable only when it has to wait for somebody.
         """
-        raise NotImplementedError

@@ -122,6 +122,7 @@ def check_fields(document: Document, fields: Fields) -> None:
             continue
         if type(value) not in expected.types:
             raise wrong_type(name, expected.words, value)
+        # Whatever has a least value has numeric types only.
         if expected.least is not None and value < expected.least:  # pyright: ignore[reportOperatorIssue]
             raise Refusal(
                 400,

@@ -1,5 +1,6 @@
 """The extension point: what chooses the profile of a request, once."""
 
+from abc import abstractmethod
 from typing import NamedTuple
 
 from pointsman_contracts.journey import Journey
@@ -34,13 +35,13 @@ class ProfilePicker(Plugin):
         """Check the parameters against the whole configuration. Raises PluginError; called once, before `pick`."""
         del config
 
+    @abstractmethod
     def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
         """The profile for this request, or None when undecided. Raises PickError.
 
         `journey.request` holds headers, path, fields, features and attributes; `now_s` is the monotonic clock that
         ages `pools`.
         """
-        raise NotImplementedError
 
 
 def need_profile(name: str, config: Config, *path: str | int) -> None:

@@ -8,6 +8,7 @@ All run in one event-loop turn, so that two simultaneous requests see each other
 time from a clock.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
 
@@ -29,9 +30,9 @@ MATCHED_TOKENS: Final[Key[Floats]] = Key("matched-tokens", np.ndarray)
 class Producer(Plugin):
     """Puts attributes on the request before the first profile runs. Per-worker attributes are columns of the fleet."""
 
+    @abstractmethod
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
         """`everyone` is the whole fleet."""
-        raise NotImplementedError
 
 
 class Removal(NamedTuple):
@@ -51,34 +52,34 @@ class Filter(Plugin):
     exhausted: ClassVar[Exhausted] = NO_ENDPOINTS
     """What the client is told when this filter removes the last candidate."""
 
+    @abstractmethod
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
         """None keeps all."""
-        raise NotImplementedError
 
 
 class Scorer(Plugin):
     """Says how well each candidate suits the request."""
 
+    @abstractmethod
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
         """One value in [0,1] for each candidate, higher is better. Values outside are clamped, NaN counts as 0."""
-        raise NotImplementedError
 
 
 class Picker(Plugin):
     """Chooses by the weighted sums of the scores."""
 
+    @abstractmethod
     def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
         """Indices of candidates, best first: the choice and its fallbacks. There is at least one candidate; chance
         comes from `candidates.dice` alone."""
-        raise NotImplementedError
 
 
 class Decider(Plugin):
     """A condition that a profile handler refers to, e.g. whether prefill goes elsewhere."""
 
+    @abstractmethod
     def wanted(self, request: ScheduleRequest, run: Run | None) -> bool:
         """`run` is the profile run that the question is about; None when it failed or none has run."""
-        raise NotImplementedError
 
 
 class ProfileHandler(Plugin):
@@ -90,23 +91,23 @@ class ProfileHandler(Plugin):
     def check(self, profiles: Collection[str]) -> None:
         """Refuse profiles that this handler can't work with: PluginError naming them."""
 
+    @abstractmethod
     def pick(
         self, request: ScheduleRequest, profiles: Collection[str], results: Mapping[str, Run | None]
     ) -> Sequence[str]:
         """Profiles to run next; none ends. `results` holds the finished ones, None for a failed run; a profile
         in it isn't run again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
         """What the runs mean: which one's choice is used. None when the request can't be served."""
-        raise NotImplementedError
 
 
 class PreRequest(Plugin):
     """Writes what the request needs on its way: the protocol between scheduler, proxy and engine lives here."""
 
-    def prepare(self, request: ScheduleRequest, selection: Selection) -> Sequence[HeaderEdit]:
-        raise NotImplementedError
+    @abstractmethod
+    def prepare(self, request: ScheduleRequest, selection: Selection) -> Sequence[HeaderEdit]: ...
 
 
 class ResponseObserver(Plugin):

@@ -230,6 +230,7 @@ def _extras(event: Stored, position: int) -> list[object]:
     keys = event.extra[position] if event.extra is not None and position < len(event.extra) else None
     if not isinstance(keys, list | tuple):
         return []
+    # Whatever the engine sent; only its hash is taken.
     return [key for key in keys if key != event.lora]  # pyright: ignore[reportUnknownVariableType]
 
 

@@ -34,25 +34,25 @@ class FairnessPolicy(Plugin):
         """The flow that the request waits in."""
         return demand.flow
 
+    @abstractmethod
     def turns(self) -> Turns:
         """The state of one band, with no flow waiting."""
-        raise NotImplementedError
 
 
 class OrderingPolicy(Plugin):
     """Which request of a flow goes first."""
 
+    @abstractmethod
     def key(self, demand: Demand, ttl: float) -> float:
         """The least goes first; among equals the one that came first. `ttl`: seconds that a request may wait."""
-        raise NotImplementedError
 
 
 class SaturationDetector(Plugin):
     """How full a pool is."""
 
+    @abstractmethod
     def saturation(self, fleet: Fleet, now: float) -> float:
         """0 is idle, 1 and above is saturated. `fleet` has been refreshed and has at least one worker.
 
         Old signals say nothing about saturation: a worker that isn't heard of doesn't count.
         """
-        raise NotImplementedError

@@ -1,6 +1,7 @@
 """Filters of what workers registered: `label-selector`, `role`. Such facts change rarely, so who passes is worked out
 once for each change of the fleet."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Final, Literal
 
@@ -24,11 +25,11 @@ class _Registered(Filter):
         self._keep: Bools | None = None
         """None while everybody passes."""
 
-    def admits(self, worker: Worker) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def admits(self, worker: Worker) -> bool: ...
 
-    def why(self, worker: Worker) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def why(self, worker: Worker) -> str: ...
 
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
         fleet = candidates.fleet
