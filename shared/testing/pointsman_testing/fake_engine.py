@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pointsman_testing.scripted_engine import Received, ScriptedEngine
+from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
 
 _LABELS = '{engine="0",model_name="m"}'
 
@@ -75,6 +75,8 @@ class FakeEngine(ScriptedEngine):
                 await request.answer(b"", status=200 if self.healthy else 503)
             case "/v1/models":
                 await request.answer(json.dumps(self.models).encode(), status=self.models_status)
+            case "/v1/chat/completions":
+                await request.answer(ANSWER)
             case "/version":
                 await request.answer(b'{"version": "0.11.2"}')
             case _:
