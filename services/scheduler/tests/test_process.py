@@ -165,7 +165,7 @@ async def test_an_edge_gets_a_decision_and_everybody_learns_why(neighbours: Neig
     event = neighbours.scheduled[0]
     assert event.endpoints == tuple(endpoint.worker for endpoint in decision.endpoints)
     assert event.sequence == 1
-    assert set(event.runs[0].candidates.scores) == {"least-delay", "queue"}
+    assert set(event.runs[0].candidates.scores) == {"least-delay", "lora-affinity", "queue"}
     assert event.trail[-1].stage == "scheduler"
 
 

@@ -1,9 +1,11 @@
 """Scorers that send a request where something of it is: `session`, `lora-affinity`."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 import numpy as np
 
+from pointsman_core.plugins import Params, Plugin
 from pointsman_scheduler.domain.adapters import ACTIVE, WAITING
 from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
@@ -36,9 +38,15 @@ class LoraAffinity(Scorer):
 
     type_name: ClassVar[str] = "lora-affinity"
 
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._ones: Floats = np.ones(0)
+
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
         if request.lora is None:
-            return np.ones(candidates.size)
+            if len(self._ones) != candidates.size:
+                self._ones = np.ones(candidates.size)
+            return self._ones
         fleet = candidates.fleet
         states = fleet.adapters.states(request.lora, fleet.workers)
         scores = np.where(fleet.adapters.free_slots > 0, _ROOM, np.where(states == WAITING, _WAITING, 0.0))
