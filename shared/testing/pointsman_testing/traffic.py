@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -33,7 +33,8 @@ class Traffic:
     url: str
     """Where to, e.g. `http://127.0.0.1:8080/v1/completions`."""
     rate: float
-    body: Mapping[str, JsonValue]
+    body: Mapping[str, JsonValue] | Callable[[], Mapping[str, JsonValue]]
+    """Of every request, or what makes the next one's."""
     timeout: float = 20.0
     """Seconds after which a request counts as hanging (status 0)."""
     ended: list[Ended] = field(default_factory=list[Ended])
@@ -80,10 +81,11 @@ class Traffic:
             await asyncio.sleep(max(0.0, self._begun + sent / self.rate - time.monotonic()))
 
     async def _one(self) -> None:
+        body = self.body() if callable(self.body) else self.body
         started = self.now
         status, retry_after, engine, problem = 0, None, None, ""
         try:
-            async with self._http.post(self.url, json=self.body) as response:
+            async with self._http.post(self.url, json=body) as response:
                 retry_after = response.headers.get("Retry-After")
                 engine = response.headers.get("x-simulated-engine")
                 text = await response.text()
