@@ -167,6 +167,8 @@ class BodyEdit(Part):
     field: str
     value: JsonValue = None
     remove: bool = False
+    unasked: bool = False
+    """The client didn't want what the engine adds to its answer for this: the edge takes it out again."""
 
 
 class HeaderEdit(Part):

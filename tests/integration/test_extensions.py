@@ -1,6 +1,7 @@
 """What others write: a plugin in a distribution of its own, and a stage that knows nothing but NATS and JSON."""
 
 import json
+import re
 import shutil
 import sys
 import tomllib
@@ -15,7 +16,7 @@ from jsonschema import Draft202012Validator
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from pointsman_contracts.response import RequestRejected
+from pointsman_contracts.response import RequestRejected, ResponseCompleted
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import Processes, eventually
@@ -25,6 +26,7 @@ from pointsman_testing.stack import Stack, StackFactory
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGE = ROOT / "examples" / "stage_nats.py"
+RESPONSE_STAGE = ROOT / "examples" / "response_stage_nats.py"
 PLUGIN = ROOT / "examples" / "plugin"
 MODEL = "llama-3.1-8b"
 DENY, ALLOW = {"x-gate": "deny"}, {"x-gate": "allow"}
@@ -52,13 +54,21 @@ async def stack(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
     site = tmp_path_factory.mktemp("site")
     install(PLUGIN, site)
     changes: dict[str, Any] = {
-        "preprocessing": [{"use": "tool-count", "most": 4}],
-        "stages": {"size-limit": {"timeout": "500ms"}},
+        "preprocessing": [{"use": "tool-count", "most": 4}, {"use": "stream-usage"}],
+        "stages": {
+            "size-limit": {"timeout": "500ms"},
+            "redact": {"timeout": "500ms", "mode": "window", "content": "text", "window": 60, "overlap": 20},
+            "audit": {"content": "text", "timeout": "5s"},
+        },
+        "postprocessing": ["audit"],
         "profiles": {
             "standard": {"request": ["scheduler"], "static": "deny"},
             "tools": {"request": ["scheduler"], "static": "deny"},
             "deny": {"request": ["size-limit", "scheduler"], "static": "deny"},
             "allow": {"request": [{"stage": "size-limit", "on_error": "allow"}, "scheduler"], "static": "deny"},
+            "both": {"request": ["size-limit", "scheduler"], "response": ["redact"], "static": "deny"},
+            "redact": {"response": ["redact"], "static": "deny"},
+            "redact-if-there": {"response": [{"stage": "redact", "on_error": "allow"}], "static": "deny"},
         },
         "profile-picker": {
             "use": "rules",
@@ -66,6 +76,9 @@ async def stack(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
                 {"when": 'attributes["tool_count"] > 2', "profile": "tools"},
                 {"when": 'headers["x-gate"] == "deny"', "profile": "deny"},
                 {"when": 'headers["x-gate"] == "allow"', "profile": "allow"},
+                {"when": 'headers["x-gate"] == "both"', "profile": "both"},
+                {"when": 'headers["x-gate"] == "redact"', "profile": "redact"},
+                {"when": 'headers["x-gate"] == "redact-if-there"', "profile": "redact-if-there"},
             ],
             "default": "standard",
         },
@@ -156,16 +169,16 @@ async def test_a_stage_that_hangs_or_dies_follows_its_on_error(
     getattr(stage, how)()
     async with observing(stack.nats.url) as seen:
         decisions = seen.listen(RequestScheduled, ANY)
-        denied, answer = await ask(stack, DENY)
+        denied, answer = await ask(stack, DENY | {"x-request-id": f"denied-{how}"})
         assert denied == status
         assert "size-limit" in answer["error"]["message"]
-        assert decisions == []
         allowed, _ = await ask(stack, ALLOW)
         assert allowed == 200
-        await eventually(lambda: decisions)
-        assert decisions[0].level == "degraded"
-        assert "size-limit" in decisions[0].reasons[0]
-        assert [report.outcome for report in decisions[0].trail if report.stage == "size-limit"] == ["skipped"]
+        decision = await eventually(lambda: next((each for each in decisions if each.profile == "allow"), None))
+        assert decision.level == "degraded"
+        assert "size-limit" in decision.reasons[0]
+        assert [report.outcome for report in decision.trail if report.stage == "size-limit"] == ["skipped"]
+        assert f"denied-{how}" not in [each.request_id for each in decisions]
 
 
 async def test_what_a_stage_gets_and_answers_is_what_the_schemas_say(stack: Stack, stage: ServiceProcess) -> None:
@@ -192,3 +205,156 @@ async def test_what_a_stage_gets_and_answers_is_what_the_schemas_say(stack: Stac
     assert all(fits(document, "request.journey.v1") for document in heard)
     assert fits(answers[0], "request.journey.v1")
     assert fits(answers[1], "request.rejection.v1")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def response_stage(stack: Stack, processes: Processes) -> ServiceProcess:
+    """The example stage on the way back, once it listens. Engines here answer with words: it removes one of them."""
+    env = {
+        "POINTSMAN_NATS_URL": stack.nats.url,
+        "REMOVED": r"\b(the|and|for|are|but)\b",
+        "WITHHELD": r"\bout (all|day)\b",
+    }
+    process = processes.start_command([sys.executable, str(RESPONSE_STAGE)], env=env)
+
+    async def serves() -> bool:
+        status, _ = await ask(stack, {"x-gate": "redact"}, max_tokens=1)
+        return status == 200
+
+    await eventually(serves, timeout=20)
+    return process
+
+
+async def streamed(stack: Stack, gate: str, seed: int) -> tuple[int, str, str | None]:
+    """Status, text and finish reason of a streamed answer."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "max_tokens": 300, "ignore_eos": True}
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as http,
+        http.post(
+            f"{stack.door}/v1/chat/completions", json=body | {"stream": True, "seed": seed}, headers={"x-gate": gate}
+        ) as answer,
+    ):
+        events = (await answer.text()).split("\n\n")
+    documents = [json.loads(event[6:]) for event in events if event.startswith("data: {")]
+    choices = [choice for document in documents for choice in document.get("choices", ())]
+    text = "".join(choice["delta"].get("content") or "" for choice in choices)
+    return answer.status, text, next((choice["finish_reason"] for choice in choices if choice["finish_reason"]), None)
+
+
+@pytest.mark.requirement("S0-58")
+async def test_a_response_stage_of_forty_lines_changes_what_the_client_gets(
+    stack: Stack, response_stage: ServiceProcess
+) -> None:
+    assert len(RESPONSE_STAGE.read_text().splitlines()) <= 40
+    plain = [await streamed(stack, "", seed) for seed in range(6)]
+    redacted = [await streamed(stack, "redact", seed) for seed in range(6)]
+    withheld = 0
+    for (_, before, _), (status, text, reason) in zip(plain, redacted, strict=True):
+        expected = re.sub(r"\b(the|and|for|are|but)\b", "[removed]", before)
+        if re.search(r"\bout (all|day)\b", before):
+            withheld += 1
+            assert (status, reason) in ((403, None), (200, "content_filter"))
+            assert expected.startswith(text)
+            assert not re.search(r"\bout (all|day)\b", text)
+        else:
+            assert (status, text, reason) == (200, expected, "length")
+    assert 0 <= withheld < 6
+
+
+@pytest.mark.requirement("S0-3")
+async def test_the_whole_flow_runs_there_and_back(
+    stack: Stack, stage: ServiceProcess, response_stage: ServiceProcess
+) -> None:
+    async with observing(stack.nats.url) as seen:
+        decisions, completions = seen.listen(RequestScheduled, ANY), seen.listen(ResponseCompleted, ANY)
+        status, answer = await ask(stack, {"x-gate": "both"}, tools=tools(1))
+        decision = await eventually(
+            lambda: next((each for each in decisions if each.profile == "both"), None), timeout=30
+        )
+        completed = await eventually(
+            lambda: next((each for each in completions if each.profile == "both"), None), timeout=30
+        )
+    assert (status, answer["usage"]["completion_tokens"]) == (200, 8)
+    assert [report.stage for report in decision.trail][:3] == ["preprocessor", "profile-picker", "size-limit"]
+    assert [report.stage for report in completed.stages] == ["redact"]
+    assert completed.outcome == "ok"
+
+
+@pytest.mark.parametrize(("how", "status"), [("pause", 504), ("kill", 503)])
+async def test_a_response_stage_that_hangs_or_dies_follows_its_on_error(
+    stack: Stack, response_stage: ServiceProcess, how: str, status: int
+) -> None:
+    getattr(response_stage, how)()
+    denied, answer = await ask(stack, {"x-gate": "redact"})
+    assert denied == status
+    assert "redact" in answer["error"]["message"]
+    async with observing(stack.nats.url) as seen:
+        completions = seen.listen(ResponseCompleted, ANY)
+        allowed, _ = await ask(stack, {"x-gate": "redact-if-there"})
+        profile = "redact-if-there"
+        completed = await eventually(
+            lambda: next((each for each in completions if each.profile == profile), None), timeout=30
+        )
+    assert (allowed, completed.level) == (200, "degraded")
+    assert [report.outcome for report in completed.stages] == ["skipped"]
+
+
+@pytest.mark.requirement("S0-63")
+async def test_what_stages_get_of_answers_and_errors_is_what_the_schemas_say(
+    stack: Stack, stage: ServiceProcess, response_stage: ServiceProcess
+) -> None:
+    def fits(document: bytes, name: str) -> bool:
+        schema = Draft202012Validator(json.loads((ROOT / "contracts" / "schemas" / f"{name}.json").read_text()))
+        return schema.is_valid(json.loads(document))  # pyright: ignore[reportUnknownMemberType] - jsonschema
+
+    client = Client()
+    await client.connect(stack.nats.url)
+    audits: list[bytes] = []
+    reviews: list[bytes] = []
+
+    async def audit(message: Msg) -> None:
+        audits.append(message.data)
+        await message.respond(json.dumps({"request_id": json.loads(message.data)["request_id"]}).encode())
+
+    async def listen(message: Msg) -> None:
+        reviews.append(message.data)
+
+    await client.subscribe("pm.rpc.response.review.v1.audit", queue="audit", cb=audit)  # pyright: ignore[reportUnknownMemberType] - nats-py
+    await client.subscribe("pm.rpc.response.review.v1.redact", cb=listen)  # pyright: ignore[reportUnknownMemberType] - nats-py
+    try:
+        await client.flush()
+        await ask(stack, {"x-gate": "both"})
+        await ask(stack, DENY, messages=[{"role": "user", "content": "words " * 2000}])
+        await ask(stack, {}, model="nobody-knows")
+        await eventually(lambda: len(audits) == 3 and reviews, timeout=30)
+        verdict = (await client.request("pm.rpc.response.review.v1.redact", reviews[0])).data
+    finally:
+        await client.close()
+    assert all(fits(document, "response.review.v1") for document in (*audits, *reviews))
+    assert fits(verdict, "response.verdict.v1")
+    told = [json.loads(document) for document in audits]
+    assert sorted((each["status"], each["outcome"]) for each in told) == [
+        (200, "ok"), (400, "rejected"), (404, "rejected"),
+    ]  # fmt: skip
+    assert all(each["texts"][0]["text"] for each in told)
+
+
+@pytest.mark.requirement("S0-9")
+async def test_a_change_made_in_preprocessing_reaches_the_engine_and_not_the_client(stack: Stack) -> None:
+    """The engine is asked for the usage, which the client didn't want."""
+    async with observing(stack.nats.url) as seen:
+        completions = seen.listen(ResponseCompleted, ANY)
+        body = {"model": MODEL, "prompt": "x", "max_tokens": 5, "stream": True, "ignore_eos": True}
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as http,
+            http.post(f"{stack.door}/v1/completions", json=body) as answer,
+        ):
+            text = await answer.text()
+        mine = answer.headers["x-request-id"]
+        completed = await eventually(
+            lambda: next((each for each in completions if each.request_id == mine), None), timeout=30
+        )
+    assert completed.usage is not None
+    assert completed.usage.completion_tokens == 5
+    assert '"usage"' not in text
+    assert text.endswith("data: [DONE]\n\n")

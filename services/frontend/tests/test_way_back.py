@@ -63,6 +63,7 @@ async def words(request: Received) -> None:
     await request.chunk(b"")
 
 
+@pytest.mark.requirement("S0-58")
 async def test_stages_run_in_order_and_each_sees_what_the_one_before_left(start_edge: StartEdge) -> None:
     async with ScriptedEngine(whole) as engine:
         edge = await start_edge(engine.url)
@@ -213,6 +214,26 @@ async def test_what_comes_after_the_last_byte_gets_all_of_it_and_nobody_waits(st
     cache, texts = edge.reviewers.asked
     assert (cache.body, cache.outcome, cache.mode) == (answer.body, "ok", "after")
     assert texts.texts[0].text == "my secret and more and more"
+
+
+@pytest.mark.requirement("S0-59")
+@pytest.mark.requirement("S0-60")
+@pytest.mark.requirement("S0-61")
+async def test_a_profiles_own_stages_come_before_those_of_every_answer_and_are_asked_alike(
+    start_edge: StartEdge,
+) -> None:
+    shared = {"stages": {"label": {"mode": "buffer", "content": "text"}}, "postprocessing": ["label"]}
+    async with ScriptedEngine(whole) as engine:
+        edge = await start_edge(engine.url, config=shared)
+        await answered(edge)
+        edge.stages.changes["response"] = (stage("own"),)
+        await answered(edge)
+    alone, own, after_own = edge.reviewers.asked
+    assert [review.stage for review in edge.reviewers.asked] == ["label", "own", "label"]
+    assert own.texts == after_own.texts == alone.texts
+    assert own.model_copy(update={"stage": "label", "deadline_ms": 0}) == after_own.model_copy(
+        update={"deadline_ms": 0}
+    )
 
 
 POST = {"stages": {"audit": {"content": "body"}, "label": {"mode": "buffer"}}, "postprocessing": ["audit", "label"]}

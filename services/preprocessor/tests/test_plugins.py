@@ -110,7 +110,7 @@ def test_header_guard_goes_by_patterns_with_exceptions() -> None:
 def test_stream_usage_is_added_to_streams_that_lack_it_and_other_options_stay() -> None:
     incoming = processed({"use": "stream-usage"}, stream=True, stream_options={"chunk": 5})
     assert incoming.body_edits["stream_options"] == BodyEdit(
-        field="stream_options", value={"chunk": 5, "include_usage": True}
+        field="stream_options", value={"chunk": 5, "include_usage": True}, unasked=True
     )
     assert incoming.attributes == {"usage_added": True}
 

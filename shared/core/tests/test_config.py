@@ -75,6 +75,37 @@ def test_all_mistakes_are_named_at_once() -> None:
     assert "profiles.a.request" in text
 
 
+@pytest.mark.requirement("S0-62")
+def test_a_pipeline_is_preprocessing_profiles_and_postprocessing_and_nothing_is_nested_deeper() -> None:
+    config = load(
+        {
+            "preprocessing": ["request-id"],
+            "profiles": {"p": {"request": ["scheduler"], "response": ["audit"]}},
+            "postprocessing": ["audit"],
+            "stages": {"audit": {"mode": "after"}},
+        }
+    )
+    assert [use.service for use in (*config.profiles["p"].response, *config.postprocessing)] == ["audit", "audit"]
+    for level in ("preprocessing", "postprocessing", "profiles"):
+        with pytest.raises(ConfigError, match=level):
+            load({"profiles": {"p": {level: []}}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"postprocessing": ["guad"]}, r"postprocessing\.0.*guad"),
+        ({"postprocessing": ["scheduler"]}, "doesn't look at answers"),
+        ({"profiles": {"p": {"response": [{"stage": "mine", "mode": "window"}]}}}, "needs `content: text`"),
+        ({"profiles": {"p": {"request": [{"stage": "mine", "mode": "after"}, "scheduler"]}}}, "on the way back"),
+        ({"stages": {"mine": {"mode": "window", "content": "text", "overlap": 512}}}, "must be less than `window`"),
+    ],
+)
+def test_a_stage_that_can_not_be_asked_about_answers_so_is_refused(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        load({"stages": {"mine": {"mode": "after"}}, **changes})
+
+
 def test_a_stage_of_somebody_else_is_declared_and_then_usable() -> None:
     config = load(
         {"stages": {"translate": {"timeout": "250ms"}}, "profiles": {"a": {"request": ["translate", "scheduler"]}}}

@@ -16,6 +16,7 @@ from pointsman_edge.domain.header_edits import edited_headers
 from pointsman_edge.domain.model_name import renaming
 from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.domain.static_choice import EngineState, elsewhere
+from pointsman_edge.domain.unasked_usage import without_unasked_usage
 from pointsman_edge.domain.usage import usage_reader
 from pointsman_edge.metrics import EdgeMetrics
 from pointsman_frontend.adapters.client import Client, Headers
@@ -176,9 +177,10 @@ class Forwarder:
         usage = usage_reader(exchange.api)
         exchange.stream = is_stream(engine.headers)
         relay = relay_stream if exchange.stream else relay_document
+        rewriting = without_unasked_usage(decision.body, name) if exchange.stream else name
         outcome = "answered"
         try:
-            await relay(engine, client, headers, usage, name)
+            await relay(engine, client, headers, usage, rewriting)
             exchange.end("ok" if engine.status < 500 else "engine_error", engine.status)
         except AnswerCutOff as cut:
             outcome = "cut_off"

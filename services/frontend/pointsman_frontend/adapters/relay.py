@@ -2,7 +2,7 @@
 
 from typing import Final, Protocol
 
-from pointsman_edge.domain.model_name import ModelName
+from pointsman_edge.domain.unasked_usage import Rewriting
 from pointsman_edge.domain.usage import UsageTail
 from pointsman_edge.domain.whole_events import WholeEvents
 from pointsman_frontend.adapters.client import Client, Headers
@@ -39,7 +39,7 @@ class Answering(Protocol):
 
 
 async def relay_stream(
-    engine: Answering, client: Client, headers: Headers, usage: UsageTail, name: ModelName | None
+    engine: Answering, client: Client, headers: Headers, usage: UsageTail, name: Rewriting | None
 ) -> None:
     """Pass events on as they arrive. Raises AnswerCutOff; what the client has then ends with a whole event."""
     await client.start(engine.status, [*headers, (b"x-accel-buffering", b"no")])
@@ -54,7 +54,7 @@ async def relay_stream(
 
 
 async def relay_document(
-    engine: Answering, client: Client, headers: Headers, usage: UsageTail, name: ModelName | None
+    engine: Answering, client: Client, headers: Headers, usage: UsageTail, name: Rewriting | None
 ) -> None:
     """Pass a body on. Raises AnswerCutOff; `client.started` tells whether some of it is out."""
     pieces: list[bytes] = []

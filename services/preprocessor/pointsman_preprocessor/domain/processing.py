@@ -72,10 +72,11 @@ class Incoming:
         edit = self.body_edits.get(name)
         return self.body.document.get(name) if edit is None else edit.value
 
-    def set_field(self, name: str, value: JsonValue) -> None:
-        """Set a top-level field of the body that the engine gets; every other byte stays."""
+    def set_field(self, name: str, value: JsonValue, *, unasked: bool = False) -> None:
+        """Set a top-level field of the body that the engine gets; every other byte stays. `unasked`: what the engine
+        adds to its answer for this is kept from the client."""
         if name not in self.body.document or self.field(name) != value:
-            self.body_edits[name] = BodyEdit(field=name, value=value)
+            self.body_edits[name] = BodyEdit(field=name, value=value, unasked=unasked)
 
     def remove_field(self, name: str) -> None:
         """Remove a top-level field. Removing an absent one is no edit."""

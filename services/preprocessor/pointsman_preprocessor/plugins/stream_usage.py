@@ -11,7 +11,8 @@ USAGE_ADDED: Key[bool] = Key("usage_added", bool)
 
 
 class StreamUsage(RequestProcessor):
-    """Sets `stream_options.include_usage` of streamed chats and completions; other options stay."""
+    """Sets `stream_options.include_usage` of streamed chats and completions; other options stay. A client that didn't
+    ask for the usage doesn't see it."""
 
     type_name = "stream-usage"
     produces = (USAGE_ADDED,)
@@ -23,5 +24,5 @@ class StreamUsage(RequestProcessor):
         options: dict[str, JsonValue] = dict(given) if isinstance(given, dict) else {}
         if options.get("include_usage") is True:
             return
-        incoming.set_field("stream_options", options | {"include_usage": True})
+        incoming.set_field("stream_options", options | {"include_usage": True}, unasked=True)
         incoming.write(USAGE_ADDED, True)
