@@ -219,16 +219,6 @@ REQUIREMENTS: Final[dict[str, str]] = {
 
 OPEN: Final = frozenset(
     {
-        "S0-64",
-        "S0-65",
-        "S0-66",
-        "S0-67",
-        "S0-68",
-        "S0-69",
-        "S0-70",
-        "S0-72",
-        "S0-76",
-        "S0-79",
         "S1-2",
         "S1-11",
         "S1-23",

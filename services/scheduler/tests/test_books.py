@@ -80,6 +80,7 @@ def test_a_fallback_takes_the_reservation_along() -> None:
     assert bench.decide(bench.prompt(family=1, blocks=4)).endpoints[0].name == second
 
 
+@pytest.mark.requirement("S2-17")
 def test_an_answer_from_another_worker_than_expected_moves_the_reservation_there() -> None:
     bench = Bench()
     bench.join(*WORKERS)
@@ -90,6 +91,7 @@ def test_an_answer_from_another_worker_than_expected_moves_the_reservation_there
     assert first != second
 
 
+@pytest.mark.requirement("S2-15")
 def test_the_prefix_of_a_request_whose_client_left_before_its_first_byte_is_not_counted_on() -> None:
     bench = Bench()
     bench.join(*WORKERS)
@@ -109,6 +111,7 @@ def test_the_prefix_of_an_answer_that_was_cut_off_is_still_there() -> None:
     assert bench.decide(bench.prompt(family=1, blocks=4)).cached_tokens == 256
 
 
+@pytest.mark.requirement("S2-17")
 def test_when_only_the_end_is_heard_of_the_prefix_is_known_all_the_same() -> None:
     bench = Bench()
     bench.join(*WORKERS)
@@ -125,6 +128,7 @@ def doubtful(bench: Bench) -> dict[str, list[str]]:
     return bench.pool.books.ledger.doubtful(bench.now, lambda scheduler: scheduler == "scheduler-1")
 
 
+@pytest.mark.requirement("S2-23")
 def test_a_request_that_takes_long_is_asked_about_and_never_dropped_for_its_age() -> None:
     bench = Bench()
     bench.join("w0")

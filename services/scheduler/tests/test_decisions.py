@@ -63,6 +63,7 @@ def test_16_prompts_at_once_with_a_long_prefix_that_nobody_holds_are_computed_by
     assert len(served) <= 2
 
 
+@pytest.mark.requirement("S2-10", "S2-12")
 def test_two_prompts_10_ms_apart_with_the_same_prefix_go_to_one_engine() -> None:
     bench = fresh()
     first = bench.chosen(bench.prompt(family=1, blocks=40))
@@ -107,6 +108,7 @@ def test_a_scheduler_that_lost_its_index_serves_every_request_and_learns_anew() 
     assert held(wiped) == 20
 
 
+@pytest.mark.requirement("S2-13", "S2-15")
 def test_a_prefix_is_forgotten_when_the_request_that_would_have_computed_it_failed() -> None:
     bench = fresh()
     request = bench.prompt(family=1, blocks=40)
@@ -159,6 +161,7 @@ def test_a_request_that_is_sent_again_goes_elsewhere_when_its_endpoint_is_out() 
 # Failures ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("S2-20")
 def test_a_dead_endpoint_is_out_of_every_decision_at_once() -> None:
     bench = fresh()
     request = bench.request()
@@ -334,6 +337,7 @@ class _Idle(_Stubborn):
         return ()
 
 
+@pytest.mark.requirement("S2-28", "S2-30", "S2-46")
 @pytest.mark.parametrize(("handler", "runs"), [("stubborn", 1), ("idle", 0)])
 def test_a_handler_can_neither_loop_nor_pass_for_a_decision(handler: str, runs: int) -> None:
     bench = fresh(1)
@@ -370,6 +374,7 @@ def history(bench: Bench) -> list[tuple[list[str], list[float]]]:
     return found
 
 
+@pytest.mark.requirement("S2-3")
 def test_the_same_history_leads_to_the_same_choices_and_scores() -> None:
     one, two = fresh(), Bench()
     two.join(*reversed(NAMES))  # who joined first doesn't matter

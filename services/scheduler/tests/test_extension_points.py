@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+import pytest
+
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.config import SchedulingPolicy
 from pointsman_core.plugins import Params, Plugin, Reference, Registry, refer
@@ -153,6 +155,7 @@ ResponseObserver.gone answer at w1
 """
 
 
+@pytest.mark.requirement("S2-1", "S2-7", "S2-18", "S2-26", "S2-31")
 def test_the_extension_points_are_called_in_this_order() -> None:
     traced = registries()._replace(
         producers=Registry(Producer, (TracedProducer,), "none"),

@@ -52,6 +52,7 @@ def test_silent_workers_do_not_come_back_for_draining_ones() -> None:
     assert bench.survivors() == {"b"}
 
 
+@pytest.mark.requirement("S2-7")
 def test_when_all_are_unreachable_the_request_gets_a_503_with_retry_after() -> None:
     bench = Bench(only("healthy"))
     bench.join("a", "b")
@@ -249,6 +250,7 @@ def test_workers_may_be_meant_for_lengths(tokens: int, expected: set[str]) -> No
     assert bench.survivors(bench.request(prompt_tokens=tokens)) == expected
 
 
+@pytest.mark.requirement("S2-11")
 def test_a_session_stays_where_it_is_until_its_worker_is_gone_or_it_is_forgotten() -> None:
     bench = Bench(only("healthy", "session"))
     bench.join("a", "b", "c", "d")

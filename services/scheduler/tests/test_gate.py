@@ -118,6 +118,7 @@ async def test_a_request_for_a_full_pool_waits_and_goes_when_another_one_ends(de
     assert decision.queued_ms > 0
 
 
+@pytest.mark.requirement("S2-47")
 async def test_a_request_that_waits_takes_what_is_best_when_it_leaves(desk: Desk) -> None:
     desk.ask("first")
     second = desk.ask("second")

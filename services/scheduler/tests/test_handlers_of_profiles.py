@@ -33,6 +33,7 @@ def headers(edits: list[HeaderEdit]) -> dict[str, str | None]:
     return {edit.name: edit.value for edit in edits}
 
 
+@pytest.mark.requirement("S2-32", "S2-34")
 def test_a_long_prompt_is_computed_by_a_prefill_worker_and_answered_by_a_decode_worker() -> None:
     bench = split(prefill_when="prefix")
     request = bench.prompt(family=1, blocks=20)
@@ -55,7 +56,7 @@ def test_a_short_prompt_stays_with_the_endpoint_that_answers() -> None:
     assert [hold.leg for hold in outcome.holds] == [""]
 
 
-@pytest.mark.requirement("S1-49")
+@pytest.mark.requirement("S1-49", "S2-29", "S2-31", "S2-43")
 def test_decode_first_asks_what_the_endpoint_that_answers_holds() -> None:
     bench = split(prefill_when="prefix")
     for name in ("d1", "d2"):
@@ -74,6 +75,7 @@ def test_without_a_decider_every_prompt_is_computed_elsewhere() -> None:
     assert list(bench.decide(bench.request(prompt_tokens=1)).selection.legs) == ["prefill"]
 
 
+@pytest.mark.requirement("S2-45")
 def test_when_no_prefill_worker_is_left_the_endpoint_that_answers_does_it_all_and_says_so() -> None:
     bench = split(prefill_when="prefix")
     for name in ("p1", "p2"):
@@ -148,6 +150,7 @@ def test_a_header_names_the_profile_and_a_wrong_name_is_told_the_right_ones() ->
     assert "did you mean 'prefill'?" in refusal.message
 
 
+@pytest.mark.requirement("S2-40")
 def test_a_shadow_is_recorded_and_changes_nothing() -> None:
     alone: dict[str, object] = {"filters": ["healthy"], "scorers": ["queue"], "picker": "weighted-random"}
     plain = Bench(alone)
@@ -209,6 +212,7 @@ def test_an_engine_with_one_rank_is_left_to_itself() -> None:
     assert headers(outcome.headers)["x-data-parallel-rank"] is None
 
 
+@pytest.mark.requirement("S2-9", "S2-34", "S2-35")
 @pytest.mark.parametrize("endpoints", [1, 3])
 def test_the_destination_names_the_choice_and_its_fallbacks(endpoints: int) -> None:
     bench = Bench({"scorers": ["queue"], "picker": {"use": "max-score", "endpoints": endpoints}})

@@ -40,6 +40,7 @@ def test_max_score_names_the_best_and_then_its_fallbacks() -> None:
     assert orders(picking("max-score", 4, 0, 3, 1, 2), 3) == [["w1", "w3", "w4", "w2"]] * 3
 
 
+@pytest.mark.requirement("S2-5", "S2-35")
 def test_fallbacks_are_as_many_as_asked_for() -> None:
     assert orders(picking({"use": "max-score", "endpoints": 2}, 4, 0, 3, 1), 1) == [["w1", "w3"]]
     assert len(orders(picking("max-score", 1), 1)[0]) == 1
@@ -114,6 +115,7 @@ def test_the_same_seed_picks_the_same(picker: str) -> None:
     assert orders(picking(picker, *[0] * 20), 20) == orders(picking(picker, *[0] * 20), 20)
 
 
+@pytest.mark.requirement("S2-5")
 @pytest.mark.parametrize("picker", ["max-score", "random", "weighted-random", "top-k", "power-of-two"])
 def test_a_single_candidate_is_picked(picker: str) -> None:
     assert orders(picking(picker, 5), 2) == [["w0"], ["w0"]]

@@ -13,6 +13,7 @@ from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import SCORERS, registries
 
 
+@pytest.mark.requirement("S2-6", "S2-27")
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -79,6 +80,7 @@ class Thermometer(Producer):
         request.put(THERMAL, 0.5)
 
 
+@pytest.mark.requirement("S2-38")
 def test_an_input_that_nobody_produces_is_refused_and_a_producer_that_is_installed_is_added() -> None:
     scorers = Registry(Scorer, (*SCORERS, Cool), "pointsman.scheduler.scorers")
     settings = SchedulingPolicy.model_validate({"scorers": ["cool"]})
@@ -105,6 +107,7 @@ def test_equal_policies_have_equal_hashes_and_others_have_others() -> None:
     assert hash_of(scorers=["queue"]) != hash_of(scorers=[{"use": "queue", "weight": 2}])
 
 
+@pytest.mark.requirement("S2-42")
 def test_what_a_plugin_learnt_outlives_a_revision_that_does_not_change_it() -> None:
     book = PolicyBook(registries())
     first = book.compile(load({"pools": {"llama": {}}, "scheduling": {"default": {"scorers": ["latency", "queue"]}}}))

@@ -1,9 +1,12 @@
 """The README lists what there is."""
 
+import pytest
+
 from pointsman_scheduler.catalogue import README, page
 from pointsman_scheduler.plugins import registries
 
 
+@pytest.mark.requirement("S2-25")
 def test_the_readme_lists_every_extension_point_and_plugin() -> None:
     text = README.read_text(encoding="utf-8")
     assert page() in text, "run: python -m pointsman_scheduler.catalogue"

@@ -67,6 +67,7 @@ def test_the_length_of_a_match_can_count_beside_its_share() -> None:
     assert bench.scores(bench.prompt(family=1, blocks=10))[home] == pytest.approx(0.5 * 0.5 + 0.5 * 0.25)
 
 
+@pytest.mark.requirement("S2-16")
 def test_an_adapter_scores_by_where_it_is() -> None:
     bench = by("lora-affinity")
     bench.join("active", "room", "waiting", "full", loras=["sql"])
@@ -79,6 +80,7 @@ def test_an_adapter_scores_by_where_it_is() -> None:
     assert set(bench.scores(bench.request()).values()) == {1.0}
 
 
+@pytest.mark.requirement("S2-11", "S2-22")
 def test_an_adapter_is_at_home_from_the_moment_a_request_for_it_is_sent_there() -> None:
     bench = by("lora-affinity")
     bench.join("a", "b", "c", "d", loras=["sql"])
@@ -271,6 +273,7 @@ class _Wild(Scorer):
         return np.array([math.nan, 7.0, -3.0, 0.5, math.inf, -math.inf])[: candidates.size]
 
 
+@pytest.mark.requirement("S2-8")
 def test_scores_outside_the_range_are_clamped_and_what_is_no_number_counts_as_nothing() -> None:
     bench = Bench()
     bench.join("a", "b", "c", "d", "e", "f")
@@ -284,6 +287,7 @@ def test_scores_outside_the_range_are_clamped_and_what_is_no_number_counts_as_no
     assert run.scores[-1].tolist() == [0.0, 2.0, 0.0, 1.0, 2.0, 0.0]
 
 
+@pytest.mark.requirement("S2-8")
 @pytest.mark.parametrize("scorer", SCORERS, ids=lambda scorer: scorer.type_name)
 def test_every_scorer_stays_within_bounds_whatever_the_load(scorer: type[Scorer]) -> None:
     bench = by(scorer.type_name)
@@ -322,6 +326,7 @@ def bench_request(bench: Bench, outcome: Scheduled) -> ScheduleRequest:
     return request
 
 
+@pytest.mark.requirement("S2-36")
 def test_a_scorer_gets_its_declared_inputs_and_nothing_else() -> None:
     for scorer in SCORERS:
         settings = SchedulingPolicy.model_validate({"scorers": [{"use": scorer.type_name}]})

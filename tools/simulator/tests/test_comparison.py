@@ -92,6 +92,7 @@ def test_the_default_policy_beats_dynamos_best_on_the_conversation_trace() -> No
     assert ours.e2e_mean < 0.99 * theirs.e2e_mean
 
 
+@pytest.mark.requirement("S2-39")
 def test_the_scheduler_is_told_of_adapters_and_serves_them() -> None:
     trace = generate_workload("adapters", 200, 8.0)
     loras = sorted({request.lora for request in trace if request.lora})

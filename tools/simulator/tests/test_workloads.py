@@ -44,6 +44,7 @@ def shared_part(name: str) -> float:
     return found / total
 
 
+@pytest.mark.requirement("S2-19")
 def test_what_can_be_reused_is_what_the_shapes_are_about() -> None:
     assert shared_part("system-prompts") > 0.8
     assert shared_part("agents") > 0.7
