@@ -1,9 +1,10 @@
 """What a decision costs. Run: `python -m benchmarks.decision`.
 
 CPU time of one thread, the lowest decile over some thousand requests (the machine does other work), no bus. Requests
-arrive, begin to answer and end, 200 of them open at a time, in front of a fleet whose load changes; prompts are of 50
-families that share a prefix. `decide` is the decision with its reservation, `after` what the first byte and the end of
-the answer cost. `message` is a message of the service from its bytes to those of the decision, `telling` the event.
+arrive, begin to answer and end, 200 of them open at a time, in front of a fleet whose load changes and whose speed the
+default policy soon knows; prompts are of 50 families that share a prefix. `decide` is the decision with its
+reservation, `after` what the first byte and the end of the answer cost. `message` is a message of the service from its
+bytes to those of the decision, `telling` the event.
 """
 
 import asyncio
@@ -38,6 +39,8 @@ from pointsman_testing import builders
 from pointsman_testing.memory_nats import MemoryNats
 
 OPEN: Final = 200
+UNANSWERED: Final = 20
+"""Of those that are open."""
 FAMILIES: Final = 50
 ROUNDS: Final = 3000
 BARS_US: Final = {(8, 32): 80.0, (100, 32): 150.0, (2000, 32): 700.0, (8, 2048): 1000.0, (100, 2048): 1000.0}
@@ -76,8 +79,9 @@ def decisions(workers: int, blocks: int, settings: dict[str, object]) -> tuple[f
     bench.join(*names, kv_blocks=16384)
     dice = np.random.default_rng(1)
     rounds = ROUNDS if blocks < 1000 else ROUNDS // 6
-    decide, after = Watch(), Watch()
-    open_requests: deque[tuple[str, str]] = deque()
+    decide, started, completed = Watch(), Watch(), Watch()
+    unanswered: deque[tuple[str, str]] = deque()
+    answering: deque[str] = deque()
     for number in range(rounds + OPEN):
         bench.now += 0.001
         if number % 20 == 0:
@@ -90,17 +94,20 @@ def decisions(workers: int, blocks: int, settings: dict[str, object]) -> tuple[f
         def choose(request: ScheduleRequest = request, number: int = number) -> str:
             return bench.decide(request, seed=number).endpoints[0].name
 
-        def answer() -> None:
-            first, worker = open_requests.popleft()
-            bench.pool.books.started(first, worker, 5.0, bench.now)
-            bench.pool.books.completed(first, bench.now, ok=True)
+        def start() -> None:
+            first, worker = unanswered.popleft()
+            answering.append(first)
+            bench.pool.books.started(first, worker, 20.0, bench.now)
 
-        if number < OPEN:
-            open_requests.append((request.request_id, choose()))
-            continue
-        open_requests.append((request.request_id, decide.time(choose)))
-        after.time(answer)
-    return decide.us, after.us
+        def complete() -> None:
+            bench.pool.books.completed(answering.popleft(), bench.now, ok=True, output_tokens=100)
+
+        unanswered.append((request.request_id, decide.time(choose)))
+        if len(unanswered) > UNANSWERED:
+            started.time(start)
+        if len(answering) > OPEN - UNANSWERED:
+            completed.time(complete)
+    return decide.us, started.us + completed.us
 
 
 async def messages(workers: int) -> tuple[float, float]:
