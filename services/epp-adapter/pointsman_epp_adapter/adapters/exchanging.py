@@ -122,7 +122,7 @@ class Exchanging:
         if isinstance(reply, Rejection):
             exchange.rejected_by(reply, now)
             raise refusal_of(reply)
-        decision = without_response_stages(reply)
+        decision = without_response_stages(reply, policy.postprocessing)
         exchange.decided(decision, now)
         return decision
 

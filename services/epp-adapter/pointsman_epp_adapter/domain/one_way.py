@@ -1,18 +1,22 @@
-"""Stages that a profile wants on the way back, where this edge runs none."""
+"""Stages that a profile, or every answer, wants on the way back, where this edge runs none."""
 
-from pointsman_contracts.journey import Stage
+from collections.abc import Sequence
+
+from pointsman_contracts.journey import AFTER, Stage
 from pointsman_contracts.reply import Decision
 from pointsman_edge.domain.static_choice import Closed
 
 
-def without_response_stages(decision: Decision) -> Decision:
-    """The decision without them, `degraded`. Raises Closed when one of them may not be missing."""
-    if not decision.response:
+def without_response_stages(decision: Decision, postprocessing: Sequence[Stage]) -> Decision:
+    """The decision without them, `degraded`. Raises Closed when the client would have to wait for one of them and it
+    may not be missing."""
+    stages = (*decision.response, *postprocessing)
+    if not stages:
         return decision
-    for stage in decision.response:
-        if stage.on_error != "allow":
+    for stage in stages:
+        if stage.on_error != "allow" and (stage.answer is None or stage.answer.mode != AFTER):
             raise _insisted_on(stage)
-    reasons = tuple(f"no {stage.service} on the way back" for stage in decision.response)
+    reasons = tuple(f"no {stage.service} on the way back" for stage in stages)
     return decision.model_copy(update={"level": "degraded", "reasons": (*decision.reasons, *reasons)})
 
 

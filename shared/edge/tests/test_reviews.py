@@ -1,0 +1,64 @@
+"""Asking a stage on the way back, on both transports: what it says, and what an edge makes of its failures."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pointsman_contracts.journey import Stage
+from pointsman_contracts.response_stage import ResponseReview, Verdict
+from pointsman_contracts.subjects import subject
+from pointsman_edge.reviews import NoVerdict, StageReviewers
+from pointsman_testing.buses import Buses
+
+GATE = Stage(service="my.gate", timeout_ms=300)
+REVIEW = ResponseReview(
+    request_id="r-1", edge="e", stage="my.gate", revision=1, deadline_ms=0, mode="buffer", status=200
+)
+Say = Callable[[dict[str, Any]], bytes | None]
+
+
+async def asked(buses: Buses, say: Say | None, review: ResponseReview = REVIEW) -> Verdict:
+    """The verdict of a stage that speaks nothing but JSON; None: nobody runs it."""
+    edge, outsider = buses.make("frontend"), buses.make("outsider")
+
+    def receive(address: str, reply: str, headers: bytes, payload: bytes) -> None:
+        del address, headers
+        said = say(json.loads(payload)) if say is not None else None
+        if said is not None:
+            outsider.link.publish(reply, said, "", b"")
+
+    if say is not None:
+        outsider.link.subscribe(subject(ResponseReview, "my.gate"), receive, queue="gate")
+    await buses.meet()
+    return await StageReviewers(edge).ask(GATE, review, None)
+
+
+async def test_a_verdict_is_read_with_what_it_leaves_out(buses: Buses) -> None:
+    verdict = await asked(buses, lambda review: json.dumps({"request_id": review["request_id"]}).encode())
+    assert (verdict.action, verdict.texts, verdict.status) == ("pass", (), 403)
+
+
+FAILURES: list[tuple[Say | None, int, str]] = [
+    (None, 503, "has no live instance"),
+    (lambda review: None, 504, "was too slow"),
+    (lambda review: b"pass", 500, "gave an answer that can't be used"),
+    (lambda review: b'{"request_id": "r-1", "action": "wave"}', 500, "gave an answer that can't be used"),
+    (lambda review: b'{"request_id": "r-1", "status": 200}', 500, "gave an answer that can't be used"),
+    (lambda review: b'{"request_id": "r-2"}', 500, "answered for another request"),
+]
+
+
+@pytest.mark.parametrize(("say", "status", "what"), FAILURES)
+async def test_every_way_to_fail_has_its_name_and_its_status(
+    buses: Buses, say: Say | None, status: int, what: str
+) -> None:
+    with pytest.raises(NoVerdict, match=what) as failure:
+        await asked(buses, say)
+    assert failure.value.status == status
+
+
+async def test_an_answer_that_is_too_large_to_send_is_told_at_once(buses: Buses) -> None:
+    with pytest.raises(NoVerdict, match="so large an answer"):
+        await asked(buses, lambda review: None, REVIEW.model_copy(update={"body": b"x" * 16 * 2**20}))
