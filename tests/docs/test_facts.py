@@ -83,6 +83,13 @@ def test_a_documented_configuration_is_right() -> None:
         importlib.import_module(f"pointsman_{service.replace('-', '_')}.main").check(config)
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda file: file.name)
+def test_a_configuration_that_is_an_example_is_right_for_every_service(file: Path) -> None:
+    config = parse(file.read_text())
+    for service in SERVICES:
+        importlib.import_module(f"pointsman_{service.replace('-', '_')}.main").check(config)
+
+
 @pytest.mark.requirement("S0-81")
 def test_the_two_choices_of_a_profile_are_told_apart_as_the_code_has_them() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
