@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Final, NamedTuple, TypeVar
 
 import grpc.aio
@@ -51,6 +51,8 @@ class Stream:
         self._context = context
         self._reading: asyncio.Task[Event | object] | None = None
         self._ahead: deque[Event | object] = deque()
+        self._listener: asyncio.Task[object] | None = None
+        self._interruption: EnvoyGone | ProtocolViolation | None = None
 
     async def next(self) -> Event:
         """The next message. Raises EnvoyGone."""
@@ -69,28 +71,41 @@ class Stream:
         """Answer."""
         await self._context.write(message)
 
-    async def listening(self, work: Coroutine[object, object, T]) -> T:
+    async def listening(self, work: Awaitable[T]) -> T:
         """Do `work`, unless Envoy goes meanwhile: then it is cancelled, and EnvoyGone raised."""
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(work)
+        task = self._listener = asyncio.current_task()
+        self._read_ahead()
         try:
-            while not task.done():
-                if self._reading is None:
-                    self._reading = loop.create_task(self._context.read())
-                await asyncio.wait((task, self._reading), return_when=asyncio.FIRST_COMPLETED)
-                if self._reading.done():
-                    event = self._reading.result()
-                    self._reading = None
-                    if event is grpc.aio.EOF:
-                        raise EnvoyGone
-                    self._ahead.append(event)
-                    if len(self._ahead) > _AHEAD:
-                        raise ProtocolViolation("messages that nobody asked for while a request is decided")
-            return task.result()
+            return await work
+        except asyncio.CancelledError:
+            if self._interruption is None or task is None:
+                raise
+            task.uncancel()
+            raise self._interruption from None
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
+            self._listener = None
+
+    def _read_ahead(self) -> None:
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._context.read())
+            self._reading.add_done_callback(self._heard)
+
+    def _heard(self, reading: "asyncio.Task[Event | object]") -> None:
+        """While somebody listens; otherwise what was read waits for `next`."""
+        listener = self._listener
+        if listener is None or reading.cancelled() or reading.exception() is not None:
+            return
+        self._reading = None
+        event = reading.result()
+        self._ahead.append(event)
+        if event is grpc.aio.EOF:
+            self._interruption = EnvoyGone()
+        elif len(self._ahead) > _AHEAD:
+            self._interruption = ProtocolViolation("messages that nobody asked for while a request is decided")
+        else:
+            self._read_ahead()
+            return
+        listener.cancel()
 
     async def body(self, head: RequestHead, limit: int) -> WholeBody:
         """The whole body of a request. Raises Refusal 400 and 413, EnvoyGone, ProtocolViolation."""

@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -41,6 +42,7 @@ def within(chosen: list[Destination], subset: tuple[str, ...] | None) -> list[De
     return [each for each in chosen if each.address in named or each.address.rpartition(":")[0].strip("[]") in named]
 
 
+@lru_cache(maxsize=4096)
 def address_of(url: str) -> str | None:
     """`ip:port` of an endpoint's URL; None when it has a name, a path or TLS."""
     try:

@@ -1,0 +1,213 @@
+"""What the Envoy edge costs: the adapter alone, and the whole journey with the real Envoy.
+
+`python -m benchmarks.envoy [--seconds 4] [--alone]`. Alone: an ext_proc client asks an adapter whose decision is fixed;
+printed are exchanges a second, and how many a core of the adapter carries by its CPU time; then 10,000 exchanges are
+aborted, after which its memory must be what it was. Whole: `pointsman up --envoy` before a backend that answers at
+once, asked directly and through the gateway in the same run. Everything shares this machine's cores.
+"""
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urljoin
+
+import uvloop
+
+from benchmarks.machine import describe
+from benchmarks.overhead.cpu import Meter, resident_mib
+from benchmarks.overhead.load import Samples, closed_loop, open_loop
+from benchmarks.overhead.stack import MODEL, gateway
+from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, STREAMED, ExtProcClient
+
+PATH = "/v1/chat/completions"
+RATES = (100.0, 200.0, 500.0)
+JOURNEY_BAR = 1000.0
+"""Requests/s of the whole journey at 1 KB."""
+P50_BAR_MS, P95_BAR_MS = 2.5, 6.0
+"""Added at 200 requests/s."""
+LENGTH_BAR = 1.3
+"""CPU of the adapter for a stream of 2,000 tokens against one of 100."""
+ABORTED = 10_000
+
+
+def body(kilobytes: float, *, stream: bool = False) -> bytes:
+    """A chat whose prompt has about so many bytes."""
+    prompt = "An ordinary sentence of a prompt. " * max(1, int(kilobytes * 1024 / 34))
+    return json.dumps({"model": MODEL, "stream": stream, "messages": [{"role": "user", "content": prompt}]}).encode()
+
+
+@contextmanager
+def adapter_alone(folder: Path) -> Generator[tuple[str, int]]:
+    """An adapter with a fixed decision; yields where it is and its process id."""
+    port_file = folder / "port"
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks.envoy.fixed_answer", str(port_file)])
+    try:
+        while not port_file.exists() or not port_file.read_text():
+            if process.poll() is not None:
+                raise SystemExit("the adapter did not start")
+            time.sleep(0.05)
+        yield f"127.0.0.1:{port_file.read_text()}", process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def exchange(client: ExtProcClient, request: bytes, modes: tuple[int, int]) -> None:
+    """One exchange, as Envoy has it for a short document."""
+    call = client.open()
+    await call.request(modes=modes, headers={"content-length": str(len(request))})
+    if modes[0] == BUFFERED:
+        await call.reply()
+        await call.body(request)
+        await call.reply()
+    else:
+        for start in range(0, len(request), 62_000):
+            await call.body(request[start : start + 62_000], end=start + 62_000 >= len(request))
+        while not (await call.reply()).end:
+            pass
+    await call.response(upstream="10.0.0.1:8000", headers={"content-length": "100"})
+    await call.reply()
+    await call.body(b'{"usage":{"prompt_tokens":1,"completion_tokens":1}}', of="response")
+    await call.reply()
+    await call.done()
+
+
+async def alone(seconds: float) -> None:
+    """The adapter without Envoy and bus."""
+    print("\nadapter alone, fixed decision, 32 exchanges at a time (client on the same cores)")
+    with TemporaryDirectory(prefix="pointsman-bench-") as name, adapter_alone(Path(name)) as (target, pid):
+        async with ExtProcClient(target) as client:
+            for label, modes in (("buffered", (BUFFERED, STREAMED)), ("full duplex", (FULL_DUPLEX, FULL_DUPLEX))):
+                for kilobytes in (1, 100, 400):
+                    count, elapsed, used = await _rate(client, body(kilobytes), modes, pid, seconds)
+                    print(
+                        f"  {label:<12} {kilobytes:>4} KB  {count / elapsed:>7,.0f} exchanges/s"
+                        f"  {used / count * 1e6:>6,.0f} µs CPU each: {count / used:>6,.0f}/s on a core"
+                    )
+            before = resident_mib(pid)
+            await asyncio.gather(*(_abort(client, number, ABORTED // 50) for number in range(50)))
+            await exchange(client, body(1), (FULL_DUPLEX, FULL_DUPLEX))
+            after = resident_mib(pid)
+            print(f"  {ABORTED:,} aborted exchanges: {before:.0f} MiB before, {after:.0f} MiB after")
+
+
+async def _rate(
+    client: ExtProcClient, request: bytes, modes: tuple[int, int], pid: int, seconds: float
+) -> tuple[int, float, float]:
+    started = time.perf_counter()
+    meter = Meter({"adapter": pid})
+    count = 0
+
+    async def keep_asking() -> None:
+        nonlocal count
+        while time.perf_counter() < started + seconds:
+            await exchange(client, request, modes)
+            count += 1
+
+    await asyncio.gather(*(keep_asking() for _ in range(32)))
+    return count, time.perf_counter() - started, meter.read()["adapter"]
+
+
+async def _abort(client: ExtProcClient, number: int, count: int) -> None:
+    for each in range(count):
+        call = client.open()
+        await call.request()
+        if (number + each) % 2:
+            await call.body(b'{"model":"fixed-model"}')
+            await call.replies(2)
+        call.reset()
+
+
+def _added(direct: Samples, through: Samples, q: float) -> float:
+    return through.quantile(q) - direct.quantile(q)
+
+
+def row(name: str, direct: Samples, through: Samples) -> str:
+    """One line of the table."""
+    added = [f"{_added(direct, through, q):>+7.2f}" for q in (0.5, 0.95, 0.99)]
+    failures = f"  failures {through.failures}" if through.failures else ""
+    return f"  {name:<34} {direct.rate:>8,.0f} {through.rate:>8,.0f}   {' '.join(added)}{failures}"
+
+
+async def whole(seconds: float) -> bool:
+    """The whole journey, and whether the bars are met."""
+    with gateway(("--envoy",)) as running:
+        direct_url, url = urljoin(running.direct, PATH), urljoin(running.door, PATH)
+        print(f"\nwhole journey with Envoy\n  {'':<34} {'requests/s':>17}   {'added ms':>15}")
+        print(f"  {'':<34}   direct  gateway       p50     p95     p99")
+        rate = 0.0
+        for kilobytes in (1, 100, 400):
+            request = body(kilobytes)
+            for connections in (1, 32):
+                await closed_loop(url, request, connections, 0.5)
+                direct = await closed_loop(direct_url, request, connections, seconds / 2)
+                meter = Meter(running.pids)
+                through = await closed_loop(url, request, connections, seconds)
+                used = meter.read()
+                print(row(f"{kilobytes} KB, {connections} connections", direct, through))
+                if (kilobytes, connections) == (1, 32):
+                    rate, count = through.rate, max(1, len(through.latencies))
+                    shares = ", ".join(
+                        f"{n} {s / count * 1e6:.0f}" for n, s in sorted(used.items()) if s / count > 2e-5
+                    )
+                    print(f"    CPU µs per request: {shares}")
+        added: dict[float, tuple[float, float]] = {}
+        for per_second in RATES:
+            direct = await open_loop(direct_url, body(1), per_second, seconds)
+            through = await open_loop(url, body(1), per_second, 2 * seconds)
+            print(row(f"1 KB, open loop at {per_second:g}/s", direct, through))
+            added[per_second] = (_added(direct, through, 0.5), _added(direct, through, 0.95))
+    lengths = [await _stream_cpu(tokens, seconds) for tokens in (100, 2000)]
+    print(f"\n  adapter's CPU for a stream of 100 tokens {lengths[0]:.0f} µs, of 2,000 {lengths[1]:.0f} µs\n")
+    return all(
+        [
+            verdict("requests/s, whole journey, 1 KB", rate, JOURNEY_BAR, at_least=True),
+            verdict("added p50 at 200/s, ms", added[200.0][0], P50_BAR_MS, at_least=False),
+            verdict("added p95 at 200/s, ms", added[200.0][1], P95_BAR_MS, at_least=False),
+            verdict("CPU for 2,000 tokens against 100", lengths[1] / lengths[0], LENGTH_BAR, at_least=False),
+        ]
+    )
+
+
+async def _stream_cpu(tokens: int, seconds: float) -> float:
+    """Microseconds of the adapter's CPU for one stream of so many tokens."""
+    with gateway(("--envoy",), tokens=tokens) as running:
+        url = urljoin(running.door, PATH)
+        await closed_loop(url, body(1, stream=True), 8, 0.5)
+        meter = Meter({"adapter": running.pids["epp-adapter"]})
+        through = await closed_loop(url, body(1, stream=True), 8, 2 * seconds)
+        return meter.read()["adapter"] / max(1, len(through.latencies)) * 1e6
+
+
+def verdict(what: str, figure: float, bar: float, *, at_least: bool) -> bool:
+    """Print one bar and whether it is met."""
+    met = figure >= bar if at_least else figure <= bar
+    print(f"{'met    ' if met else 'NOT met'}  {what}: {figure:,.2f} (bar: {'≥' if at_least else '≤'} {bar:,.2f})")
+    return met
+
+
+async def run(seconds: float, *, only_alone: bool) -> bool:
+    """All of it."""
+    print(f"machine: {describe()}")
+    await alone(seconds)
+    return only_alone or await whole(seconds)
+
+
+def main() -> int:
+    """Exit status 0 when every bar is met."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.envoy", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of each measurement")
+    parser.add_argument("--alone", action="store_true", help="the adapter alone")
+    arguments = parser.parse_args()
+    return 0 if uvloop.run(run(arguments.seconds, only_alone=arguments.alone)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""The adapter with a decision that is always the same: `python -m benchmarks.envoy.fixed_answer <port file>`."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import uvloop
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.journey import PreprocessRequest, Target
+from pointsman_contracts.message import Message
+from pointsman_contracts.reply import ChosenEndpoint, Decision
+from pointsman_core.config import load
+from pointsman_edge.domain.policy import EdgePolicy, compile_policy
+from pointsman_epp_adapter.main import EppAdapter, Surroundings
+from pointsman_epp_adapter.settings import EppAdapterSettings
+from pointsman_runtime.telemetry import Tracing
+
+TARGET = Target(model="fixed-model", pool="pool")
+ENDPOINTS = tuple(ChosenEndpoint(worker=f"worker-{n}", url=f"http://10.0.0.{n}:8000") for n in (1, 2, 3))
+
+
+class FixedDecision:
+    """Decides at once."""
+
+    async def decide(
+        self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
+    ) -> Decision:
+        """As `DecisionSource.decide`."""
+        del body, policy, traceparent
+        return Decision(
+            request_id=request.request_id,
+            revision=1,
+            profile="standard",
+            model="fixed-model",
+            target=TARGET,
+            endpoints=ENDPOINTS,
+            scheduler="fixed",
+        )
+
+
+class EncodedEvents:
+    """Encodes events as the bus does, and drops them."""
+
+    def publish(self, message: Message, *route: str) -> None:
+        """As `Bus.publish`."""
+        del route
+        message.encode()
+
+
+async def serve(port_file: Path) -> None:
+    """Serve until killed."""
+    compiled = compile_policy(load({"pools": {"pool": {"models": ["fixed-model"]}}}), 1)
+    adapter = EppAdapter(
+        Surroundings(
+            instance="epp-1",
+            settings=EppAdapterSettings.model_validate({"instance": "epp-1", "port": 0}),
+            policy=lambda: compiled,
+            decisions=FixedDecision(),
+            stages_missing=lambda: None,
+            events=EncodedEvents(),
+            tracing=Tracing(),
+            registry=CollectorRegistry(),
+        )
+    )
+    await adapter.server.start()
+    await asyncio.to_thread(port_file.write_text, adapter.server.url.rpartition(":")[2])
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(Path(sys.argv[1])))
