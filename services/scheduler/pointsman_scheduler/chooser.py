@@ -43,6 +43,7 @@ class Chooser:
         if target is None or target.pool is None or policy is None:
             return hop.refuse(_no_pool(journey, revision))
         began = time.perf_counter()
+        journey = _fitting(journey, self._pools.block_tokens(target.pool))
         request = _request(journey, target)
         outcome = self._pools.of(target.pool).decide(request, time.monotonic(), _seed(journey.request_id), policy)
         took_s = time.perf_counter() - began
@@ -78,6 +79,18 @@ class Chooser:
             scheduler=self._announcer.instance,
             queued_ms=round(queued_s * 1000, 1),
         )
+
+
+def _fitting(journey: Journey, block_tokens: int) -> Journey:
+    """The journey with blocks of the pool's size. A stage that knew no better, a fallback to another pool or a change
+    of the configuration may have brought others, which would match nothing and be remembered for nothing."""
+    request = journey.request
+    if request.block_tokens == block_tokens or not request.blocks:
+        return journey
+    reason = f"prefix not known: hashed in blocks of {request.block_tokens} tokens, the pool has {block_tokens}"
+    facts = request.in_blocks_of(block_tokens)
+    changes = {"request": facts, "level": "degraded", "reasons": (*journey.reasons, reason)}
+    return journey.model_copy(update=changes)
 
 
 def _request(journey: Journey, target: Target) -> ScheduleRequest:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import numpy as np
 import pytest
 import uvloop
 from prometheus_client import CollectorRegistry
@@ -277,3 +278,18 @@ def test_a_queue_wakes_on_the_loop_that_services_run_on() -> None:
         await desk.bus.close()
 
     uvloop.run(scenario())
+
+
+async def test_blocks_that_are_not_of_the_pools_size_are_left_out_and_the_decision_says_so(desk: Desk) -> None:
+    """They would match nothing and be remembered for nothing."""
+    blocks = bytes(range(64))
+    for request_id, block_tokens, held in (("other", 16, 0), ("own", 64, 8)):
+        hop = desk.ask(request_id, blocks=blocks, block_tokens=block_tokens, prompt_tokens=512)
+        decision = hop.sent[0]
+        assert isinstance(decision, Decision)
+        assert decision.level == ("full" if held else "degraded")
+        assert decision.reasons == (
+            () if held else ("prefix not known: hashed in blocks of 16 tokens, the pool has 64",)
+        )
+        assert desk.pools.of("llama").index.match(np.frombuffer(blocks, dtype="<u8")).max() == held
+        desk.end(request_id)

@@ -5,9 +5,10 @@ A provider has no endpoints to choose among, so the stage before the scheduler a
 
 from typing import Final
 
-from pointsman_contracts.journey import BodyEdit, Journey, StageReport
+from pointsman_contracts.journey import BodyEdit, Journey, RequestFacts, StageReport, Target
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_core.prefix import salted
 
 NO_POOL: Final = "-"
 """Stands for the pool in events about requests that have none."""
@@ -85,8 +86,19 @@ def next_model(journey: Journey, status: int, report: StageReport) -> Journey | 
     return journey.model_copy(
         update={
             "target": target,
+            "request": _facts(journey, target),
             "alternatives": tuple(others),
             "body": (*kept, BodyEdit(field="model", value=target.model)),
             "trail": (*journey.trail, report),
         }
     )
+
+
+def _facts(journey: Journey, target: Target) -> RequestFacts:
+    """The facts with the blocks of another target in the place of those of the one before. The scheduler looks whether
+    they have its pool's size."""
+    request, before = journey.request, journey.target
+    if before is None or not request.blocks:
+        return request
+    plain = salted(request.blocks, before.model, before.lora or "")
+    return request.model_copy(update={"blocks": salted(plain, target.model, target.lora or "")})

@@ -2,11 +2,13 @@
 
 import pytest
 
-from pointsman_contracts.journey import BodyEdit, Journey, Stage, Target
+from pointsman_contracts.journey import BodyEdit, Journey, RequestFacts, Stage, StageReport, Target
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
+from pointsman_core.prefix import salted
 from pointsman_runtime.bus import Bus
+from pointsman_runtime.elsewhere import next_model
 from pointsman_runtime.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
@@ -106,3 +108,13 @@ async def test_a_guard_without_anybody_is_not_passed_by_choosing_another_model(b
     )
     assert isinstance(answer, Rejection)
     assert answer.code == "stage_unavailable"
+
+
+def test_the_next_model_gets_blocks_of_its_own() -> None:
+    plain = bytes(range(32))
+    facts = RequestFacts(api="completions", blocks=salted(plain, INSIDE.model, ""))
+    other = Target(model="sql", pool="llama-8b", lora="sql")
+    journey = builders.journey("scheduler", target=INSIDE, alternatives=(other,), request=facts)
+    moved = next_model(journey, 429, StageReport(stage="scheduler", instance="s"))
+    assert moved is not None
+    assert (moved.target, moved.request.blocks) == (other, salted(plain, "sql", "sql"))
