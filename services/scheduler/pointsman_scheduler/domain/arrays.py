@@ -1,6 +1,6 @@
 """Names for the arrays that candidates travel in."""
 
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,8 @@ FEW: Final = 64
 """Up to so many entries a list costs less than numpy's calls."""
 
 Floats: TypeAlias = NDArray[np.float64]
+Number = TypeVar("Number", float, Floats)
+"""Of a formula that serves one worker, or the columns of all."""
 Ints: TypeAlias = NDArray[np.int64]
 """Fleet rows, or codes."""
 Bools: TypeAlias = NDArray[np.bool_]

@@ -17,12 +17,10 @@ requests to come pay for the work too. A further pass as such costs them nothing
 (`spared`), whereas a token computed twice always costs somebody.
 """
 
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple
 
-from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.arrays import Number
 from pointsman_scheduler.domain.delay.pass_model import Rates
-
-Number = TypeVar("Number", float, Floats)
 
 
 class Figures(NamedTuple):

@@ -1,5 +1,7 @@
 """Saturation by stage: a pool is as full as the fuller of its prefill and its decode workers."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from pointsman_scheduler.domain.arrays import Bools, Floats
@@ -25,6 +27,16 @@ class Stages:
             self._masks = tuple(mask for mask in masks if mask.any())
             self._fleet, self._epoch = fleet, fleet.epoch
         return self._masks
+
+
+def fullest_of_few(values: Mapping[int, float], stages: tuple[Bools, ...]) -> float:
+    """As `fullest`, of a few workers that count: their values by row."""
+    saturation = 0.0
+    for stage in stages:
+        chosen = [values[row] for row in stage.nonzero()[0].tolist() if row in values]
+        if chosen:
+            saturation = max(saturation, sum(chosen) / len(chosen))
+    return saturation
 
 
 def fullest(values: Floats, counted: Bools, stages: tuple[Bools, ...]) -> float:

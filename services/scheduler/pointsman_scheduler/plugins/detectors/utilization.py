@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-import numpy as np
 from pydantic import Field
 
 from pointsman_core.plugins import Params, Plugin
+from pointsman_scheduler.domain.arrays import FEW, Number
 from pointsman_scheduler.domain.fleet import SILENT_AFTER_S, Fleet
 from pointsman_scheduler.domain.flow_control.points import SaturationDetector
-from pointsman_scheduler.plugins.detectors.stages import Stages, fullest
+from pointsman_scheduler.plugins.detectors.stages import Stages, fullest, fullest_of_few
 
 
 class UtilizationParams(Params):
@@ -41,13 +41,34 @@ class Utilization(SaturationDetector):
         self._stages: Final = Stages()
 
     def saturation(self, fleet: Fleet, now: float) -> float:
-        params = self._params
-        # Of the requests that are ahead of the prefill, the next pass takes as many as its tokens are of theirs.
-        passing = fleet.waiting * (params.pass_tokens / np.maximum(fleet.prefill_tokens, params.pass_tokens))
-        absorbed = np.maximum(np.maximum(passing, params.burst), fleet.reported_running / 4)
-        absorbed *= fleet.reported_waiting == 0
-        queue = np.maximum(fleet.waiting - absorbed, 0)
-        values = np.maximum(queue / params.queue, fleet.kv_usage / params.kv)
+        params, stages = self._params, self._stages.of(fleet)
+        figures = (
+            fleet.waiting, fleet.prefill_tokens, fleet.reported_waiting, fleet.reported_running, fleet.kv_usage,
+        )  # fmt: skip
         # A worker may be chosen for a while after a silence of all; its last report still says nothing.
-        counted = (fleet.eligible_until >= now) & (fleet.heard >= now - SILENT_AFTER_S)
-        return fullest(values, counted, self._stages.of(fleet))
+        silent_before = now - SILENT_AFTER_S
+        if len(fleet.workers) > FEW:
+            counted = (fleet.eligible_until >= now) & (fleet.heard >= silent_before)
+            return fullest(_fullness(figures, params), counted, stages)
+        until, heard = fleet.eligible_until.tolist(), fleet.heard.tolist()
+        values = {
+            row: _fullness(each, params)
+            for row, each in enumerate(zip(*[column.tolist() for column in figures], strict=True))
+            if until[row] >= now and heard[row] >= silent_before
+        }
+        return fullest_of_few(values, stages)
+
+
+def _fullness(figures: tuple[Number, ...], params: UtilizationParams) -> Number:
+    """Of one worker, or of all; written with operators alone, so that it serves numbers and columns alike."""
+    waiting, prefill_tokens, reported_waiting, reported_running, kv_usage = figures
+    # Of the requests that are ahead of the prefill, the next pass takes as many as its tokens are of theirs.
+    passing = waiting * (params.pass_tokens / _greater(prefill_tokens, float(params.pass_tokens)))
+    absorbed = _greater(_greater(passing, float(params.burst)), reported_running / 4.0)
+    queue = _greater(waiting - absorbed * (reported_waiting <= 0.0), 0.0)
+    by_queue, by_cache = queue / params.queue, kv_usage / params.kv
+    return by_queue + (by_cache - by_queue) * (by_cache > by_queue)
+
+
+def _greater(one: Number, other: Number | float) -> Number:
+    return one + (other - one) * (other > one)
