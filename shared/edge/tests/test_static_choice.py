@@ -113,12 +113,18 @@ def test_an_unknown_model_is_404_and_names_the_known_ones() -> None:
     assert (refused.value.status, refused.value.code) == (404, "model_not_found")
 
 
-@pytest.mark.parametrize("model", ["m", "big", "auto"])
+@pytest.mark.parametrize("model", ["m", "auto"])
 def test_what_nobody_here_can_serve_is_503_with_retry_after(model: str) -> None:
     selecting = config(selectors={"s": {}}, profiles={"only": {"request": ["model-selector/s", "scheduler"]}})
     with pytest.raises(Closed) as refused:
         pick(selecting, {}, model)
     assert (refused.value.status, refused.value.retry_after_s) == (503, 1.0)
+
+
+def test_a_provider_serves_its_model_without_any_engine_or_stage() -> None:
+    choice = pick(config(), {}, "big")
+    assert choice.target == Target(model="big", provider="elsewhere")
+    assert [(each.worker, each.url, each.target) for each in choice.endpoints] == [("elsewhere", "", choice.target)]
 
 
 @pytest.mark.parametrize(("asked", "given"), [("auto", "m"), ("auto/cheap", "m")])
@@ -135,8 +141,7 @@ def test_names_are_rewritten_here_too() -> None:
     choices = [pick(settings, snapshot("p", view("a")), "prod", turn=turn) for turn in range(40)]
     assert {choice.target.model for choice in choices} == {"m", "sql"}
     assert all(choice.body == (BodyEdit(field="model", value=choice.target.model),) for choice in choices)
-    with pytest.raises(Closed, match="'far-away'"):
-        pick(settings, {}, "far-away")
+    assert pick(settings, {}, "far-away").target.model == "big"
     assert "prod" in model_names(settings, {})
 
 

@@ -103,6 +103,9 @@ def choose(
     """
     rewritten = policy.rewrites.of(model, str(turn), None, {})
     target = _target(config, policy, pools, model if rewritten is None else rewritten.model, model)
+    edits = (BodyEdit(field="model", value=target.model),) if target.model != model else ()
+    if target.provider is not None:
+        return StaticChoice(target, (ChosenEndpoint(worker=target.provider, url="", target=target),), edits)
     workers = _workers(config, target, pools)
     if not workers:
         raise Closed(f"No engine of the pool that serves {model[:100]!r} is known; try again shortly.")
@@ -111,7 +114,6 @@ def choose(
         workers[offset:] + workers[:offset],
         key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
     )
-    edits = (BodyEdit(field="model", value=target.model),) if target.model != model else ()
     return StaticChoice(
         target, tuple(ChosenEndpoint(worker=view.worker, url=view.url) for view in workers[:ENDPOINTS]), edits
     )
@@ -160,9 +162,7 @@ def _insists(entry: Mapping[str, object]) -> bool:
 def _target(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], model: str, asked: str) -> Target:
     served = config.served(model)
     if served is not None:
-        if served.pool is None:
-            raise Closed(f"{asked[:100]!r} is served by a provider and can't be reached now; try again shortly.")
-        return Target(model=served.name, pool=served.pool, lora=served.lora)
+        return Target(model=served.name, pool=served.pool, provider=served.provider, lora=served.lora)
     for name, snapshot in pools.items():
         # Engines may serve more than the configuration lists, e.g. adapters loaded at run time.
         if name in config.pools and model in snapshot.models:
