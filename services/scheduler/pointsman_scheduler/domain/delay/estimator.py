@@ -109,6 +109,12 @@ class DelayEstimator:
         """For each worker, how long a pass takes over how long it takes in the pool."""
         return [shadow.speed for shadow in self._order]
 
+    @speeds.setter
+    def speeds(self, speeds: Sequence[float]) -> None:
+        for shadow, speed in zip(self._order, speeds, strict=True):
+            shadow.speed = speed
+            self._changed.add(shadow)
+
     @property
     def expected_output(self) -> float:
         """How long an answer is taken to be, in tokens."""

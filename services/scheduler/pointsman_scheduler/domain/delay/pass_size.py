@@ -83,6 +83,8 @@ class PassSizeSearch:
         else:
             rival = DelayEstimator(tokens, self._weight)
             rival.lay_out(self._workers)
+            # Else all sizes but the first would begin with a handicap where engines differ.
+            rival.speeds = best.speeds
             self._errors = [0.0, 0.0]
             self._told = (best, rival)
 
