@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pointsman_contracts.journey import Target
+from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.response import AttemptFailed, ResponseStarted
@@ -108,6 +108,23 @@ async def test_a_stream_that_passes_unseen_costs_nothing_and_is_completed_when_e
     (done,) = await picker.completed()
     assert (done.outcome, done.status, done.usage) == ("ok", 200, None)
     assert "unseen" in done.reason
+
+
+async def test_usage_that_only_the_gateway_asked_for_is_told_and_kept_from_the_client(
+    start_picker: StartPicker,
+) -> None:
+    picker = await start_picker()
+    picker.stages.changes = {"body": (BodyEdit(field="stream_options", value={"include_usage": True}, unasked=True),)}
+    exchange = await answering(picker, (BUFFERED, STREAMED))
+    await exchange.response(headers=STREAM)
+    assert (await exchange.reply()).mode is None, "the stream has to pass"
+    await exchange.body(EVENT, end=False, of="response")
+    assert (await exchange.reply()).body in (None, EVENT)
+    await exchange.body(USAGE, of="response")
+    assert (await exchange.reply()).body == b"data: [DONE]\n\n"
+    (done,) = await picker.completed()
+    assert done.usage is not None
+    assert done.usage.completion_tokens == 5
 
 
 async def test_a_renamed_document_in_buffered_mode_is_replaced_whole(start_picker: StartPicker) -> None:

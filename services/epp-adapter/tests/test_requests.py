@@ -204,6 +204,13 @@ async def test_endpoints_that_envoy_cant_reach_are_left_out(start_picker: StartP
     assert (refused.status, json.loads(refused.body or b"")["error"]["code"]) == (503, "endpoint_not_routable")
 
 
+async def test_a_model_of_a_provider_is_refused_in_words(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    picker.stages.changes = {"target": Target(model="big", provider="elsewhere"), "endpoints": ()}
+    (refused,) = await sent_on(picker.client.open())
+    assert (refused.status, json.loads(refused.body or b"")["error"]["code"]) == (503, "provider_not_routable")
+
+
 REFUSED = {
     "no such model": (404, "model_not_found", None),
     "too many": (429, "saturated", "2"),

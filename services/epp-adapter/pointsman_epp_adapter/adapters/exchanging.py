@@ -18,7 +18,7 @@ from pointsman_edge.domain.static_choice import Closed
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
-from pointsman_epp_adapter.adapters.way_back import WayBack
+from pointsman_epp_adapter.adapters.watching import Watching
 from pointsman_epp_adapter.adapters.wire import CONTINUE, RequestHead
 from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, destinations, within
 from pointsman_epp_adapter.domain.dynamo import worker_headers
@@ -43,7 +43,7 @@ class Exchanging:
         request_id = desk.ids.of(head.headers, desk.open)
         self._exchange = Exchange(request_id, api, time.monotonic())
         self._span: Span | None = None
-        self._back: WayBack | None = None
+        self._back: Watching | None = None
 
     async def run(self) -> None:
         """To its end. Raises EnvoyGone and ProtocolViolation, as told in the completion by then."""
@@ -72,7 +72,7 @@ class Exchanging:
         finally:
             self._close()
 
-    async def _send_on(self) -> WayBack:
+    async def _send_on(self) -> Watching:
         """Take the request in, have it decided, tell Envoy."""
         head, desk, exchange = self._head, self._desk, self._exchange
         headers = desk.headers.read(
@@ -99,7 +99,7 @@ class Exchanging:
         body = edited_body(body, decision.body, None)
         chosen = self._chosen(decision)
         await self._tell(decision, chosen, headers, whole, body, span.traceparent)
-        return WayBack(desk, exchange, decision, chosen, asked or decision.model, head.response_mode)
+        return Watching(desk, exchange, decision, chosen, asked or decision.model, head.response_mode)
 
     async def _decided(
         self, stages: dict[str, str], headers: ClientHeaders, body: bytes, traceparent: str | None
@@ -127,6 +127,8 @@ class Exchanging:
         return decision
 
     def _chosen(self, decision: Decision) -> list[Destination]:
+        if decision.target.provider is not None:
+            raise Closed("The model is served by a provider, which can't be reached this way.", "provider_not_routable")
         chosen = destinations(decision.endpoints)
         if not chosen:
             _log.warning("not_routable", request_id=self._exchange.request_id, hint="Envoy takes http://<ip>:<port>")

@@ -1,16 +1,16 @@
-"""An engine's answer as it passes: what is read off it, and the model's name put back."""
+"""An engine's answer as it passes: what is read off it, and what the client gets in its place."""
 
 from typing import Final
 
 from pointsman_contracts.response import Usage
-from pointsman_edge.domain.model_name import ModelName
+from pointsman_edge.domain.unasked_usage import Rewriting
 from pointsman_edge.domain.usage import usage_reader
 from pointsman_edge.domain.whole_events import WholeEvents
 
 BUFFERED: Final = 2**19
 """A document that announces at most so many bytes comes in one piece; Envoy's buffer takes 1 MiB by default."""
 HELD: Final = 2**23
-"""A longer document keeps the name that the engine wrote: putting another in needs the whole of it."""
+"""A longer document keeps the model's name that the engine wrote: putting another in needs the whole of it."""
 _STREAM: Final = b"text/event-stream"
 
 Header = tuple[bytes, bytes]
@@ -19,15 +19,15 @@ Header = tuple[bytes, bytes]
 class Answer:
     """One answer, from its headers on."""
 
-    def __init__(self, headers: list[Header], api: str, name: ModelName | None) -> None:
-        """`name` renames the model; None leaves it."""
+    def __init__(self, headers: list[Header], api: str, rewriting: Rewriting | None) -> None:
+        """`rewriting` None: every byte stays."""
         named = dict(headers)
         status = named.get(b":status", b"0")
         self.status = int(status) if status.isdigit() else 0
         self.stream = named.get(b"content-type", b"").startswith(_STREAM)
         length = named.get(b"content-length", b"")
         self.length = int(length) if length.isdigit() else None
-        self.name = name
+        self.rewriting = rewriting
         self.bytes = 0
         self._usage = usage_reader(api)
         self._events = WholeEvents() if self.stream else None
@@ -37,20 +37,20 @@ class Answer:
         """The next piece; returns what the client gets in its place."""
         self.bytes += len(data)
         self._usage.feed(data)
-        if self.name is None:
+        if self.rewriting is None:
             return data
         if self._events is not None:
             whole = self._events.feed(data)
-            return self.name.put(whole + self._events.rest() if end else whole)
+            return self.rewriting.put(whole + self._events.rest() if end else whole)
         self._held.append(data)
         if not end and self.bytes <= HELD:
             return b""
         body = b"".join(self._held)
         self._held = []
         if self.bytes > HELD:
-            self.name = None
+            self.rewriting = None
             return body
-        return self.name.put(body)
+        return self.rewriting.put(body)
 
     def usage(self) -> Usage | None:
         """What the engine reported last."""

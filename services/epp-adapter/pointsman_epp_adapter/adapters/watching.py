@@ -1,4 +1,4 @@
-"""The way back: what Envoy tells about the answer, and who served it."""
+"""A request that was sent on: what Envoy tells about its answer, and who served it."""
 
 import time
 from typing import Final
@@ -9,6 +9,7 @@ from pointsman_edge.domain.error_body import SERVER_ERROR
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.model_name import renaming
 from pointsman_edge.domain.request_headers import SYSTEM_PREFIXES
+from pointsman_edge.domain.unasked_usage import without_unasked_usage
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import Stream
@@ -23,7 +24,7 @@ _UNSEEN: Final = "the answer passed unseen; whether it was whole isn't known"
 _BROKEN: Final = "Envoy ended the exchange before the answer was: the client left, or the engine broke off"
 
 
-class WayBack:
+class Watching:
     """One request that was sent on, until its answer has ended."""
 
     def __init__(
@@ -39,7 +40,8 @@ class WayBack:
         self._desk = desk
         self._exchange = exchange
         self._chosen = chosen
-        self._name = renaming(decision.target.model, asked) if asked else None
+        self._name = renaming(decision.target.model, asked)
+        self._edits = decision.body
         self._mode = mode
         self._level = decision.level.encode("ascii", "replace")
         self._answer: Answer | None = None
@@ -84,6 +86,8 @@ class WayBack:
         exchange = self._exchange
         answer = self._answer = Answer(head.headers, exchange.api, self._name)
         exchange.stream = answer.stream
+        if answer.stream:
+            answer.rewriting = without_unasked_usage(self._edits, self._name)
         if head.details and head.details != _VIA_UPSTREAM:
             await self._unanswered(answer.status, stream)
             return
@@ -118,7 +122,7 @@ class WayBack:
         """How Envoy is to send the body, when not as it is configured to: not at all when nobody needs it."""
         if self._mode is BodyMode.FULL_DUPLEX_STREAMED:
             return None  # Envoy doesn't change it then
-        if answer.stream and answer.name is None and not self._desk.settings.stream_usage:
+        if answer.stream and answer.rewriting is None and not self._desk.settings.stream_usage:
             wanted = BodyMode.NONE
         elif answer.stream or answer.length is None or answer.length > BUFFERED:
             wanted = BodyMode.STREAMED
@@ -130,7 +134,7 @@ class WayBack:
 
     def _changes(self, head: ResponseHead, answer: Answer) -> HeaderChanges:
         removed = [name.decode("ascii", "replace") for name, _ in head.headers if name.startswith(SYSTEM_PREFIXES)]
-        if answer.name is not None:
+        if answer.rewriting is not None:
             removed.append("content-length")
         request_id = self._exchange.request_id.encode("ascii")
         return HeaderChanges([(b"x-request-id", request_id), (b"x-pointsman-level", self._level)], removed)
