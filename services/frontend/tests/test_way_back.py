@@ -128,6 +128,17 @@ async def test_a_stage_that_fails_follows_its_on_error(
         assert (answer.body, done.level, answer.header("x-pointsman-level")) == (WHOLE, "degraded", "degraded")
 
 
+@pytest.mark.parametrize("part", ["0/text", "0/tool_calls/0"])
+async def test_a_stage_that_changes_what_it_was_not_shown_has_failed(start_edge: StartEdge, part: str) -> None:
+    async with ScriptedEngine(whole) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(),)
+        edge.reviewers.say = says(action="replace", texts=[TextEdit(part=part, text="*")])
+        answer, done = await answered(edge)
+    assert (answer.status, done.outcome) == (500, "blocked")
+    assert b"secret" not in answer.body
+
+
 async def test_no_byte_of_a_stream_leaves_before_it_has_passed(start_edge: StartEdge) -> None:
     """The stage answers about the second window only after the client has read the first."""
     read = asyncio.Event()

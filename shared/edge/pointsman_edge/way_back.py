@@ -1,10 +1,9 @@
 """Runs the stages on the way back for one answer: those that the client waits for, in order, and those after it."""
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 
@@ -15,6 +14,7 @@ from pointsman_edge.domain.answer_texts import forget_probabilities, slots_of
 from pointsman_edge.domain.answer_window import AnswerWindow
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
+from pointsman_edge.domain.reviewing import Shown, Surrounding, review_of
 from pointsman_edge.domain.stage_trail import StageTrail
 from pointsman_edge.domain.stream_events import Document, EventSplitter, StreamEvent, document_of
 from pointsman_edge.domain.withheld import StreamEnd
@@ -33,14 +33,6 @@ class Withheld(Refusal):
 
     blocked = False
     """The stage said so; otherwise it failed, and may not be skipped."""
-
-
-class Surrounding(NamedTuple):
-    """What is known of a request beside its exchange."""
-
-    edge: str
-    revision: int
-    traceparent: str | None
 
 
 class _Gate:
@@ -204,7 +196,7 @@ class WayBack:
         review = self._review(gate, texts, body, last=last, code=code)
         began = time.perf_counter()
         try:
-            verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
+            verdict = _usable(await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent), texts)
         except NoVerdict as failure:
             self._failed(gate, failure, time.perf_counter() - began)
             return None
@@ -220,32 +212,11 @@ class WayBack:
     def _review(
         self, gate: _Gate, texts: tuple[AnswerText, ...], body: bytes | None, *, last: bool, code: str | None = None
     ) -> ResponseReview:
-        exchange, around = self._exchange, self._surrounding
-        decision, rejection = exchange.decision, exchange.rejection
-        source = decision or rejection
         gate.asked += 1
-        return ResponseReview(
-            request_id=exchange.request_id,
-            edge=around.edge,
-            stage=gate.stage.service,
-            policy=gate.stage.policy,
-            revision=around.revision,
-            deadline_ms=time.time_ns() // 1_000_000 + round(timeout_of(gate.stage) * 1000),
-            mode=gate.use.mode,
-            number=gate.asked,
-            last=last,
-            api=exchange.api,
-            stream=exchange.stream,
-            status=self._status,
-            outcome="answered" if code is None else "rejected",
-            code=code,
-            profile=(source.profile or None) if source is not None else None,
-            model=decision.model if decision is not None else None,
-            target=source.target if source is not None else None,
-            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in self._headers},
-            texts=texts,
-            body=body,
-        )
+        shown = Shown(self._status, self._headers, texts, body, gate.asked, last, code)
+        now_ms = time.time_ns() // 1_000_000
+        deadline_ms = now_ms + round(timeout_of(gate.stage) * 1000)
+        return review_of(self._exchange, self._surrounding, gate.stage, shown, deadline_ms)
 
     def _failed(self, gate: _Gate, failure: NoVerdict, took_s: float) -> None:
         skips = self._lenient or gate.stage.on_error == "allow"
@@ -288,19 +259,8 @@ class WayBack:
         return window.texts()
 
 
-class Afterwards:
-    """Runs what comes after the last byte, without anybody waiting for it."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def begin(self, way_back: WayBack) -> None:
-        """Ask the stages that come after the last byte of an answer."""
-        task = asyncio.get_running_loop().create_task(way_back.after())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def drain(self) -> None:
-        """Wait until every stage that was asked has answered, or its time is over."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+def _usable(verdict: Verdict, shown: tuple[AnswerText, ...]) -> Verdict:
+    """The verdict. Raises NoVerdict where the stage means to change what the client would get unchanged."""
+    if {edit.part for edit in verdict.texts} - {text.part for text in shown}:
+        raise NoVerdict("replaced a text that it wasn't shown", 500, "stage_failed")
+    return verdict

@@ -72,6 +72,9 @@ def as_line(event: Event) -> Text:
         case ResponseCompleted():
             line.append(f"{event.status} {event.outcome}", "green" if event.outcome == "ok" else "red")
             line.append(f"  {event.worker or '-'}  {timing(event)}")
+            for report in event.stages:
+                if report.outcome != "passed":
+                    line.append(f"  {report.stage} {report.outcome}", "yellow")
             if event.reason:
                 line.append(f"  {event.reason}", "yellow")
         case RequestRejected():

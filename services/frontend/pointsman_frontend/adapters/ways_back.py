@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from pointsman_contracts.journey import Stage
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
+from pointsman_edge.afterwards import Afterwards
 from pointsman_edge.domain.error_body import error_body, error_headers
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.policy import EdgePolicy
+from pointsman_edge.domain.reviewing import Surrounding
 from pointsman_edge.reviews import Reviewers
-from pointsman_edge.way_back import Afterwards, Surrounding, WayBack, Withheld
+from pointsman_edge.way_back import WayBack, Withheld
 from pointsman_frontend.adapters.client import JSON, Client
 from pointsman_frontend.adapters.leash import Leash
 from pointsman_frontend.adapters.reviewed_client import ReviewedClient

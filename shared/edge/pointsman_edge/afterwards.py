@@ -1,0 +1,23 @@
+"""What happens to answers after their last byte."""
+
+import asyncio
+
+from pointsman_edge.way_back import WayBack
+
+
+class Afterwards:
+    """Runs what comes after the last byte, without anybody waiting for it."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, way_back: WayBack) -> None:
+        """Ask the stages that come after the last byte of an answer."""
+        task = asyncio.get_running_loop().create_task(way_back.after())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def drain(self) -> None:
+        """Wait until every stage that was asked has answered, or its time is over."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
