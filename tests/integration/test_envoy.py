@@ -1,15 +1,18 @@
 """The real Envoy before a real adapter, real services and simulated engines."""
 
+import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
 
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
@@ -90,6 +93,10 @@ async def gateway(stacks: StackFactory, module_processes: Processes, start_envoy
             yield Gateway(stack, doors, adapter, start, http, completed)
 
 
+def metrics_reference() -> str:
+    return (Path(__file__).resolve().parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
+
+
 both = pytest.mark.parametrize("door", ["buffered", "duplex"])
 
 
@@ -167,6 +174,41 @@ async def test_without_the_scheduler_the_adapter_decides_alone(gateway: Gateway)
         await eventually(alone, timeout=30)
     finally:
         await gateway.stack.restart("scheduler", 0)
+
+
+async def test_while_nats_is_gone_the_adapter_decides_alone_and_tells_everything_once_it_is_back(
+    gateway: Gateway,
+) -> None:
+    await asyncio.to_thread(gateway.stack.nats.kill)
+    ids: list[str] = []
+    try:
+
+        async def alone() -> bool:
+            status, _, headers = await gateway.ask("duplex")
+            if status == 200 and headers["x-pointsman-level"] == "static":
+                ids.append(headers["x-request-id"])
+            return len(ids) >= 3
+
+        await eventually(alone, timeout=30)
+    finally:
+        await asyncio.to_thread(gateway.stack.nats.start)
+
+    async def full() -> bool:
+        status, _, headers = await gateway.ask("buffered")
+        return status == 200 and headers["x-pointsman-level"] == "full"
+
+    await eventually(full, timeout=60)
+    for request_id in ids:
+        assert (await gateway.completion(request_id)).outcome == "ok"
+
+
+async def test_the_adapters_metrics_are_documented(gateway: Gateway) -> None:
+    documented = metrics_reference()
+    async with gateway.http.get(f"{gateway.adapter.http_url}/metrics") as answer:
+        text = await answer.text()
+    families = [family for family in text_string_to_metric_families(text) if family.name.startswith("pointsman_")]
+    names = {family.name + ("_total" if family.type == "counter" else "") for family in families}
+    assert [name for name in sorted(names) if f"`{name}`" not in documented] == []
 
 
 @pytest.mark.requirement("S1-30")
