@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from pointsman_contracts.journey import Target
+from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted
@@ -160,6 +160,19 @@ async def test_the_clients_own_key_stays_here(start_edge: StartEdge, monkeypatch
             assert (await client.response()).status == 200
         assert far.asked[0].headers["authorization"] == "Bearer canary-key"
         assert "clients" not in str(far.asked)
+
+
+async def test_what_is_for_engines_of_ours_alone_does_not_leave(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        world = await start(stack, start_edge, monkeypatch, "anthropic")
+        edits = (BodyEdit(field="cache_salt", value=f"{CANARY}-tenant"), BodyEdit(field="temperature", value=0.5))
+        world.edge.stages.changes["body"] = edits
+        assert (await world.ask()).status == 200
+        body = world.providers[0].asked[0].body
+    assert body["temperature"] == 0.5
+    assert "cache_salt" not in body
 
 
 async def test_embeddings_and_anthropics_own_api_pass(start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch) -> None:

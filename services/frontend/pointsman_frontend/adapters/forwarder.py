@@ -22,7 +22,7 @@ from pointsman_edge.metrics import EdgeMetrics
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
-from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, refusal_of, told
+from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, outward, refusal_of, told
 from pointsman_frontend.adapters.relay import Answering, is_stream, relay_document, relay_stream
 from pointsman_frontend.domain.engine_request import request_head
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
@@ -146,7 +146,7 @@ class Forwarder:
         problem: str | None = "aborted"
         try:
             try:
-                body = edited_body(request.body, decision.body, target.model)
+                body = edited_body(request.body, outward(decision.body), target.model)
                 answer = await self._providers.ask(request.policy, exchange, target, decision.model, body)
             except EndpointFailed as failure:
                 problem = failure.outcome

@@ -1,9 +1,10 @@
 """External providers, as the forwarder sees them: who they are at a revision, and asking one."""
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
-from pointsman_contracts.journey import Target
+from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.exchange import Exchange
@@ -17,6 +18,10 @@ from pointsman_providers.resolve import Resolved, resolve
 UNSUPPORTED: Final = "unsupported"
 """Outcome of an attempt at a provider that has no word for a field of the request."""
 _REMEMBERED: Final = 8
+
+
+ENGINE_ONLY: Final = frozenset({"cache_salt"})
+"""Fields that preprocessing sets for our engines; a provider has nothing to do with them."""
 
 
 class Providers:
@@ -56,6 +61,11 @@ class Providers:
                 del self._revisions[min(self._revisions)]
             found = self._revisions[policy.revision] = resolve(policy.config)
         return found
+
+
+def outward(edits: Sequence[BodyEdit]) -> list[BodyEdit]:
+    """The decision's edits as they are for a provider."""
+    return [BodyEdit(field=edit.field, remove=True) if edit.field in ENGINE_ONLY else edit for edit in edits]
 
 
 def is_external(endpoint: ChosenEndpoint) -> bool:
