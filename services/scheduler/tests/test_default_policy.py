@@ -14,6 +14,7 @@ from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
+from pointsman_scheduler.testing import Bench
 
 
 class Pool:
@@ -67,3 +68,23 @@ def test_simultaneous_short_prompts_spread_over_idle_engines(seed: int, trusted:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_burst_that_shares_a_new_prefix_computes_it_on_at_most_two_engines(seed: int, trusted: bool) -> None:
     assert len(Pool(seed, trusted).send(16, 8000, list(range(1, 126)))) <= 2
+
+
+def test_a_request_for_an_adapter_goes_where_it_is_loaded_though_others_have_less_to_do() -> None:
+    bench = Bench()
+    for name, adapter in (("w0", "sql"), ("w1", "law"), ("w2", "law")):
+        bench.join(name, loras=("sql", "law"))
+        bench.hear(name, running_loras=(adapter,), max_loras=1)
+    for _ in range(6):
+        bench.place(bench.request(prompt_tokens=4000), "w0")
+    assert {bench.chosen(bench.request(lora="sql"), seed) for seed in range(5)} == {"w0"}
+    assert bench.chosen(bench.request()) != "w0"
+
+
+def test_a_hot_adapter_spreads_over_engines_that_have_room_for_it() -> None:
+    bench = Bench()
+    for name in ("w0", "w1", "w2"):
+        bench.join(name, loras=("sql",))
+        bench.hear(name, running_loras=("sql",) if name == "w0" else (), max_loras=2)
+    chosen = Counter(bench.chosen(bench.request(lora="sql", prompt_tokens=4000)) for _ in range(12))
+    assert len(chosen) == 3
