@@ -114,6 +114,8 @@ class ReservationChange(Part):
     block_tokens: int = 64
     blocks: bytes = b""
     """Prefix blocks of the prompt, salted by model, adapter and tenant; as `RequestFacts.blocks`."""
+    blocks_precise: bool = False
+    """As `RequestFacts.blocks_precise`."""
 
 
 class Reservations(Message):

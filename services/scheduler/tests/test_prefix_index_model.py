@@ -17,24 +17,32 @@ TTL, TOLD_TTL, CLAIM_TTL = 20.0, 2.0, 30.0
 @dataclass
 class Life:
     capacity: int | None
-    told: bool
     stored: dict[int, float] = field(default_factory=dict[int, float])
     computed: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
     """Least recently used first."""
-    on_their_way: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    awaited: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    """The same, where the engine is about to tell."""
+    on_their_way: dict[str, tuple[list[int], bool]] = field(default_factory=dict[str, tuple[list[int], bool]])
 
     def has(self, block: int) -> bool:
-        claimed = any(block in blocks for blocks in self.on_their_way.values())
-        return claimed or block in self.stored or block in dict(self.computed)
+        claimed = any(block in blocks for blocks, _ in self.on_their_way.values())
+        return claimed or block in self.stored or block in dict(self.computed) or block in dict(self.awaited)
 
-    def compute(self, blocks: Iterable[int], now: float) -> None:
+    def compute(self, blocks: Iterable[int], now: float, told: bool) -> None:
         for block in blocks:
             if block in self.stored:
                 self.stored[block] = now
+            elif told and block not in dict(self.computed):
+                self.awaited = [*without(self.awaited, [block]), (block, now)]
             else:
-                self.computed = [(b, at) for b, at in self.computed if b != block] + [(block, now)]
+                self.awaited = without(self.awaited, [block])
+                self.computed = [*without(self.computed, [block]), (block, now)]
         if self.capacity is not None:
             self.computed = self.computed[max(0, len(self.computed) - self.capacity) :]
+
+
+def without(table: list[tuple[int, float]], blocks: list[int]) -> list[tuple[int, float]]:
+    return [(block, at) for block, at in table if block not in blocks]
 
 
 def array(blocks: list[int]) -> NDArray[np.uint64]:
@@ -63,9 +71,9 @@ class Agreement(RuleBasedStateMachine):
     def some(self, choice: int) -> int:
         return sorted(self.lives)[choice % len(self.lives)]
 
-    @rule(capacity=st.none() | st.integers(1, 12), told=st.booleans())
-    def join(self, capacity: int | None, told: bool) -> None:
-        self.lives[self.index.join(capacity, told)] = Life(capacity, told)
+    @rule(capacity=st.none() | st.integers(1, 12))
+    def join(self, capacity: int | None) -> None:
+        self.lives[self.index.join(capacity)] = Life(capacity)
         self.index.lay_out(sorted(self.lives))
 
     @precondition(lambda self: self.lives)
@@ -80,26 +88,27 @@ class Agreement(RuleBasedStateMachine):
     @rule(choice=st.integers(0, 9))
     def cleared(self, choice: int) -> None:
         life = self.some(choice)
-        self.lives[life] = Life(self.lives[life].capacity, self.lives[life].told)
+        self.lives[life] = Life(self.lives[life].capacity)
         self.index.cleared(life)
 
     @precondition(lambda self: self.lives)
-    @rule(choice=st.integers(0, 9), prompt=PROMPTS, request=IDS)
-    def write(self, choice: int, prompt: list[int], request: str) -> None:
+    @rule(choice=st.integers(0, 9), prompt=PROMPTS, request=IDS, told=st.booleans())
+    def write(self, choice: int, prompt: list[int], request: str, told: bool) -> None:
         life = self.some(choice)
         if request not in self.lives[life].on_their_way:
             for other in self.lives.values():
                 other.on_their_way.pop(request, None)
-            self.lives[life].on_their_way[request] = prompt
+            self.lives[life].on_their_way[request] = (prompt, told)
             self.written.pop(request, None)
             self.written[request] = self.now
-        self.index.write(life, array(prompt), self.now, request)
+        self.index.write(life, array(prompt), self.now, request, told)
 
     @rule(request=IDS)
     def confirm(self, request: str) -> None:
         for life in self.lives.values():
-            if (prompt := life.on_their_way.pop(request, None)) is not None:
-                life.compute(reversed(prompt), self.now)
+            if (found := life.on_their_way.pop(request, None)) is not None:
+                prompt, told = found
+                life.compute(reversed(prompt), self.now, told)
         self.written.pop(request, None)
         self.index.confirm(request, self.now)
 
@@ -115,7 +124,7 @@ class Agreement(RuleBasedStateMachine):
     def stored(self, choice: int, prompt: list[int]) -> None:
         life = self.some(choice)
         model = self.lives[life]
-        model.computed = [(block, at) for block, at in model.computed if block not in prompt]
+        model.computed, model.awaited = without(model.computed, prompt), without(model.awaited, prompt)
         model.stored.update(dict.fromkeys(prompt, self.now))
         self.index.stored(life, array(prompt), self.now)
 
@@ -124,7 +133,7 @@ class Agreement(RuleBasedStateMachine):
     def removed(self, choice: int, prompt: list[int]) -> None:
         life = self.some(choice)
         model = self.lives[life]
-        model.computed = [(block, at) for block, at in model.computed if block not in prompt]
+        model.computed, model.awaited = without(model.computed, prompt), without(model.awaited, prompt)
         model.stored = {block: at for block, at in model.stored.items() if block not in prompt}
         self.index.removed(life, array(prompt), self.now)
 
@@ -133,7 +142,7 @@ class Agreement(RuleBasedStateMachine):
     def retold(self, choice: int, prompt: list[int]) -> None:
         life = self.some(choice)
         model = self.lives[life]
-        model.computed = [(block, at) for block, at in model.computed if block not in prompt]
+        model.computed, model.awaited = without(model.computed, prompt), without(model.awaited, prompt)
         model.stored = dict.fromkeys(prompt, self.now)
         self.index.retold(life, array(prompt), self.now)
 
@@ -146,18 +155,18 @@ class Agreement(RuleBasedStateMachine):
                 for life in self.lives.values():
                     life.on_their_way.pop(request, None)
         for life in self.lives.values():
-            ttl = TOLD_TTL if life.told else TTL
-            life.computed = [(block, at) for block, at in life.computed if at + ttl > self.now]
+            life.computed = [(block, at) for block, at in life.computed if at + TTL > self.now]
+            life.awaited = [(block, at) for block, at in life.awaited if at + TOLD_TTL > self.now]
         assert not self.index.sweep(self.now)
 
     @precondition(lambda self: len(self.lives) > 1)
     @rule(choice=st.integers(0, 9))
     def a_peer_takes_over_what_is_known(self, choice: int) -> None:
-        source, fresh = self.some(choice), self.index.join(told=True)
+        source, fresh = self.some(choice), self.index.join()
         self.index.load(fresh, self.index.dump(source, self.now), self.now)
         old = self.lives[source]
-        young = [(block, at) for block, at in old.computed if at + TOLD_TTL > self.now]
-        self.lives[fresh] = Life(None, True, dict(old.stored), young)
+        young = [(block, at) for block, at in old.computed if at + TTL > self.now]
+        self.lives[fresh] = Life(None, dict(old.stored), young)
         self.index.sweep(self.now)
         self.index.lay_out(sorted(self.lives))
 
@@ -175,12 +184,14 @@ class Agreement(RuleBasedStateMachine):
     @invariant()
     def both_count_alike(self) -> None:
         assert not self.index.sweep(self.now)
-        blocks = {block for life in self.lives.values() for block in (*life.stored, *dict(life.computed))}
-        blocks |= {b for life in self.lives.values() for prompt in life.on_their_way.values() for b in prompt}
+        blocks = {block for life in self.lives.values() for block in life.stored}
+        blocks |= {b for life in self.lives.values() for b, _ in (*life.computed, *life.awaited)}
+        blocks |= {b for life in self.lives.values() for prompt, _ in life.on_their_way.values() for b in prompt}
         known = self.index.memory()
         assert known.open_requests == len(self.written)
         assert known.blocks == len(blocks)
-        assert known.holdings == sum(len(life.stored) + len(life.computed) for life in self.lives.values())
+        held = [len(life.stored) + len(life.computed) + len(life.awaited) for life in self.lives.values()]
+        assert known.holdings == sum(held)
 
 
 Agreement.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

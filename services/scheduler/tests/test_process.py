@@ -266,4 +266,5 @@ async def test_a_reservation_reaches_the_other_scheduler(
     await eventually(lambda: neighbours.reservations)
     (change,) = neighbours.reservations[0].changes
     assert (change.op, change.request_id) == ("reserve", journey.request_id)
+    await eventually(lambda: neighbours.scheduled)
     assert change.worker == neighbours.scheduled[-1].endpoints[0]

@@ -64,9 +64,11 @@ class SchedulerPolicy:
                 ),
                 0.0,
             )
-        self._lives = [worker.life for name in self._names if (worker := self._pool.fleet.find(name)) is not None]
-        for life in self._lives:
-            self._pool.index.describe(life, None, told=True)
+        fleet = [worker for name in self._names if (worker := self._pool.fleet.find(name)) is not None]
+        self._lives = [worker.life for worker in fleet]
+        for worker in fleet:
+            self._pool.index.describe(worker.life, None)
+            worker.kv_told = worker.registration.boot_id
 
     def observe(self, observation: Observation) -> None:
         """Tell the scheduler what the bus would."""
@@ -103,6 +105,7 @@ class SchedulerPolicy:
             tokens_exact=True,
             blocks=_hashes(arrival.blocks),
             block_tokens=self._block_tokens,
+            blocks_precise=True,
         )
         outcome = self._pool.decide(request, now, self._seed * 1_000_003 + arrival.request, self._policy)
         if isinstance(outcome, Refused):

@@ -116,6 +116,7 @@ class Books:
                 output_tokens=change.output_tokens,
                 block_tokens=change.block_tokens,
                 blocks=change.blocks,
+                blocks_precise=change.blocks_precise,
                 lora=change.lora,
                 session=change.session,
                 rank=change.rank,
@@ -133,7 +134,7 @@ class Books:
         self.ledger.reserve(hold)
         if blocks is None:
             blocks = np.frombuffer(hold.blocks, dtype="<u8")
-        self._index.write(worker.life, blocks, now, hold.key)
+        self._index.write(worker.life, blocks, now, hold.key, hold.blocks_precise and worker.tells)
         if worker.standing.demoted:
             worker.standing.tried(now)
             self._fleet.judge(worker)

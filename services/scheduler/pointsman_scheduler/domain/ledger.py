@@ -40,6 +40,8 @@ class Hold:
     output_tokens: int = 0
     block_tokens: int = 64
     blocks: bytes = b""
+    blocks_precise: bool = False
+    """Whether KV events of engines name `blocks` alike."""
     lora: str | None = None
     session: str | None = None
     rank: int | None = None
@@ -70,6 +72,7 @@ class Hold:
             output_tokens=self.output_tokens,
             block_tokens=self.block_tokens,
             blocks=self.blocks,
+            blocks_precise=self.blocks_precise,
         )
 
 

@@ -58,7 +58,7 @@ class PoolScheduler:
         if block_tokens != self._block_tokens:
             self._block_tokens = block_tokens
             for worker in self.fleet:
-                self.index.describe(worker.life, self._blocks_of(worker), told=False)
+                self.index.describe(worker.life, self._blocks_of(worker))
 
     def register(self, registration: WorkerRegistration, now: float) -> None:
         """A worker joined, renewed its registration, or restarted: requests of its former life are dead."""
@@ -70,7 +70,7 @@ class PoolScheduler:
             if worker.life < 0:
                 worker.life = self.index.join(self._blocks_of(worker))
             else:
-                self.index.describe(worker.life, self._blocks_of(worker), told=False)
+                self.index.describe(worker.life, self._blocks_of(worker))
 
     def remove(self, worker: str, now: float) -> None:
         """The worker's registration lapsed or was withdrawn."""
@@ -190,6 +190,7 @@ class PoolScheduler:
                 output_tokens=request.max_output_tokens or 0,
                 block_tokens=request.block_tokens,
                 blocks=request.blocks.tobytes(),
+                blocks_precise=request.blocks_precise,
                 lora=request.lora,
                 session=request.session,
                 rank=selection.rank,
@@ -202,8 +203,7 @@ class PoolScheduler:
 def _prefix_knowledge(request: ScheduleRequest, worker: Worker) -> str:
     if not len(request.blocks):
         return ""
-    told = worker.kv_told == worker.registration.boot_id != ""
-    return "precise" if request.blocks_precise and told else "approximate"
+    return "precise" if request.blocks_precise and worker.tells else "approximate"
 
 
 def _aged(worker: Worker, now: float) -> list[str]:

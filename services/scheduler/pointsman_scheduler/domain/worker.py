@@ -124,6 +124,11 @@ class Worker:
         self.endpoint = ChosenEndpoint(worker=registration.worker, url=registration.url)
 
     @property
+    def tells(self) -> bool:
+        """Whether its engine tells what its KV cache holds, and nothing of that is missing."""
+        return self.kv_told == self.registration.boot_id != ""
+
+    @property
     def state(self) -> str:
         return self.report.state if self.report is not None else "unknown"
 

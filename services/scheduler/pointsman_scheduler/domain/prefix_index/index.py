@@ -58,12 +58,13 @@ class _Life:
     bit: int
     """The worker's place in every mask."""
     capacity: int | None
-    told: bool
     clearings: int = 0
     stored: Recency = field(default_factory=Recency)
     """What the engine told."""
     computed: Recency = field(default_factory=Recency)
     """What an answered request leaves behind."""
+    awaited: Recency = field(default_factory=Recency)
+    """The same, where the engine is about to tell."""
     claims: dict[int, int] = field(default_factory=dict[int, int])
     """Blocks of requests on their way, with how many of these have each."""
 
@@ -73,6 +74,7 @@ class _Open(NamedTuple):
     clearings: int
     blocks: list[int]
     at: float
+    told: bool
 
 
 class PrefixIndex:
@@ -81,7 +83,8 @@ class PrefixIndex:
     A block is known by its 64-bit hash, which already covers everything before it and the salt of model, adapter and
     tenant. A worker holds a block for one of three reasons: the engine told so (`stored`, until `removed`), a request
     with it was answered (`confirm`, until it is the least recently used beyond the worker's capacity or unused for
-    `ttl`), or a request with it is on its way there (`write`, until its `confirm` or `retract`).
+    `ttl`; for `told_ttl` where the engine is about to tell), or a request with it is on its way there (`write`, until
+    its `confirm` or `retract`).
 
     A worker is known by its life: the number that `join` gave. A restarted engine joins again.
     Times are seconds of one monotonic clock. `max_bytes` bounds the estimated size; when it is reached, the holding
@@ -95,8 +98,8 @@ class PrefixIndex:
         told_ttl: float = 2.0,
         claim_ttl: float = 1200.0,
     ) -> None:
-        """`told_ttl` replaces `ttl` at workers whose engine tells what it stores: long enough for the event of an
-        answered request to arrive. After `claim_ttl` a request that nobody settled is retracted."""
+        """`told_ttl` is long enough for the event of an answered request to arrive. After `claim_ttl` a request that
+        nobody settled is retracted."""
         self._ttl: Final = ttl
         self._told_ttl: Final = told_ttl
         self._claim_ttl: Final = claim_ttl
@@ -117,21 +120,17 @@ class PrefixIndex:
 
     # Workers ----------------------------------------------------------------------------------------------------
 
-    def join(self, kv_blocks: int | None = None, told: bool = False) -> int:
-        """A worker starts a life. Returns its number.
-
-        `kv_blocks`: how many of our blocks its cache has room for; None when it didn't say. `told`: the engine tells
-        what it stores and removes.
-        """
+    def join(self, kv_blocks: int | None = None) -> int:
+        """A worker starts a life. Returns its number. `kv_blocks`: how many of our blocks its cache has room for; None
+        when it didn't say."""
         life = self._next_life
         self._next_life += 1
-        self._lives[life] = _Life(self._masks.new_bit(), kv_blocks, told)
+        self._lives[life] = _Life(self._masks.new_bit(), kv_blocks)
         return life
 
-    def describe(self, life: int, kv_blocks: int | None, told: bool) -> None:
+    def describe(self, life: int, kv_blocks: int | None) -> None:
         """Change what `join` said about a worker."""
-        found = self._lives[life]
-        found.capacity, found.told = kv_blocks, told
+        self._lives[life].capacity = kv_blocks
 
     def lay_out(self, lives: Sequence[int]) -> None:
         """From here on `match` answers for these workers, in this order."""
@@ -150,7 +149,7 @@ class PrefixIndex:
         found = self._lives.get(life)
         if found is None:
             return
-        self._lives[life] = _Life(self._masks.new_bit(), found.capacity, found.told, clearings=found.clearings + 1)
+        self._lives[life] = _Life(self._masks.new_bit(), found.capacity, clearings=found.clearings + 1)
         self._retire(found)
 
     # The hot path -----------------------------------------------------------------------------------------------
@@ -159,9 +158,10 @@ class PrefixIndex:
         """For each laid-out worker, how many leading blocks of the prompt it holds without a gap."""
         return self._masks.match(blocks)
 
-    def write(self, life: int, blocks: Blocks, now: float, request_id: str) -> None:
+    def write(self, life: int, blocks: Blocks, now: float, request_id: str, told: bool = False) -> None:
         """A request with this prompt was sent to the worker: count on its having the blocks until `confirm` or
-        `retract`. Idempotent; a request that went elsewhere before is taken back there."""
+        `retract`. `told`: its engine tells of blocks by these names. Idempotent; a request that went elsewhere before
+        is taken back there."""
         found = self._lives.get(life)
         earlier = self._open.get(request_id)
         if earlier is not None:
@@ -180,7 +180,7 @@ class PrefixIndex:
             if not count:
                 fresh.append(block)
         self._masks.hold(fresh, found.bit)
-        self._open[request_id] = _Open(life, found.clearings, hashes, self._now)
+        self._open[request_id] = _Open(life, found.clearings, hashes, self._now, told)
         self._open_blocks += len(hashes)
         self._make_room()
 
@@ -203,7 +203,7 @@ class PrefixIndex:
         self._advance(now)
         hashes: list[int] = list(dict.fromkeys(blocks[::-1].tolist()))
         for block in hashes:
-            if block in found.stored or found.computed.discard(block):
+            if block in found.stored or found.computed.discard(block) or found.awaited.discard(block):
                 continue
             self._holdings += 1
         self._masks.hold(hashes, found.bit)
@@ -219,7 +219,7 @@ class PrefixIndex:
             return
         self._advance(now)
         for block in blocks.tolist():
-            if found.stored.discard(block) or found.computed.discard(block):
+            if found.stored.discard(block) or found.computed.discard(block) or found.awaited.discard(block):
                 self._drop(found, block)
 
     def retold(self, life: int, blocks: Blocks, now: float) -> None:
@@ -247,15 +247,16 @@ class PrefixIndex:
             self._abandoned += 1
             self._settle(oldest[0], now, computed=False)
         for life in self._lives.values():
-            ttl = self._told_ttl if life.told else self._ttl
-            while budget > 0 and (used := life.computed.oldest_at()) is not None and used + ttl <= self._now:
-                self._drop(life, life.computed.pop())
-                self._expired += 1
-                budget -= 1
+            for table, ttl in ((life.computed, self._ttl), (life.awaited, self._told_ttl)):
+                while budget > 0 and (used := table.oldest_at()) is not None and used + ttl <= self._now:
+                    self._drop(life, table.pop())
+                    self._expired += 1
+                    budget -= 1
         return self._drain(budget) <= 0
 
     def dump(self, life: int, now: float) -> Dump:
-        """What is known of a worker, for a peer that joins. Open requests aren't part of it: they are reservations."""
+        """What is known of a worker, for a peer that joins. Open requests aren't part of it: they are reservations; nor
+        is what the engine is about to tell."""
         found = self._lives[life]
         self._advance(now)
         rows = [(used, block, False) for block, used in found.computed.entries()]
@@ -273,7 +274,7 @@ class PrefixIndex:
         self._advance(now)
         known = {True: found.stored.entries(), False: found.computed.entries()}
         for block, age, stored in zip(dump.hashes.tolist(), dump.ages.tolist(), dump.stored.tolist(), strict=True):
-            if block not in found.stored and block not in found.computed:
+            if block not in found.stored and block not in found.computed and block not in found.awaited:
                 known[stored].append((block, self._now - age))
                 self._masks.hold((block,), found.bit)
                 self._holdings += 1
@@ -318,20 +319,26 @@ class PrefixIndex:
                 if not computed:
                     self._let_go(life, block)
         if computed:
-            self._compute(life, request.blocks)
+            self._compute(life, request.blocks, request.told)
         self._make_room()
 
-    def _compute(self, life: _Life, blocks: list[int]) -> None:
+    def _compute(self, life: _Life, blocks: list[int], told: bool) -> None:
         """The worker has the prompt of an answered request, whose claim has held its place in the masks."""
         # From the end, so that the end of a prompt gives way before its beginning, as in the engine.
         blocks.reverse()
-        stored, computed = life.stored, life.computed
+        stored, computed, awaited = life.stored, life.computed, life.awaited
         if len(stored):
             self._note_use(stored, life, [block for block in blocks if block in stored], self._now)
             blocks = [block for block in blocks if block not in stored]
-        before = len(computed)
-        self._note_use(computed, life, blocks, self._now)
-        self._holdings += len(computed) - before
+        if told and len(computed):
+            self._note_use(computed, life, [block for block in blocks if block in computed], self._now)
+            blocks = [block for block in blocks if block not in computed]
+        elif len(awaited) and not told:
+            self._holdings -= sum(awaited.discard(block) for block in blocks)
+        table = awaited if told else computed
+        before = len(table)
+        self._note_use(table, life, blocks, self._now)
+        self._holdings += len(table) - before
         self._shed(life)
 
     def _note_use(self, table: Recency, life: _Life, blocks: list[int], at: float) -> None:
@@ -360,7 +367,7 @@ class PrefixIndex:
             self._let_go(life, block)
 
     def _let_go(self, life: _Life, block: int) -> None:
-        if block not in life.stored and block not in life.computed:
+        if block not in life.stored and block not in life.computed and block not in life.awaited:
             self._masks.release(block, life.bit)
 
     def _make_room(self) -> None:
@@ -388,9 +395,10 @@ class PrefixIndex:
         """Take a former life out of the masks, and give its bit back when nothing of it is left."""
         while self._retired and budget > 0:
             life = self._retired[-1]
-            while budget > 0 and (len(life.stored) or len(life.computed)):
-                self._drop(life, (life.stored if len(life.stored) else life.computed).pop_any())
-                budget -= 1
+            for table in (life.stored, life.computed, life.awaited):
+                while budget > 0 and len(table):
+                    self._drop(life, table.pop_any())
+                    budget -= 1
             while budget > 0 and life.claims:
                 self._let_go(life, life.claims.popitem()[0])
                 budget -= 1
