@@ -69,7 +69,8 @@ class ResponseShape:
     def ending(self, usage: Usage) -> bytes:
         """The whole response once more, with its usage."""
         item = self._item("".join(self._text), self._status)
-        return self._event(f"response.{self._status}", {"response": self._response(self._status, [item], usage)})
+        # vLLM names the event so for an incomplete response too (its pull request 45386).
+        return self._event("response.completed", {"response": self._response(self._status, [item], usage)})
 
     def whole(self, answers: list[tuple[str, str]], usage: Usage) -> bytes:
         """The body."""
