@@ -15,7 +15,7 @@ from pointsman_runtime.health import HealthApp, Readiness
 from pointsman_runtime.http_server import HttpServer
 from pointsman_runtime.telemetry import Tracing
 from pointsman_testing import eventually
-from pointsman_testing.fake_stages import FakeStages, RecordedEvents
+from pointsman_testing.fake_stages import FakeReviewers, FakeStages, RecordedEvents
 from pointsman_testing.raw_http import post, raw_connection
 from pointsman_testing.scripted_engine import Received, Script, ScriptedEngine
 
@@ -58,6 +58,7 @@ async def _edge(engine: ScriptedEngine) -> AsyncGenerator[str]:
             settings=FrontendSettings(),
             policy=lambda: policy,
             decisions=FakeStages(engine.url),
+            reviewers=FakeReviewers(),
             events=RecordedEvents(),
             tracing=Tracing(),
             health=HealthApp(Readiness(), registry),
