@@ -22,7 +22,9 @@ _BETTER: Final = 0.95
 """A rival takes over when its error is below so much of the other's."""
 _STEPS: Final = (0.5, 2.0, 0.25, 4.0, 0.125, 8.0)
 """Sizes of rivals, in sizes of the best. When it is off by a lot, its neighbours may be no better."""
-_PAUSE: Final = 400
+_SETTLED: Final = 400
+"""Observations before the first trial."""
+_PAUSE: Final = 4000
 """Observations until the next trial when none of these was better; twice as many each time."""
 _LONGEST_PAUSE: Final = 100_000
 
@@ -38,7 +40,7 @@ class PassSizeSearch:
         self._workers: Sequence[tuple[int, float]] = ()
         self._step = 0
         """Index of the step to try next."""
-        self._next_trial = _PAUSE
+        self._next_trial = _SETTLED
         """Observations of the best."""
         self._pause = _PAUSE
         self._errors = [0.0, 0.0]
@@ -77,7 +79,7 @@ class PassSizeSearch:
         best = self.best
         tokens = int(best.batch_tokens * _STEPS[self._step])
         if best.model.relative_error < _POOR:
-            self._next_trial = best.model.observations + _PAUSE
+            self._next_trial = best.model.observations + _SETTLED
         elif not LEAST_TOKENS <= tokens <= MOST_TOKENS:
             self._lost()
         else:
