@@ -1,6 +1,7 @@
 """The adapter with a decision that is always the same: `python -m benchmarks.envoy.fixed_answer <port file>`."""
 
 import asyncio
+import gc
 import sys
 from pathlib import Path
 
@@ -64,6 +65,9 @@ async def serve(port_file: Path) -> None:
         )
     )
     await adapter.server.start()
+    # As a service does once it is ready.
+    gc.collect()
+    gc.freeze()
     await asyncio.to_thread(port_file.write_text, adapter.server.url.rpartition(":")[2])
     await asyncio.Event().wait()
 

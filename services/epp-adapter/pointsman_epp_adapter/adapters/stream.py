@@ -93,7 +93,7 @@ class Stream:
     def _heard(self, reading: "asyncio.Task[Event | object]") -> None:
         """While somebody listens; otherwise what was read waits for `next`."""
         listener = self._listener
-        if listener is None or reading.cancelled() or reading.exception() is not None:
+        if reading.cancelled() or reading.exception() is not None or listener is None:
             return
         self._reading = None
         event = reading.result()
