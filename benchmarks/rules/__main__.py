@@ -97,7 +97,9 @@ def main() -> int:
     def stage() -> Journey:
         picked = sample.pick(asked, pools, 1.0)
         target = sample.target(asked.wanted, pools)
-        return asked.model_copy(update={"profile": picked.profile, **settled(asked, target, sample.block_tokens(target))})
+        return asked.model_copy(
+            update={"profile": picked.profile, **settled(asked, target, sample.block_tokens(target))}
+        )
 
     measure("stage, sample rules", stage, STAGE_BAR_US)
     return 0 if all(kept) else 1
