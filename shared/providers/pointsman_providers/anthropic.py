@@ -5,7 +5,8 @@ from typing import Final
 import orjson
 
 from pointsman_providers.anthropic_answer import Messages
-from pointsman_providers.chat_request import Chat, Image, Part, Text, Tool, ToolCall, ToolResult, read_chat, refuse
+from pointsman_providers.chat_messages import Image, Part, Text, ToolCall, ToolResult, unsayable
+from pointsman_providers.chat_request import Chat, Tool, read_chat
 from pointsman_providers.exchange import Call, Question
 from pointsman_providers.openai import Passed, unsupported
 
@@ -71,9 +72,9 @@ class Anthropic:
 
 def _check(chat: Chat) -> None:
     if chat.temperature is not None and not 0 <= chat.temperature <= 1:
-        refuse("temperature", _WHO, "It goes from 0 to 1 there.")
+        raise unsayable("temperature", _WHO, "It goes from 0 to 1 there.")
     if chat.effort is not None and chat.effort not in _EFFORTS:
-        refuse("reasoning_effort", _WHO, f"It knows {', '.join(sorted(_EFFORTS))}.")
+        raise unsayable("reasoning_effort", _WHO, f"It knows {', '.join(sorted(_EFFORTS))}.")
 
 
 def _block(part: Part) -> dict[str, object]:

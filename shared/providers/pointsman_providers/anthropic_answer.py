@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from pointsman_contracts.response import Usage
 from pointsman_providers import chat_answer
 from pointsman_providers.chat_answer import Chunks, Heading
-from pointsman_providers.chat_request import ToolCall
+from pointsman_providers.chat_messages import ToolCall
 from pointsman_providers.errors import BrokenAnswer, json_object
 from pointsman_providers.exchange import Question, Stream
 from pointsman_providers.sse import Event, Events

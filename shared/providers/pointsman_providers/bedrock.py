@@ -6,7 +6,8 @@ from urllib.parse import quote
 import orjson
 
 from pointsman_providers.bedrock_answer import Converse
-from pointsman_providers.chat_request import Chat, Image, Part, Text, Tool, ToolCall, ToolResult, read_chat, refuse
+from pointsman_providers.chat_messages import Image, Part, Text, ToolCall, ToolResult, unsayable
+from pointsman_providers.chat_request import Chat, Tool, read_chat
 from pointsman_providers.exchange import Call, Question
 from pointsman_providers.openai import unsupported
 
@@ -24,7 +25,7 @@ class Bedrock:
             raise unsupported(question.api, _WHO, _APIS)
         chat = read_chat(question.body, _WHO)
         if chat.effort is not None:
-            refuse("reasoning_effort", _WHO)
+            raise unsayable("reasoning_effort", _WHO)
         operation = "converse-stream" if chat.stream else "converse"
         path = f"/model/{quote(question.model, safe='')}/{operation}"
         answer = Converse(question, include_usage=chat.include_usage)
@@ -49,7 +50,7 @@ def _converse(chat: Chat) -> dict[str, object]:
     if chat.tools and chat.tool_choice != "none":
         document["toolConfig"] = _tool_config(chat)
     elif any(isinstance(part, ToolCall | ToolResult) for turn in chat.turns for part in turn.parts):
-        refuse(
+        raise unsayable(
             "tools" if not chat.tools else "tool_choice", _WHO, "A conversation with tool calls has to name its tools."
         )
     if chat.schema is not None:
@@ -61,7 +62,7 @@ def _converse(chat: Chat) -> dict[str, object]:
 
 def _tool_config(chat: Chat) -> dict[str, object]:
     if not chat.parallel_tool_calls:
-        refuse("parallel_tool_calls", _WHO)
+        raise unsayable("parallel_tool_calls", _WHO)
     config: dict[str, object] = {"tools": [{"toolSpec": _tool(tool)} for tool in chat.tools]}
     choice = chat.tool_choice
     if choice == "required":
@@ -87,7 +88,7 @@ def _block(part: Part) -> dict[str, object]:
         case Image(media_type, data):
             kind = _IMAGES.get(media_type or "")
             if kind is None:
-                refuse("messages", _WHO, f"Pictures come as data of {', '.join(_IMAGES)}, not by URL.")
+                raise unsayable("messages", _WHO, f"Pictures come as data of {', '.join(_IMAGES)}, not by URL.")
             return {"image": {"format": kind, "source": {"bytes": data}}}
         case ToolCall(identity, name, arguments):
             return {"toolUse": {"toolUseId": identity, "name": name, "input": arguments}}

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from pointsman_contracts.response import Usage
-from pointsman_providers.chat_request import ToolCall
+from pointsman_providers.chat_messages import ToolCall
 from pointsman_providers.sse import DONE, event
 
 

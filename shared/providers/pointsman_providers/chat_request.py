@@ -3,15 +3,14 @@
 What isn't known here is refused, so that nothing that the client asked for is silently left out.
 """
 
-import base64
-import binascii
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
 import orjson
 from pydantic import JsonValue
 
 from pointsman_core.refusal import Refusal
+from pointsman_providers.chat_messages import Fields, Turn, read_turns, unsayable
 
 HINTS: Final = frozenset(
     {
@@ -55,47 +54,6 @@ _READ: Final = frozenset(
     }
 )
 
-Fields = Mapping[str, JsonValue]
-
-
-class Text(NamedTuple):
-    """Words."""
-
-    text: str
-
-
-class Image(NamedTuple):
-    """A picture: its bytes in base64 with their media type, or where it is."""
-
-    media_type: str | None
-    data: str
-    """Base64, or a URL when there is no media type."""
-
-
-class ToolCall(NamedTuple):
-    """The model's wish to have a tool called."""
-
-    id: str
-    name: str
-    arguments: Fields
-
-
-class ToolResult(NamedTuple):
-    """What a tool answered."""
-
-    id: str
-    parts: tuple[Text | Image, ...]
-
-
-Part = Text | Image | ToolCall | ToolResult
-
-
-class Turn(NamedTuple):
-    """What one side said; neighbouring turns are of different sides."""
-
-    role: Literal["user", "assistant"]
-    parts: tuple[Part, ...]
-
 
 class Tool(NamedTuple):
     """A function that the model may ask for."""
@@ -131,7 +89,10 @@ class Chat(NamedTuple):
 
 def read_chat(body: bytes, who: str, extras: Iterable[str] = ()) -> Chat:
     """Read a body that preprocessing has checked. Raises Refusal 400 with the field that `who` has no word for."""
-    document: JsonValue = orjson.loads(body)
+    try:
+        document: JsonValue = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise Refusal(400, "The body must be JSON.") from None
     if not isinstance(document, dict):
         raise Refusal(400, "The body must be a JSON object.")
     fields = {name: value for name, value in document.items() if value is not None}
@@ -140,14 +101,14 @@ def read_chat(body: bytes, who: str, extras: Iterable[str] = ()) -> Chat:
         if name in _READ or name in HINTS or value in _NEUTRAL.get(name, ()):
             continue
         if name not in extras:
-            refuse(name, who)
+            raise unsayable(name, who)
         extra[name] = value
-    system, turns = _turns(fields, who)
+    system, turns = read_turns(fields.get("messages"), who)
     options = fields.get("stream_options")
     temperature, top_p = _number(fields, "temperature", who), _number(fields, "top_p", who)
     limit = fields.get("max_completion_tokens", fields.get("max_tokens"))
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
-        refuse("max_tokens", who)
+        raise unsayable("max_tokens", who)
     effort, user = fields.get("reasoning_effort"), fields.get("safety_identifier", fields.get("user"))
     return Chat(
         system=tuple(system),
@@ -168,113 +129,6 @@ def read_chat(body: bytes, who: str, extras: Iterable[str] = ()) -> Chat:
     )
 
 
-def refuse(field: str, who: str, why: str = "") -> NoReturn:
-    """End the request: `who` has no word for `field`."""
-    reason = f" {why}" if why else ""
-    raise Refusal(
-        400,
-        f"`{field}` can't be said to {who}, which serves this model.{reason} Leave it out, or name another model.",
-        code="unsupported_parameter",
-        param=field,
-    )
-
-
-def _turns(fields: Fields, who: str) -> tuple[list[str], list[Turn]]:
-    system: list[str] = []
-    turns: list[Turn] = []
-    messages = fields.get("messages")
-    for number, message in enumerate(messages if isinstance(messages, list) else []):
-        where = f"messages[{number}]"
-        if not isinstance(message, dict):
-            refuse(where, who)
-        match message.get("role"):
-            case "system" | "developer":
-                system += [part.text for part in _texts(message, where, who)]
-            case "user":
-                _add(turns, Turn("user", tuple(_parts(message.get("content"), where, who))))
-            case "tool":
-                parts = tuple(_parts(message.get("content"), where, who))
-                _add(turns, Turn("user", (ToolResult(str(message.get("tool_call_id", "")), parts),)))
-            case "assistant":
-                _add(turns, Turn("assistant", (*_texts(message, where, who), *_tool_calls(message, where, who))))
-            case _:
-                refuse(f"{where}.role", who)
-    return system, turns
-
-
-def _add(turns: list[Turn], turn: Turn) -> None:
-    if not turn.parts:
-        return
-    if turns and turns[-1].role == turn.role:
-        turns[-1] = Turn(turn.role, (*turns[-1].parts, *turn.parts))
-    else:
-        turns.append(turn)
-
-
-def _texts(said: Fields, where: str, who: str) -> list[Text]:
-    parts = _parts(said.get("content"), where, who)
-    texts = [part for part in parts if isinstance(part, Text)]
-    if len(texts) < len(parts):
-        refuse(f"{where}.content", who, "Only text is understood there.")
-    return texts
-
-
-def _parts(content: JsonValue, where: str, who: str) -> list[Text | Image]:
-    if content is None:
-        return []
-    if isinstance(content, str):
-        return [Text(content)] if content else []
-    found: list[Text | Image] = []
-    for number, part in enumerate(content if isinstance(content, list) else [content]):
-        place = f"{where}.content[{number}]"
-        if not isinstance(part, dict):
-            refuse(place, who)
-        match part:
-            case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
-                if text:
-                    found.append(Text(text))
-            case {"type": "image_url", "image_url": {"url": str(url)}}:
-                found.append(_image(url, place, who))
-            case _:
-                refuse(place, who, f"Its type is {str(part.get('type'))[:50]!r}.")
-    return found
-
-
-def _image(url: str, place: str, who: str) -> Image:
-    if url.startswith(("https://", "http://")):
-        return Image(None, url)
-    head, comma, data = url.partition(",")
-    media_type, _, encoding = head.removeprefix("data:").partition(";")
-    if not (head.startswith("data:image/") and comma and encoding == "base64"):
-        refuse(place, who, "A picture is a URL or `data:image/…;base64,…`.")
-    try:
-        base64.b64decode(data, validate=True)
-    except binascii.Error:
-        refuse(place, who, "Its base64 is broken.")
-    return Image(media_type, data)
-
-
-def _tool_calls(said: Fields, where: str, who: str) -> list[ToolCall]:
-    if said.get("function_call") is not None:
-        refuse(f"{where}.function_call", who, "`tool_calls` took its place.")
-    calls = said.get("tool_calls")
-    found: list[ToolCall] = []
-    for number, call in enumerate(calls if isinstance(calls, list) else []):
-        place = f"{where}.tool_calls[{number}]"
-        match call:
-            case {"id": str(identity), "function": {"name": str(name), "arguments": str(text)}}:
-                try:
-                    arguments: JsonValue = orjson.loads(text or "{}")
-                except orjson.JSONDecodeError:
-                    arguments = None
-                if not isinstance(arguments, dict):
-                    refuse(f"{place}.function.arguments", who, "They are no JSON object.")
-                found.append(ToolCall(identity, name, arguments))
-            case _:
-                refuse(place, who)
-    return found
-
-
 def _tools(fields: Fields, who: str) -> list[Tool]:
     tools = fields.get("tools")
     found: list[Tool] = []
@@ -291,7 +145,7 @@ def _tools(fields: Fields, who: str) -> list[Tool]:
                     )
                 )
             case _:
-                refuse(f"tools[{number}]", who)
+                raise unsayable(f"tools[{number}]", who)
     return found
 
 
@@ -304,7 +158,7 @@ def _tool_choice(fields: Fields, who: str) -> str | None:
         case {"type": "function", "function": {"name": str(name)}}:
             return f"={name}"
         case _:
-            refuse("tool_choice", who)
+            raise unsayable("tool_choice", who)
 
 
 def _stop(fields: Fields, who: str) -> tuple[str, ...]:
@@ -314,7 +168,7 @@ def _stop(fields: Fields, who: str) -> tuple[str, ...]:
     words = stop if isinstance(stop, list) else [stop]
     found = tuple(word for word in words if isinstance(word, str))
     if len(found) < len(words):
-        refuse("stop", who)
+        raise unsayable("stop", who)
     return found
 
 
@@ -325,11 +179,11 @@ def _schema(fields: Fields, who: str) -> tuple[str, Fields] | None:
         case {"type": "json_schema", "json_schema": {"name": str(name), "schema": dict(schema)}}:
             return name, schema
         case _:
-            refuse("response_format", who, "`json_schema` is understood.")
+            raise unsayable("response_format", who, "`json_schema` is understood.")
 
 
 def _number(fields: Fields, name: str, who: str) -> float | None:
     value = fields.get(name)
     if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
-        refuse(name, who)
+        raise unsayable(name, who)
     return value

@@ -47,6 +47,7 @@ class ProviderAnswer:
         self._response = response
         self._answer = answer
         self._idle_s = idle_s
+        self._silence_s: float | None = None
         self._stream: Stream | None = None
         self._waiting = b""
         self._complete = False
@@ -65,6 +66,8 @@ class ProviderAnswer:
             self.headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
             self._stream = self._answer.stream()
             self._waiting = await self._next(self._stream)
+            # A model may think for longer before its first word than it may pause after that.
+            self._silence_s = self._idle_s
             return
         self._waiting = self._answer.whole(await _read(self._response, LONGEST_DOCUMENT))
         self._complete = True
@@ -95,7 +98,7 @@ class ProviderAnswer:
 
     async def _next(self, stream: Stream) -> bytes:
         while not self._complete:
-            async with asyncio.timeout(self._idle_s):
+            async with asyncio.timeout(self._silence_s):
                 data = await self._response.content.readany()
             if data:
                 events = stream.feed(data)

@@ -1,0 +1,159 @@
+"""The messages of OpenAI's chats, read into turns of two sides."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import orjson
+from pydantic import JsonValue
+
+from pointsman_core.refusal import Refusal
+
+Fields = Mapping[str, JsonValue]
+
+
+class Text(NamedTuple):
+    """Words."""
+
+    text: str
+
+
+class Image(NamedTuple):
+    """A picture: its bytes in base64 with their media type, or where it is."""
+
+    media_type: str | None
+    data: str
+    """Base64, or a URL when there is no media type."""
+
+
+class ToolCall(NamedTuple):
+    """The model's wish to have a tool called."""
+
+    id: str
+    name: str
+    arguments: Fields
+
+
+class ToolResult(NamedTuple):
+    """What a tool answered."""
+
+    id: str
+    parts: tuple[Text | Image, ...]
+
+
+Part = Text | Image | ToolCall | ToolResult
+
+
+class Turn(NamedTuple):
+    """What one side said; neighbouring turns are of different sides."""
+
+    role: Literal["user", "assistant"]
+    parts: tuple[Part, ...]
+
+
+def unsayable(field: str, who: str, why: str = "") -> Refusal:
+    """The end of a request: `who` has no word for `field`."""
+    reason = f" {why}" if why else ""
+    return Refusal(
+        400,
+        f"`{field}` can't be said to {who}, which serves this model.{reason} Leave it out, or name another model.",
+        code="unsupported_parameter",
+        param=field,
+    )
+
+
+def read_turns(messages: JsonValue, who: str) -> tuple[list[str], list[Turn]]:
+    """What system messages say, and the turns. Raises Refusal 400 with the place that `who` has no word for."""
+    system: list[str] = []
+    turns: list[Turn] = []
+    for number, message in enumerate(messages if isinstance(messages, list) else []):
+        where = f"messages[{number}]"
+        if not isinstance(message, dict):
+            raise unsayable(where, who)
+        match message.get("role"):
+            case "system" | "developer":
+                system += [part.text for part in _texts(message, where, who)]
+            case "user":
+                _add(turns, Turn("user", tuple(_parts(message.get("content"), where, who))))
+            case "tool":
+                parts = tuple(_parts(message.get("content"), where, who))
+                _add(turns, Turn("user", (ToolResult(str(message.get("tool_call_id", "")), parts),)))
+            case "assistant":
+                _add(turns, Turn("assistant", (*_texts(message, where, who), *_tool_calls(message, where, who))))
+            case _:
+                raise unsayable(f"{where}.role", who)
+    return system, turns
+
+
+def _add(turns: list[Turn], turn: Turn) -> None:
+    if not turn.parts:
+        return
+    if turns and turns[-1].role == turn.role:
+        turns[-1] = Turn(turn.role, (*turns[-1].parts, *turn.parts))
+    else:
+        turns.append(turn)
+
+
+def _texts(said: Fields, where: str, who: str) -> list[Text]:
+    parts = _parts(said.get("content"), where, who)
+    texts = [part for part in parts if isinstance(part, Text)]
+    if len(texts) < len(parts):
+        raise unsayable(f"{where}.content", who, "Only text is understood there.")
+    return texts
+
+
+def _parts(content: JsonValue, where: str, who: str) -> list[Text | Image]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [Text(content)] if content else []
+    found: list[Text | Image] = []
+    for number, part in enumerate(content if isinstance(content, list) else [content]):
+        place = f"{where}.content[{number}]"
+        if not isinstance(part, dict):
+            raise unsayable(place, who)
+        match part:
+            case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
+                if text:
+                    found.append(Text(text))
+            case {"type": "image_url", "image_url": {"url": str(url)}}:
+                found.append(_image(url, place, who))
+            case _:
+                raise unsayable(place, who, f"Its type is {str(part.get('type'))[:50]!r}.")
+    return found
+
+
+def _image(url: str, place: str, who: str) -> Image:
+    if url.startswith(("https://", "http://")):
+        return Image(None, url)
+    head, comma, data = url.partition(",")
+    media_type, _, encoding = head.removeprefix("data:").partition(";")
+    if not (head.startswith("data:image/") and comma and encoding == "base64"):
+        raise unsayable(place, who, "A picture is a URL or `data:image/…;base64,…`.")
+    try:
+        base64.b64decode(data, validate=True)
+    except binascii.Error:
+        raise unsayable(place, who, "Its base64 is broken.") from None
+    return Image(media_type, data)
+
+
+def _tool_calls(said: Fields, where: str, who: str) -> list[ToolCall]:
+    if said.get("function_call") is not None:
+        raise unsayable(f"{where}.function_call", who, "`tool_calls` took its place.")
+    calls = said.get("tool_calls")
+    found: list[ToolCall] = []
+    for number, call in enumerate(calls if isinstance(calls, list) else []):
+        place = f"{where}.tool_calls[{number}]"
+        match call:
+            case {"id": str(identity), "function": {"name": str(name), "arguments": str(text)}}:
+                try:
+                    arguments: JsonValue = orjson.loads(text or "{}")
+                except orjson.JSONDecodeError:
+                    arguments = None
+                if not isinstance(arguments, dict):
+                    raise unsayable(f"{place}.function.arguments", who, "They are no JSON object.")
+                found.append(ToolCall(identity, name, arguments))
+            case _:
+                raise unsayable(place, who)
+    return found
