@@ -16,11 +16,8 @@ from pointsman_providers.testing import ask
 
 Strategy = st.SearchStrategy[Any]
 
-_SCALARS: Strategy = (
-    (
-)
-    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | st.text(max_size=5)
-)
+_NUMBERS: Strategy = st.integers(-(2**40), 2**40) | st.floats(allow_nan=False)
+_SCALARS: Strategy = st.none() | st.booleans() | _NUMBERS | st.text(max_size=5)
 _JSON: Strategy = st.recursive(
     _SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -49,9 +46,7 @@ _NAMES = (
     *("max_tokens", "temperature", "top_p", "stop", "stream", "stream_options", "tools", "tool_choice", "user"),
     *("response_format", "parallel_tool_calls", "reasoning_effort", "n", "seed", "logit_bias", "top_k"),
 )
-_FIELDS: Strategy = st.fixed_dictionaries(
-    {"messages": _MESSAGES | _JSON}, optional=dict.fromkeys(_NAMES, _JSON)
-)
+_FIELDS: Strategy = st.fixed_dictionaries({"messages": _MESSAGES | _JSON}, optional=dict.fromkeys(_NAMES, _JSON))
 
 
 @pytest.mark.parametrize("form", [Anthropic(4096), Bedrock()], ids=["anthropic", "bedrock"])
