@@ -4,7 +4,8 @@ import asyncio
 from typing import Literal
 
 from pointsman_edge.way_back import WayBack
-from pointsman_runtime.http_server import Receive
+from pointsman_frontend.adapters.connection_bounds import HANG_UP
+from pointsman_runtime.http_server import Scope
 from pointsman_runtime.telemetry import Span
 
 Reason = Literal["client_gone", "timeout", "shutdown"]
@@ -13,11 +14,10 @@ Reason = Literal["client_gone", "timeout", "shutdown"]
 class Leash:
     """Holds the task that serves one request. What it waits for is cancelled once, and `reason` says why."""
 
-    __slots__ = ("_task", "_watch", "due", "reason", "span", "way_back")
+    __slots__ = ("_task", "due", "reason", "span", "way_back")
 
     def __init__(self, task: "asyncio.Task[object]", due: float) -> None:
         self._task: asyncio.Task[object] | None = task
-        self._watch: asyncio.Task[None] | None = None
         self.due = due
         """Monotonic time at which the request has taken too long."""
         self.reason: Reason | None = None
@@ -33,21 +33,13 @@ class Leash:
             self._task.cancel()
             self._task = None
 
-    def watch(self, receive: Receive) -> None:
-        """Pull when the client hangs up. ASGI tells only those who wait for it."""
-        self._watch = asyncio.get_running_loop().create_task(self._until_gone(receive))
+    def watch(self, scope: Scope) -> None:
+        """Pull when the client of this connection hangs up."""
+        scope["extensions"][HANG_UP]["watch"](self._hung_up)
 
     def let_go(self) -> None:
         """The request ends by itself; nothing pulls any more."""
         self._task = None
 
-    def drop(self, *, ended: bool) -> None:
-        """The request is over. `ended`: its response is complete, whereupon ASGI ends the watch by itself."""
-        self.let_go()
-        if self._watch is not None and not ended:
-            self._watch.cancel()
-
-    async def _until_gone(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+    def _hung_up(self) -> None:
         self.pull("client_gone")

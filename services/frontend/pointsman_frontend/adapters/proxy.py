@@ -121,7 +121,7 @@ class Proxy:
             if not client.started:
                 await self._ways_back.refuse(client, refusal, policy, exchange, leash)
         finally:
-            leash.drop(ended=client.ended)
+            leash.let_go()
             if leash.span is not None:
                 leash.span.end(
                     None if exchange.outcome == "ok" else exchange.outcome, status=exchange.status, level=exchange.level
@@ -162,7 +162,7 @@ class Proxy:
         check_content(headers)
         check_length(headers.content_length, limits.max_body)
         body = await read_body(receive, limits.max_body, intake.body_limit_s)
-        leash.watch(receive)
+        leash.watch(scope)
         began = exchange.received_at
         exchange.received_at = time.monotonic()
         received_ms = time.time_ns() // 1_000_000
