@@ -22,6 +22,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "ENGINE-3": "A streamed answer that is cut off ends with an error event.",
     "ENGINE-4": "Before its first byte, a request goes on to another engine.",
     "PRIVACY-1": "Prompt text and credentials appear in no event, signal, log, metric or error.",
+    "CACHE-1": "Postprocessing runs for cached answers too (the other half of S0-63).",
     "INPUT-1": "Bad input gets a 4xx that says what was wrong, reaches no engine and kills no service.",
     "S0-1": "A request passes preprocessing, profile choice and the chosen profile's stages, in this order.",
     "S0-2": "A configuration with one profile behaves like a fixed chain.",
@@ -85,7 +86,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "S0-60": "Shared postprocessing runs for every response.",
     "S0-61": "Shared and own response stages are one mechanism.",
     "S0-62": "The configuration has preprocessing, profiles and postprocessing, and no more levels.",
-    "S0-63": "Postprocessing runs for rejections and cached answers too.",
+    "S0-63": "Postprocessing runs for rejections and errors too.",
     "S0-64": "Resolving a provider yields endpoint, format and credential reference.",
     "S0-65": "A plugin resolves the provider of the chosen model.",
     "S0-66": "A plugin translates to the provider's format and back.",
@@ -219,6 +220,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
 
 OPEN: Final = frozenset(
     {
+        "CACHE-1",
         "S1-2",
         "S1-11",
         "S1-23",
