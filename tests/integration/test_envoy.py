@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 import pytest_asyncio
+from nats.aio.msg import Msg
 from prometheus_client.parser import text_string_to_metric_families
 
 from pointsman_contracts.response import ResponseCompleted
-from pointsman_contracts.subjects import ANY
+from pointsman_contracts.subjects import ANY, subject
 from pointsman_testing import Processes, eventually
 from pointsman_testing.observer import observing
 from pointsman_testing.processes import ServiceProcess
@@ -198,8 +199,16 @@ async def test_while_nats_is_gone_the_adapter_decides_alone_and_tells_everything
         return status == 200 and headers["x-pointsman-level"] == "full"
 
     await eventually(full, timeout=60)
-    for request_id in ids:
-        assert (await gateway.completion(request_id)).outcome == "ok"
+    # The stream has them, whoever was back first.
+    async with observing(gateway.stack.nats.url) as seen:
+        told: dict[str, str] = {}
+
+        async def keep(message: Msg) -> None:
+            event = ResponseCompleted.decode(message.data)
+            told[event.request_id] = event.outcome
+
+        await seen.js.subscribe(subject(ResponseCompleted, ANY), cb=keep, ordered_consumer=True)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+        await eventually(lambda: {told.get(request_id) for request_id in ids} == {"ok"}, timeout=30)
 
 
 async def test_the_adapters_metrics_are_documented(gateway: Gateway) -> None:

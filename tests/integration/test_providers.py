@@ -87,6 +87,7 @@ def configuration(engine: FakeEngine, providers: dict[str, MockProvider], keys: 
         "providers": far,
         "models": {
             "gpt-large": {"provider": "openai", "served_as": "gpt-5", "cost": {"input": 2, "output": 8}},
+            "gpt-small": {"provider": "openai", "served_as": "gpt-5-mini", "cost": {"input": 1, "output": 4}},
             "claude": {"provider": "anthropic", "cost": {"input": 3, "output": 15}},
             "nova": {"provider": "bedrock", "served_as": "eu.amazon.nova-v1:0"},
             "keyless": {"provider": "keyless"},
@@ -99,6 +100,7 @@ def configuration(engine: FakeEngine, providers: dict[str, MockProvider], keys: 
         "profile-picker": {
             "use": "rules",
             "rules": [
+                {"when": 'model == "auto" && headers["x-priority"] == "low"', "profile": "spared"},
                 {"when": 'model == "auto" && headers["x-priority"] == "high"', "profile": "overflow"},
                 {"when": 'model == "auto" && pools.all(p, pools[p].saturation >= 1.0)', "profile": "overflow"},
                 {"when": 'model == "auto"', "profile": "auto"},
@@ -109,9 +111,16 @@ def configuration(engine: FakeEngine, providers: dict[str, MockProvider], keys: 
             "standard": {"request": ["scheduler"]},
             "auto": {"request": ["model-selector/own", "scheduler"]},
             "overflow": {"request": ["model-selector/external", "scheduler"]},
+            "spared": {"request": ["model-selector/limited", "scheduler"]},
         },
         "selectors": {
             "own": {"models": [OWN], "scorers": ["cost"]},
+            "limited": {
+                "models": ["gpt-small", "claude"],
+                "filters": ["rate-limited"],
+                "scorers": ["cost"],
+                "fallbacks": 1,
+            },
             "external": {
                 "models": ["gpt-large", "claude"],
                 "filters": ["rate-limited"],
@@ -178,9 +187,8 @@ async def test_auto_is_selected_resolved_and_served_by_a_provider(world: World) 
     async with observing(world.stack.nats.url) as seen:
         scheduled = seen.listen(RequestScheduled, ANY)
         assert await world.ask("auto", **{"x-priority": "high"}) == "Hello from far"
-        await eventually(lambda: _of("auto", scheduled), timeout=30)
+        decision = await eventually(lambda: next((d for d in scheduled if d.profile == "overflow"), None), timeout=30)
     assert world.providers["openai"].asked[-1].body["model"] == "gpt-5"
-    decision = _of("auto", scheduled)[-1]
     assert [report.stage for report in decision.trail] == ["preprocessor", "profile-picker", "model-selector"]
     assert "after it claude" in decision.reason
 
@@ -234,16 +242,16 @@ async def test_a_provider_that_asks_for_a_pause_gets_one(world: World) -> None:
     try:
         async with observing(world.stack.nats.url) as seen:
             told = seen.listen(ModelStatistics, ANY)
-            assert await world.ask("auto", **{"x-priority": "high"}) == "Hello from far"
+            assert await world.ask("auto", **{"x-priority": "low"}) == "Hello from far"
             await eventually(
-                lambda: any(word.model == "gpt-large" and word.limited_until_ms for word in told), timeout=30
+                lambda: any(word.model == "gpt-small" and word.limited_until_ms for word in told), timeout=30
             )
         asked = len(limited.asked)
 
         async def is_spared() -> bool:
             """Whether the selector goes around it; it hears of the pause when we do, or a moment later."""
             nonlocal asked
-            assert await world.ask("auto", **{"x-priority": "high"}) == "Hello from far"
+            assert await world.ask("auto", **{"x-priority": "low"}) == "Hello from far"
             before, asked = asked, len(limited.asked)
             return asked == before
 
@@ -260,6 +268,8 @@ async def test_what_cannot_be_said_to_a_provider_is_the_clients_to_mend(world: W
 
 @pytest.mark.requirement("S0-67", "PRIVACY-1")
 async def test_keys_of_providers_are_nowhere_but_in_requests_to_them(world: World) -> None:
+    for model in ("gpt-large", "claude", "nova"):
+        assert await world.ask(model) == "Hello from far"
     assert all(provider.asked for provider in world.providers.values())
     with pytest.raises(openai.InternalServerError, match="keyless"):
         await world.ask("keyless")

@@ -14,12 +14,17 @@ USUAL_OUTPUT_TOKENS = 256
 """Length of an answer while nobody knows better."""
 
 
-def expected_output(question: Question, candidate: Candidate) -> float:
-    """Output tokens that this request will probably cost: what answers of the model are long, within the limit."""
+def expected_output(question: Question, candidates: Sequence[Candidate]) -> list[float]:
+    """Output tokens that this request will probably cost with each model: as many as the model's answers have had,
+    within the limit. A model that nobody has asked yet is taken to answer like the others: it would otherwise look dear
+    beside them, and never be asked."""
     limit = question.journey.request.max_output_tokens
-    statistics = question.standing.statistics(candidate.name)
-    usual = statistics.output_tokens if statistics and statistics.output_tokens is not None else USUAL_OUTPUT_TOKENS
-    return usual if limit is None else min(limit, usual)
+    told = [question.standing.statistics(candidate.name) for candidate in candidates]
+    lengths = [statistics.output_tokens if statistics is not None else None for statistics in told]
+    known = [length for length in lengths if length is not None]
+    usual = sum(known) / len(known) if known else USUAL_OUTPUT_TOKENS
+    expected = [usual if length is None else length for length in lengths]
+    return expected if limit is None else [min(limit, length) for length in expected]
 
 
 class CostParams(Params):
@@ -42,7 +47,11 @@ class Cost(ModelScorer):
 
     def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
         prompt = question.journey.request.prompt_tokens
-        prices = [(prompt * c.input_cost + expected_output(question, c) * c.output_cost) / 1e6 for c in candidates]
+        outputs = expected_output(question, candidates)
+        prices = [
+            (prompt * candidate.input_cost + output * candidate.output_cost) / 1e6
+            for candidate, output in zip(candidates, outputs, strict=True)
+        ]
         if self._worst is not None:
             return [1.0 - price / self._worst for price in prices]
         return _against_the_lowest(prices)
@@ -67,20 +76,24 @@ class Latency(ModelScorer):
         self._params = cast("LatencyParams", params)
 
     def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
-        times = [self._expected_ms(question, candidate) for candidate in candidates]
+        outputs = expected_output(question, candidates)
+        times = [
+            self._expected_ms(question, candidate, output)
+            for candidate, output in zip(candidates, outputs, strict=True)
+        ]
         known = [time for time in times if time is not None]
         if not known:
             return [self._params.unknown] * len(candidates)
         fastest = min(known)
         return [self._params.unknown if t is None else (fastest / t if t > 0 else 1.0) for t in times]
 
-    def _expected_ms(self, question: Question, candidate: Candidate) -> float | None:
+    def _expected_ms(self, question: Question, candidate: Candidate, output: float) -> float | None:
         statistics = question.standing.statistics(candidate.name)
         if statistics is None or statistics.ttft_ms is None:
             return None
         if self._params.of == "first-token":
             return statistics.ttft_ms
-        return statistics.ttft_ms + (statistics.itl_ms or 0.0) * expected_output(question, candidate)
+        return statistics.ttft_ms + (statistics.itl_ms or 0.0) * output
 
 
 class Quality(ModelScorer):
