@@ -15,6 +15,7 @@ import pytest_asyncio
 from nats.aio.msg import Msg
 from prometheus_client.parser import text_string_to_metric_families
 
+from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_testing import Processes, eventually
@@ -180,6 +181,15 @@ async def test_without_the_scheduler_the_adapter_decides_alone(gateway: Gateway)
 async def test_while_nats_is_gone_the_adapter_decides_alone_and_tells_everything_once_it_is_back(
     gateway: Gateway,
 ) -> None:
+    async def full() -> bool:
+        status, _, headers = await gateway.ask("buffered")
+        return status == 200 and headers["x-pointsman-level"] == "full"
+
+    await eventually(full, timeout=60)
+    async with observing(gateway.stack.nats.url) as seen:
+        heard = seen.listen(PoolSnapshot, ANY)
+        # The adapter hears them with us: it knows the pool by the second one.
+        await eventually(lambda: len(heard) >= 2, timeout=60)
     await asyncio.to_thread(gateway.stack.nats.kill)
     ids: list[str] = []
     try:
@@ -193,10 +203,6 @@ async def test_while_nats_is_gone_the_adapter_decides_alone_and_tells_everything
         await eventually(alone, timeout=30)
     finally:
         await asyncio.to_thread(gateway.stack.nats.start)
-
-    async def full() -> bool:
-        status, _, headers = await gateway.ask("buffered")
-        return status == 200 and headers["x-pointsman-level"] == "full"
 
     await eventually(full, timeout=60)
     # The stream has them, whoever was back first.
