@@ -9,7 +9,8 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.api import KeyValueConfig
 from nats.js.errors import Error as JetStreamError
-from nats.js.errors import KeyNotFoundError, NotFoundError
+from nats.js.errors import KeyNotFoundError, NoKeysError, NotFoundError
+from nats.js.kv import KeyValue
 
 from pointsman_cli import bus
 from pointsman_cli.words import CommandError
@@ -17,6 +18,7 @@ from pointsman_runtime.buckets import CONFIG_BUCKET, CONFIG_KEY, HISTORY
 
 ANSWER_S = 5.0
 """How long JetStream may take to answer."""
+HISTORY_ATTEMPTS = 10
 
 
 class Stored(NamedTuple):
@@ -48,7 +50,7 @@ class Store:
     async def revisions(self) -> list[Stored]:
         """What is kept, oldest first; the last one is current."""
         try:
-            entries = await (await self._js.key_value(CONFIG_BUCKET)).history(CONFIG_KEY)
+            entries = await _history(await self._js.key_value(CONFIG_BUCKET))
         except (KeyNotFoundError, NotFoundError):
             return []
         return [
@@ -68,6 +70,17 @@ class Store:
         if not found:
             raise CommandError("no configuration is stored yet.", "Store one: `pointsman config apply FILE`.")
         return found
+
+
+async def _history(bucket: KeyValue) -> list[KeyValue.Entry]:
+    """Every entry of the configuration. Raises KeyNotFoundError when there is none."""
+    for _ in range(HISTORY_ATTEMPTS - 1):
+        try:
+            return await bucket.history(CONFIG_KEY)
+        except NoKeysError:
+            # nats-py also says so when all entries came before it had asked how many there are.
+            await bucket.get(CONFIG_KEY)
+    return await bucket.history(CONFIG_KEY)
 
 
 @asynccontextmanager

@@ -1,0 +1,58 @@
+"""What the bucket keeps, read through a client that now and then sees nothing of it."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import cast
+
+import nats.aio.client
+from nats.js.errors import KeyNotFoundError, NoKeysError
+
+from pointsman_cli.stored_configuration import Store
+
+
+class Bucket:
+    """Holds one revision, or none, and shows it at the third look."""
+
+    def __init__(self, *, holds: bool) -> None:
+        self.holds = holds
+        self.looks = 0
+
+    async def history(self, key: str) -> list[object]:
+        self.looks += 1
+        if not self.holds or self.looks < 3:
+            raise NoKeysError
+        return [SimpleNamespace(key=key, revision=7, value=b"text", created=datetime.now(UTC), operation=None)]
+
+    async def get(self, key: str) -> str:
+        if not self.holds:
+            raise KeyNotFoundError
+        return key
+
+
+class Client:
+    """As much of nats-py's client as a store needs."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def jetstream(self, timeout: float) -> "Client":
+        del timeout
+        return self
+
+    async def key_value(self, name: str) -> Bucket:
+        del name
+        return self._bucket
+
+
+def store(bucket: Bucket) -> Store:
+    return Store(cast("nats.aio.client.Client", Client(bucket)))
+
+
+async def test_a_history_that_seems_empty_is_read_again_while_there_is_a_configuration() -> None:
+    bucket = Bucket(holds=True)
+    assert [stored.revision for stored in await store(bucket).revisions()] == [7]
+    assert bucket.looks == 3
+
+
+async def test_a_bucket_without_a_configuration_has_no_revisions() -> None:
+    assert await store(Bucket(holds=False)).revisions() == []
