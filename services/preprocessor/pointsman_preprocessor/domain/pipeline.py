@@ -109,8 +109,7 @@ def describe(incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt |
         )
         for size in block_tokens
     )
-    # The values are ours: validating them a second time would cost a tenth of the stage's budget.
-    return RequestFacts.model_construct(
+    return RequestFacts(
         api=body.api,
         path=incoming.envelope.path,
         stream=document.get("stream") is True,
@@ -138,7 +137,7 @@ def describe(incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt |
 def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degraded: str = "") -> Journey:
     """The journey that leaves preprocessing for the profile-picker. `degraded`: what went wrong here, if anything."""
     envelope = incoming.envelope
-    return Journey.model_construct(
+    return Journey(
         request_id=envelope.request_id,
         edge=envelope.edge,
         attempt=envelope.attempt,
