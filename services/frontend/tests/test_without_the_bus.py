@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import PreprocessRequest, Target
+from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted
@@ -123,10 +124,10 @@ def test_when_too_many_events_wait_the_oldest_are_lost_and_counted() -> None:
 
 def test_an_event_over_the_limit_is_dropped_and_holds_up_nobody() -> None:
     class Narrow(RecordedEvents):
-        def publish(self, message: object, *route: str) -> None:
+        def publish(self, message: Message, *route: str) -> None:
             if isinstance(message, ResponseCompleted) and message.request_id == "large":
                 raise MessageTooLarge("response.completed.v1", 1, 2)
-            super().publish(message, *route)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            super().publish(message, *route)
 
     bus, registry = Narrow(), CollectorRegistry()
     announcer = Announcer(bus, "edge-1", 3, registry)

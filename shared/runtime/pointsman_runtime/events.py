@@ -97,6 +97,7 @@ class Events:
             try:
                 outcome = handler(decoded)
                 answer = await outcome if isinstance(outcome, Awaitable) else outcome
+            # Whatever it raises is counted and told, and the next message comes all the same.
             except Exception as error:
                 raise _Unhandled(tally) from error
             tally.handled += 1
