@@ -2,16 +2,26 @@
 
 from typing import Final
 
+from pointsman_contracts.cache import CachePurge, CachePurged
+from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
 from pointsman_contracts.message import Message
 from pointsman_contracts.model import ModelStatistics
-from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.pool import PoolRules, PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery, ServicePresence
-from pointsman_contracts.reply import Decision, Parked, Rejection
-from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
+from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
+from pointsman_contracts.response import (
+    AttemptFailed,
+    RequestAnswered,
+    RequestRejected,
+    ResponseCompleted,
+    ResponseStarted,
+)
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.scheduling import RequestScheduled, Reservations, SchedulerState, SchedulerStateQuery
+from pointsman_contracts.story import Story, StoryQuery
+from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSums
 from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerLoad, WorkerRegistration, WorkerSilent
 
 MESSAGES: Final[tuple[type[Message], ...]] = (
@@ -20,6 +30,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     Decision,
     Rejection,
     Parked,
+    Answer,
     ResponseReview,
     Verdict,
     RequestScheduled,
@@ -29,7 +40,13 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     ResponseStarted,
     AttemptFailed,
     RequestRejected,
+    RequestAnswered,
     ResponseCompleted,
+    UsageRecord,
+    UsageQuery,
+    UsageSums,
+    StoryQuery,
+    Story,
     WorkerRegistration,
     WorkerLoad,
     WorkerKvEvents,
@@ -39,8 +56,15 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     WorkerSilent,
     WorkerLeft,
     PoolSnapshot,
+    PoolRules,
     ModelStatistics,
     ServicePresence,
     OpenRequestsQuery,
     OpenRequests,
+    ContentQuery,
+    Content,
+    ContentEdits,
+    ContentEdited,
+    CachePurge,
+    CachePurged,
 )

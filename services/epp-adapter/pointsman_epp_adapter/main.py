@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.content import ContentEdits, ContentQuery
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
@@ -143,6 +144,8 @@ def build(service: Service[EppAdapterSettings]) -> None:
     adapter.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
     bus.listen(PoolSnapshot, adapter.handlers.snapshot, ANY, keep="latest")
     service.events.handle(OpenRequestsQuery, adapter.handlers.open_requests, service.identity.instance)
+    bus.answer(ContentQuery, adapter.desk.bodies.answer, service.identity.instance)
+    bus.answer(ContentEdits, adapter.desk.bodies.edit, service.identity.instance)
     service.every(TICK_S, adapter.tick)
     service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
     service.readiness.add("routing", lambda: None if configuration.missing is not None else adapter.cannot_route())

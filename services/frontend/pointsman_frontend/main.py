@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.content import ContentEdits, ContentQuery
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
@@ -18,6 +19,7 @@ from pointsman_edge.domain.model_list import model_names
 from pointsman_edge.domain.policy import EdgePolicy, compile_policy
 from pointsman_edge.domain.request_headers import HeaderRules
 from pointsman_edge.domain.trust import TrustedProxies
+from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
 from pointsman_edge.reviews import Reviewers, StageReviewers
 from pointsman_frontend.adapters.app import EdgeApp
@@ -70,7 +72,8 @@ class Frontend:
         self.providers = Providers(credentials, ProviderClient(credentials))
         self._policy = around.policy
         self.engines = EngineClient(idle_s=settings.engine_idle_s, idle_connections=settings.engine_idle_connections)
-        self.ways_back = WaysBack(around.instance, around.reviewers)
+        self.bodies = HeldBodies()
+        self.ways_back = WaysBack(around.instance, around.reviewers, self.bodies)
         self.proxy = Proxy(
             Intake(
                 edge=around.instance,
@@ -96,6 +99,7 @@ class Frontend:
                 tell_endpoint=settings.tell_endpoint,
             ),
             self.ways_back,
+            self.bodies,
             self.announcer,
             metrics,
         )
@@ -156,6 +160,8 @@ def build(service: Service[FrontendSettings]) -> None:
     frontend.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
     service.bus.listen(PoolSnapshot, frontend.handlers.snapshot, ANY, keep="latest")
     service.events.handle(OpenRequestsQuery, frontend.handlers.open_requests, service.identity.instance)
+    service.bus.answer(ContentQuery, frontend.bodies.answer, service.identity.instance)
+    service.bus.answer(ContentEdits, frontend.bodies.edit, service.identity.instance)
     service.every(TICK_S, frontend.tick)
     service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
     service.on_stop(frontend.close)

@@ -15,6 +15,7 @@ from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.subjects import ANY, STAGES, direct_subject, stage_subject, subject, token
 from pointsman_runtime import elsewhere, message_headers
 from pointsman_runtime.addresses import Addresses
+from pointsman_runtime.answerer import Answerer
 from pointsman_runtime.custom_stages import CustomStages
 from pointsman_runtime.errors import BusDisconnected, MessageTooLarge, NobodyListens, NoReply
 from pointsman_runtime.heartbeat import Heartbeat
@@ -192,6 +193,14 @@ class Bus:
         self._mailboxes.append(mailbox)
         self.link.subscribe(subject(message, *route), mailbox.receive)
 
+    def answer(self, message: type[M], handler: Callable[[M], bytes], *route: str) -> None:
+        """Call `handler` for every question of this type on this route, and send the bytes that it returns to whoever
+        asked. For questions of the journey, which wait for the answer; others are `Events.handle`'s."""
+        tally = self.new_tally(message.address.type_id)
+        mailbox = Fifo(tally, Answerer(self, tally, message, handler).handle, self.link.soon)
+        self._mailboxes.append(mailbox)
+        self.link.subscribe(subject(message, *route), mailbox.receive)
+
     def malformed(self, tally: Tally, subject: str, payload: bytes, error: ValidationError) -> None:
         """Count a message that couldn't be decoded, and say so in one line that quotes nothing of it."""
         tally.malformed += 1
@@ -261,7 +270,7 @@ class Bus:
             if following is not None:
                 journey = following
                 continue
-            if stage.on_error != "allow":
+            if stage.on_error == "deny":
                 self.reply(reply_to, unanswered(journey, self.identity.service), traceparent)
                 return
             journey = skipped(journey, self.identity.instance, f"nobody answers for {stage.service}")

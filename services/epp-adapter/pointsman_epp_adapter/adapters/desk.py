@@ -13,6 +13,7 @@ from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.domain.request_headers import HeaderRules
 from pointsman_edge.domain.request_id import RequestIds
 from pointsman_edge.domain.trust import TrustedProxies
+from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
 from pointsman_epp_adapter.domain.destination import address_of
 from pointsman_epp_adapter.settings import EppAdapterSettings
@@ -41,6 +42,7 @@ class Desk:
     ids: RequestIds = field(default_factory=RequestIds)
     open: dict[str, Exchange] = field(default_factory=dict[str, Exchange])
     """Exchanges that haven't ended, by request id."""
+    bodies: HeldBodies = field(default_factory=HeldBodies)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """The process ends."""
 

@@ -15,6 +15,7 @@ from pointsman_edge.domain.request_headers import ClientHeaders, check_content
 from pointsman_edge.domain.requested_model import requested_model
 from pointsman_edge.domain.routes import METHOD
 from pointsman_edge.domain.static_choice import Closed
+from pointsman_edge.held_bodies import HeldBody
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
@@ -44,6 +45,7 @@ class Exchanging:
         self._exchange = Exchange(request_id, api, time.monotonic())
         self._span: Span | None = None
         self._back: Watching | None = None
+        self._held: HeldBody | None = None
 
     async def run(self) -> None:
         """To its end. Raises EnvoyGone and ProtocolViolation, as told in the completion by then."""
@@ -55,7 +57,9 @@ class Exchanging:
             await self._back.run(self._stream)
         except Refusal as refusal:
             self._refused(refusal)
-            await self._stream.write(wire.immediate(refusal, exchange.request_id, exchange.api))
+            await self._stream.write(
+                wire.immediate(refusal, exchange.request_id, exchange.api, exchange.answer_headers)
+            )
         except EnvoyGone:
             if self._back is None:
                 exchange.end("client_gone", CLIENT_GONE)
@@ -68,7 +72,9 @@ class Exchanging:
             message = f"Internal error; request id {exchange.request_id}."
             refusal = Refusal(500, message, type=SERVER_ERROR, code="internal_error")
             self._refused(refusal)
-            await self._stream.write(wire.immediate(refusal, exchange.request_id, exchange.api))
+            await self._stream.write(
+                wire.immediate(refusal, exchange.request_id, exchange.api, exchange.answer_headers)
+            )
         finally:
             self._close()
 
@@ -91,12 +97,13 @@ class Exchanging:
         if rewrite is not None:
             asked = requested_model(body)
             body = edited_body(body, (BodyEdit(field="model", value=rewrite),), None)
+        held = self._held = desk.bodies.hold(exchange.request_id, body)
         exchange.received_at = time.monotonic()
         span = self._span = desk.tracing.begin(
             "request", desk.tracing.adopt(headers.traceparent), request_id=exchange.request_id, api=exchange.api
         )
         decision = await self._decided(stages, headers, body, span.traceparent)
-        body = edited_body(body, decision.body, None)
+        body = edited_body(held.current, decision.body, None)
         chosen = self._chosen(decision)
         await self._tell(decision, chosen, headers, whole, body, span.traceparent)
         return Watching(desk, exchange, decision, chosen, asked or decision.model, head.response_mode)
@@ -203,6 +210,8 @@ class Exchanging:
             ok = exchange.outcome == "ok"
             self._span.end(None if ok else exchange.outcome, status=exchange.status, level=exchange.level)
         del desk.open[exchange.request_id]
+        if self._held is not None:
+            desk.bodies.let_go(self._held)
         desk.metrics.open -= 1
         desk.metrics.completed(exchange)
         desk.announcer.completed(exchange, time.monotonic())

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Literal
 
+from pointsman_edge.held_bodies import HeldBody
 from pointsman_edge.way_back import WayBack
 from pointsman_frontend.adapters.connection_bounds import HANG_UP
 from pointsman_runtime.http_server import Scope
@@ -14,7 +15,7 @@ Reason = Literal["client_gone", "timeout", "shutdown"]
 class Leash:
     """Holds the task that serves one request. What it waits for is cancelled once, and `reason` says why."""
 
-    __slots__ = ("_task", "due", "reason", "span", "way_back")
+    __slots__ = ("_task", "due", "held", "reason", "span", "way_back")
 
     def __init__(self, task: "asyncio.Task[object]", due: float) -> None:
         self._task: asyncio.Task[object] | None = task
@@ -23,6 +24,8 @@ class Leash:
         self.reason: Reason | None = None
         self.span: Span | None = None
         """Of the whole request, once its head is understood."""
+        self.held: HeldBody | None = None
+        """Its body, once it is complete."""
         self.way_back: WayBack | None = None
         """What its answer passes, once there is one to pass the stages on the way back."""
 

@@ -20,6 +20,7 @@ from pointsman_edge.domain.request_id import RequestIds
 from pointsman_edge.domain.routes import METHOD
 from pointsman_edge.domain.static_choice import Closed
 from pointsman_edge.domain.trust import TrustedProxies
+from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
 from pointsman_edge.way_back import Withheld
 from pointsman_frontend.adapters.client import Client
@@ -61,6 +62,7 @@ class Proxy:
         decider: Decider,
         forwarder: Forwarder,
         ways_back: WaysBack,
+        bodies: HeldBodies,
         announcer: Announcer,
         metrics: EdgeMetrics,
     ) -> None:
@@ -68,6 +70,7 @@ class Proxy:
         self._decider = decider
         self._forwarder = forwarder
         self._ways_back = ways_back
+        self._bodies = bodies
         self._announcer = announcer
         self._metrics = metrics
         self._ids = RequestIds()
@@ -162,6 +165,7 @@ class Proxy:
         check_content(headers)
         check_length(headers.content_length, limits.max_body)
         body = await read_body(receive, limits.max_body, intake.body_limit_s)
+        held = leash.held = self._bodies.hold(exchange.request_id, body)
         leash.watch(scope)
         began = exchange.received_at
         exchange.received_at = time.monotonic()
@@ -183,6 +187,7 @@ class Proxy:
         )
         reply = await self._decider.decide(request, body, policy, span.traceparent)
         now = time.monotonic()
+        client.answer_headers = reply.answer_headers
         if isinstance(reply, Rejection):
             exchange.rejected_by(reply, now)
             raise refusal_of(reply)
@@ -195,7 +200,7 @@ class Proxy:
                 policy=policy,
                 path=scope["path"].encode("ascii"),
                 headers=headers.engine,
-                body=body,
+                body=held.current,
                 traceparent=span.traceparent,
             )
         )

@@ -10,6 +10,7 @@ from pointsman_edge.domain.error_body import error_body, error_headers
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.domain.reviewing import Surrounding
+from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.reviews import Reviewers
 from pointsman_edge.way_back import WayBack, Withheld
 from pointsman_frontend.adapters.client import JSON, Client
@@ -20,9 +21,11 @@ from pointsman_frontend.adapters.reviewed_client import ReviewedClient
 class WaysBack:
     """Sets up the way back of each request. One without stages on it costs nothing."""
 
-    def __init__(self, edge: str, reviewers: Reviewers) -> None:
+    def __init__(self, edge: str, reviewers: Reviewers, bodies: HeldBodies) -> None:
+        """`bodies`: of the open requests; one is let go when nothing asks for it any more."""
         self._edge = edge
         self._reviewers = reviewers
+        self._bodies = bodies
         self._afterwards = Afterwards()
 
     def before(
@@ -61,8 +64,11 @@ class WaysBack:
         """The request has ended: ask the stages that come after the last byte, whatever became of it."""
         if leash.way_back is None and policy.postprocessing:
             leash.way_back = self._begin(policy.postprocessing, policy, exchange, leash)
+        held = leash.held
         if leash.way_back is not None:
-            self._afterwards.begin(leash.way_back)
+            self._afterwards.begin(leash.way_back, lambda: None if held is None else self._bodies.let_go(held))
+        elif held is not None:
+            self._bodies.let_go(held)
 
     async def drained(self) -> None:
         """Wait until every stage that was asked has answered, or its time is over."""

@@ -1,0 +1,58 @@
+"""Content by claim check: a stage that needs the text of a request asks the edge that holds it.
+
+What travels through the stages are facts; content goes from the edge to the stage that asks, and nowhere else.
+"""
+
+from typing import ClassVar
+
+from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.message import Address, Message
+
+
+class ContentQuery(Message):
+    """Asks an edge for the body of a request that it holds. Sent by stages that need the text; answered with
+    `Content`."""
+
+    address: ClassVar[Address] = Address("ctl", "edge", "content", route=("edge",))
+
+    request_id: str
+    original: bool = False
+    """As the client sent it, without `ContentEdits`."""
+
+
+class Content(Message):
+    """The answer to `ContentQuery`.
+
+    On the wire: this document on one line, a newline, then the raw body.
+    """
+
+    address: ClassVar[Address] = Address("ctl", "edge", "content-answer", route=("inbox",))
+
+    request_id: str
+    held: bool = True
+    """False when the request isn't open at this edge (any more); no body follows then. An edge holds it until the last
+    stage on the way back has answered, those after the last byte included."""
+
+
+class ContentEdits(Message):
+    """Has an edge change a request's body before it goes to an engine or provider: `Journey.body` for values that may
+    not travel through the stages. Sent by a stage before it lets the journey go on; answered with `ContentEdited`.
+
+    Edits are applied to the original body. A later set replaces an earlier one: a request sent again is edited alike.
+    """
+
+    address: ClassVar[Address] = Address("ctl", "edge", "content-edits", route=("edge",))
+
+    request_id: str
+    stage: str
+    edits: tuple[BodyEdit, ...]
+
+
+class ContentEdited(Message):
+    """The answer to `ContentEdits`: what the request's engine gets is changed from now on."""
+
+    address: ClassVar[Address] = Address("ctl", "edge", "content-edited", route=("inbox",))
+
+    request_id: str
+    held: bool = True
+    """As `Content.held`."""

@@ -1,0 +1,59 @@
+"""Content by claim check: a stage asks the edge that holds a request, and has it changed. On both transports."""
+
+import pytest
+
+from pointsman_contracts.content import ContentEdits, ContentQuery
+from pointsman_contracts.journey import BodyEdit
+from pointsman_edge.held_bodies import HeldBodies
+from pointsman_runtime.content_client import ContentClient, ContentGone
+from pointsman_runtime.errors import NobodyListens
+from pointsman_testing.buses import Buses
+
+BODY = b'{"model": "m", "messages": [{"role": "user", "content": "two\\nlines"}]}\n'
+
+
+def holding(buses: Buses) -> tuple[HeldBodies, ContentClient]:
+    edge, stage = buses.make("frontend", "edge"), buses.make("guard")
+    bodies = HeldBodies()
+    edge.answer(ContentQuery, bodies.answer, "edge-1")
+    edge.answer(ContentEdits, bodies.edit, "edge-1")
+    return bodies, ContentClient(stage)
+
+
+async def test_a_stage_gets_the_very_bytes_that_the_client_sent(buses: Buses) -> None:
+    bodies, client = holding(buses)
+    bodies.hold("request-1", BODY)
+    await buses.meet()
+    assert await client.body("edge-1", "request-1") == BODY
+
+
+async def test_what_a_stage_changes_is_what_the_engine_and_later_stages_get(buses: Buses) -> None:
+    bodies, client = holding(buses)
+    held = bodies.hold("request-1", BODY)
+    await buses.meet()
+    for text in ("once", "twice"):
+        await client.edit("edge-1", "request-1", "guard", (BodyEdit(field="messages", value=[text]),))
+    assert held.current == b'{"model": "m", "messages": ["twice"]}\n'
+    assert await client.body("edge-1", "request-1") == held.current
+    assert await client.body("edge-1", "request-1", original=True) == BODY
+
+
+async def test_a_request_that_has_ended_is_said_to_be_gone(buses: Buses) -> None:
+    bodies, client = holding(buses)
+    bodies.let_go(bodies.hold("request-1", BODY))
+    await buses.meet()
+    with pytest.raises(ContentGone):
+        await client.body("edge-1", "request-1")
+    with pytest.raises(ContentGone):
+        await client.edit("edge-1", "request-1", "guard", ())
+    with pytest.raises(NobodyListens):
+        await client.body("edge-2", "request-1")
+
+
+def test_a_request_that_uses_an_id_again_keeps_its_body_when_the_first_one_ends() -> None:
+    bodies = HeldBodies()
+    first, second = bodies.hold("request-1", b"{}"), bodies.hold("request-1", BODY)
+    bodies.let_go(first)
+    assert BODY in bodies.answer(ContentQuery(request_id="request-1"))
+    bodies.let_go(second)
+    assert BODY not in bodies.answer(ContentQuery(request_id="request-1"))
