@@ -209,6 +209,8 @@ class Journey(Message):
     """Stages that the edge runs on the way back."""
     headers: tuple[HeaderEdit, ...] = ()
     body: tuple[BodyEdit, ...] = ()
+    answer_headers: tuple[HeaderEdit, ...] = ()
+    """Changes of the answer's headers, errors included; the edge makes them last."""
     level: str = "full"
     """`full`, or `degraded` when something was missing and a stage decided all the same."""
     reasons: tuple[str, ...] = ()

@@ -39,6 +39,8 @@ class Decision(Message):
     """Other models to try, in order, when no endpoint answered before its first byte."""
     headers: tuple[HeaderEdit, ...] = ()
     body: tuple[BodyEdit, ...] = ()
+    answer_headers: tuple[HeaderEdit, ...] = ()
+    """Changes of the answer's headers, errors included; the edge makes them last."""
     response: tuple[Stage, ...] = ()
     level: str = "full"
     reasons: tuple[str, ...] = ()
@@ -70,6 +72,8 @@ class Rejection(Message):
     retry_after_s: float | None = None
     dropped_reason: str | None = None
     """Value of `x-pointsman-dropped-reason`, e.g. `rejected-saturated`."""
+    answer_headers: tuple[HeaderEdit, ...] = ()
+    """Changes of the error's headers, e.g. how much of a limit is left."""
     profile: str | None = None
     target: Target | None = None
     trail: tuple[StageReport, ...] = ()

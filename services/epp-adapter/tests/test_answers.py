@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pointsman_contracts.journey import BodyEdit, Target
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.response import AttemptFailed, ResponseStarted
@@ -54,6 +54,23 @@ async def test_a_document_passes_and_its_usage_is_told(start_picker: StartPicker
     assert [attempt.outcome for attempt in done.attempts] == ["answered"]
     assert [event.worker for event in picker.events.of(ResponseStarted)] == ["worker-1"]
     assert picker.ask_open(OpenRequestsQuery(request_ids=("mine",))).request_ids == ()
+
+
+async def test_what_stages_say_in_the_answers_headers_reaches_the_client(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    picker.stages.changes = {
+        "answer_headers": (
+            HeaderEdit(name="X-RateLimit-Remaining-Requests", value="7"),
+            HeaderEdit(name="server-timing"),
+            HeaderEdit(name="content-type", value="text/html"),
+        )
+    }
+    exchange = await answering(picker)
+    await exchange.response(headers={"server-timing": "app;dur=1"})
+    head = await exchange.reply()
+    assert head.set["x-ratelimit-remaining-requests"] == "7"
+    assert head.removed == {"server-timing"}
+    assert "content-type" not in head.set
 
 
 async def test_a_stream_in_full_duplex_passes_event_by_event_with_the_name_that_was_asked_for(

@@ -230,6 +230,7 @@ async def test_a_rejection_is_an_answer_in_openais_shape(name: str, start_picker
         code=code,
         message=name,
         retry_after_s=None if retry is None else float(retry),
+        answer_headers=(HeaderEdit(name="x-ratelimit-remaining-requests", value="0"),),
     )
     exchange = picker.client.open()
     (refused,) = await sent_on(exchange, headers={"x-request-id": "mine"})
@@ -237,6 +238,7 @@ async def test_a_rejection_is_an_answer_in_openais_shape(name: str, start_picker
     assert (refused.status, error["code"], error["message"]) == (status, code, name)
     assert (refused.set["content-type"], refused.set["x-request-id"]) == ("application/json", "mine")
     assert refused.set.get("retry-after") == retry
+    assert refused.set["x-ratelimit-remaining-requests"] == "0"
     (done,) = await picker.completed()
     assert (done.outcome, done.status, done.worker) == ("rejected", status, None)
     assert len(picker.events.of(RequestRejected)) == 1

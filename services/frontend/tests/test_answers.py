@@ -132,6 +132,26 @@ async def test_the_decision_edits_headers_and_body_and_leaves_the_rest(start_edg
     assert seen.header("content-length") == str(len(seen.body))
 
 
+LEFT = (HeaderEdit(name="X-RateLimit-Remaining-Requests", value="7"), HeaderEdit(name="server-timing"))
+
+
+async def test_what_stages_say_in_the_answers_headers_reaches_the_client_whoever_answers(start_edge: StartEdge) -> None:
+    async def boastful(request: Received) -> None:
+        await request.answer(ANSWER, more="x-ratelimit-remaining-requests: 9999\r\nserver-timing: app;dur=1\r\n")
+
+    edge = await start_edge()
+    edge.stages.changes = {"answer_headers": (*LEFT, HeaderEdit(name="content-length", value="0"))}
+    for script in (boastful, stream):
+        async with ScriptedEngine(script) as engine:
+            edge.stages.urls = (engine.url,)
+            answer = await raw_request(edge.url, post(CHAT, BODY))
+        assert (answer.status, answer.header("x-ratelimit-remaining-requests")) == (200, "7")
+        assert answer.header("server-timing") is None
+        assert answer.body
+    nobody_there = await raw_request(edge.url, post(CHAT, BODY))
+    assert (nobody_there.status, nobody_there.header("x-ratelimit-remaining-requests")) == (502, "7")
+
+
 async def test_the_client_gets_back_the_model_name_that_it_asked_for(start_edge: StartEdge) -> None:
     async with ScriptedEngine() as engine:
         edge = await start_edge(engine.url)

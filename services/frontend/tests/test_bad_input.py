@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from pointsman_contracts.journey import HeaderEdit
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted
 from pointsman_testing import eventually
@@ -283,6 +284,7 @@ async def test_a_rejection_reaches_the_client_as_the_stage_said_it(start_edge: S
         retry_after_s=2.2,
         dropped_reason="rejected-saturated",
         profile="standard",
+        answer_headers=(HeaderEdit(name="x-ratelimit-remaining-requests", value="0"),),
     )
     answer = await raw_request(edge.url, post(CHAT, BODY))
     assert answer.status == 429
@@ -294,6 +296,7 @@ async def test_a_rejection_reaches_the_client_as_the_stage_said_it(start_edge: S
     }
     assert answer.header("retry-after") == "3"
     assert answer.header("x-pointsman-dropped-reason") == "rejected-saturated"
+    assert answer.header("x-ratelimit-remaining-requests") == "0"
     (rejected,) = edge.events.of(RequestRejected)
     assert (rejected.stage, rejected.status, rejected.code, rejected.profile) == (
         "scheduler", 429, "saturated", "standard",

@@ -79,6 +79,7 @@ class Handlers:
         pipeline = self._configuration.at(request.revision).compiled
         if len(hop.body) > self._thread_above:
             return self._preprocess_large(request, hop, pipeline)
+        incoming: Incoming | None = None
         try:
             incoming = self._open(request, hop.body)
             waiting = pipeline.run(incoming)
@@ -87,7 +88,7 @@ class Handlers:
                     return self._in_thread(self._depart, incoming, hop, pipeline)
                 return self._depart(incoming, hop, pipeline)
         except Refusal as refusal:
-            return self._refuse(refusal, hop)
+            return self._refuse(refusal, hop, incoming)
         return self._preprocess_waiting(waiting, incoming, hop, pipeline)
 
     async def _preprocess_waiting(
@@ -99,11 +100,12 @@ class Handlers:
                 return await self._in_thread(self._depart, incoming, hop, pipeline)
             return self._depart(incoming, hop, pipeline)
         except Refusal as refusal:
-            return self._refuse(refusal, hop)
+            return self._refuse(refusal, hop, incoming)
 
     async def _preprocess_large(
         self, request: PreprocessRequest, hop: Hop[PreprocessRequest], pipeline: Pipeline
     ) -> Journey | Rejection:
+        incoming: Incoming | None = None
         try:
             incoming = await self._in_thread(self._open, request, hop.body)
             waiting = pipeline.run(incoming)
@@ -111,7 +113,7 @@ class Handlers:
                 await waiting
             return await self._in_thread(self._depart, incoming, hop, pipeline)
         except Refusal as refusal:
-            return self._refuse(refusal, hop)
+            return self._refuse(refusal, hop, incoming)
 
     def _open(self, request: PreprocessRequest, raw: memoryview) -> Incoming:
         self._decodes.inc()
@@ -160,9 +162,9 @@ class Handlers:
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
 
-    def _refuse(self, refusal: Refusal, hop: Hop[PreprocessRequest]) -> Rejection:
+    def _refuse(self, refusal: Refusal, hop: Hop[PreprocessRequest], incoming: Incoming | None) -> Rejection:
         self._refused.labels(refusal.code or refusal.type).inc()
-        return hop.refuse(refusal)
+        return hop.refuse(refusal, tuple(incoming.answer_headers.values()) if incoming is not None else ())
 
 
 def _is_token_ids(incoming: Incoming) -> bool:

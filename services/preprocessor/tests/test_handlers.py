@@ -1,6 +1,6 @@
 """The stage on a bus: from the edge's message to the profile-picker's journey."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -9,9 +9,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
-from pointsman_contracts.journey import BodyEdit, Journey, PreprocessRequest
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, PreprocessRequest
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
+from pointsman_core.config import Config
+from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.domain.pipeline import Pipeline, registry
+from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
 from pointsman_preprocessor.handlers import Handlers
 from pointsman_preprocessor.main import compile_pipeline
 from pointsman_runtime.bus import Bus
@@ -33,13 +37,15 @@ preprocessing: [model-to-header, {use: field-to-header, field: model, header: x-
 class World:
     """An edge, a preprocessor and a profile-picker that keeps what it gets."""
 
-    def __init__(self, buses: Buses) -> None:
+    def __init__(
+        self, buses: Buses, compiled: Callable[[Config, int], Pipeline] = compile_pipeline, text: str = CONFIG
+    ) -> None:
         self.registry = CollectorRegistry()
         self.edge: Bus = buses.make("frontend")
         self.journeys: list[Journey] = []
         self.answers: list[Decision | Rejection | Parked] = []
-        configuration = Configuration(compile_pipeline, self.registry)
-        assert configuration.offer(1, CONFIG)
+        configuration = Configuration(compiled, self.registry)
+        assert configuration.offer(1, text)
         self.threads = ThreadPoolExecutor(max_workers=1)
         handlers = Handlers(configuration, self.registry, thread_above=10_000, max_values=50_000, threads=self.threads)
         buses.make("preprocessor").stage(PreprocessRequest, handlers.preprocess)
@@ -119,6 +125,34 @@ async def test_a_body_of_too_many_values_is_refused_before_it_is_decoded(world: 
     assert isinstance(answer, Rejection)
     assert (answer.status, answer.code) == (400, "body_too_complex")
     assert "50,000" in answer.message
+
+
+class Saying(RequestProcessor):
+    """Says something in the answer, and refuses when it is asked to."""
+
+    type_name = "saying"
+
+    def process(self, incoming: Incoming) -> None:
+        incoming.set_answer_header("X-Left", "7")
+        if incoming.field("refuse"):
+            raise Refusal(429, "No.")
+
+
+async def test_headers_for_the_answer_go_with_the_journey_and_with_the_refusal(buses: Buses) -> None:
+    def compiled(config: Config, revision: int) -> Pipeline:
+        del revision
+        return Pipeline(config, registry((Saying,)))
+
+    world = World(buses, compiled, "preprocessing: [saying]")
+    await buses.meet()
+    world.send(orjson.dumps(CHAT))
+    world.send(orjson.dumps(CHAT | {"refuse": True}))
+    await eventually(lambda: world.journeys and world.answers)
+    left = (HeaderEdit(name="x-left", value="7"),)
+    assert world.journeys[0].answer_headers == left
+    assert isinstance(world.answers[0], Rejection)
+    assert world.answers[0].answer_headers == left
+    world.threads.shutdown()
 
 
 @pytest.mark.requirement("S1-20")

@@ -73,6 +73,7 @@ class Chooser:
             alternatives=journey.alternatives,
             headers=(*journey.headers, *outcome.headers),
             body=journey.body,
+            answer_headers=journey.answer_headers,
             response=journey.response,
             level="degraded" if degraded else journey.level,
             reasons=(*journey.reasons, *outcome.reasons) if degraded else journey.reasons,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, StageReport
+from pointsman_contracts.journey import JOURNEY_LIMIT, HeaderEdit, Journey, StageReport
 from pointsman_contracts.reply import REPLY, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
 from pointsman_runtime import message_headers
@@ -173,6 +173,7 @@ def merged(journey: Journey, answer: Journey, took_ms: float) -> Journey:
             "alternatives": answer.alternatives,
             "headers": answer.headers,
             "body": answer.body,
+            "answer_headers": _answer_headers(journey, answer),
             "level": answer.level,
             "reasons": answer.reasons,
             "itinerary": journey.itinerary[1:],
@@ -189,9 +190,18 @@ def rejected(journey: Journey, answer: Rejection, took_ms: float) -> Rejection:
             "stage": journey.itinerary[0].service,
             "profile": journey.profile,
             "target": journey.target,
+            "answer_headers": _answer_headers(journey, answer),
             "trail": (*journey.trail, _report(journey, answer, took_ms, "rejected")),
         }
     )
+
+
+def _answer_headers(journey: Journey, answer: Journey | Rejection) -> tuple[HeaderEdit, ...]:
+    """What the stages before said, which a stage built on an older contract doesn't repeat, and what this one adds."""
+    if not answer.answer_headers:
+        return journey.answer_headers
+    own = {edit.name.lower() for edit in answer.answer_headers}
+    return (*[edit for edit in journey.answer_headers if edit.name.lower() not in own], *answer.answer_headers)
 
 
 def _report(journey: Journey, answer: Journey | Rejection, took_ms: float, outcome: str) -> StageReport:

@@ -38,6 +38,7 @@ def decision(journey: Journey) -> Decision:
         alternatives=journey.alternatives,
         headers=journey.headers,
         body=journey.body,
+        answer_headers=journey.answer_headers,
         response=journey.response,
         level=journey.level,
         reasons=journey.reasons,

@@ -67,5 +67,6 @@ def _rejection(
         retry_after_s=retry_after_s,
         profile=journey.profile,
         target=journey.target,
+        answer_headers=journey.answer_headers,
         trail=journey.trail,
     )

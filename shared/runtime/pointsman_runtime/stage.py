@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
-from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
+from pointsman_contracts.journey import HeaderEdit, Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.subjects import STAGES
 from pointsman_core.refusal import Refusal
@@ -82,8 +82,10 @@ class Hop(Generic[M]):
         param: str | None = None,
         retry_after_s: float | None = None,
         dropped_reason: str | None = None,
+        answer_headers: tuple[HeaderEdit, ...] = (),
     ) -> Rejection:
-        """The end of this request at this stage. `message` is for the client and never quotes the prompt."""
+        """The end of this request at this stage. `message` is for the client and never quotes the prompt.
+        `answer_headers`: those of the error; without any the journey's."""
         origin = self.message
         journey = origin if isinstance(origin, Journey) else None
         return Rejection(
@@ -99,10 +101,11 @@ class Hop(Generic[M]):
             dropped_reason=dropped_reason,
             profile=journey.profile if journey else None,
             target=journey.target if journey else None,
+            answer_headers=answer_headers or (journey.answer_headers if journey else ()),
             trail=(*(journey.trail if journey else ()), self.report(outcome="rejected")),
         )
 
-    def refuse(self, refusal: Refusal) -> Rejection:
+    def refuse(self, refusal: Refusal, answer_headers: tuple[HeaderEdit, ...] = ()) -> Rejection:
         """The same, of what the domain refused."""
         return self.reject(
             refusal.status,
@@ -112,6 +115,7 @@ class Hop(Generic[M]):
             param=refusal.param,
             retry_after_s=refusal.retry_after_s,
             dropped_reason=refusal.dropped_reason,
+            answer_headers=answer_headers,
         )
 
     def park(self, reason: str) -> Parked:

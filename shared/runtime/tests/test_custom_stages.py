@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_contracts.journey import BodyEdit, Journey, Stage, StageReport
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, Stage, StageReport, Target
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
+from pointsman_runtime import elsewhere
 from pointsman_runtime.bus import Bus
-from pointsman_runtime.custom_stages import merged, understood
+from pointsman_runtime.custom_stages import merged, rejected, understood
+from pointsman_runtime.routing_slip import unanswered
 from pointsman_runtime.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
@@ -159,6 +161,25 @@ def test_a_stage_cannot_change_what_a_request_is_or_which_way_it_goes(field: str
     result = merged(journey, journey.model_copy(update={field: getattr(other, field)}), 1.0)
     expected = journey.itinerary[1:] if field == "itinerary" else getattr(journey, field)
     assert getattr(result, field) == expected
+
+
+LEFT = HeaderEdit(name="x-ratelimit-remaining-requests", value="7")
+
+
+def test_a_stage_adds_to_the_answers_headers_and_loses_none_by_not_knowing_them() -> None:
+    journey = builders.journey("gate", "scheduler", answer_headers=(LEFT, HeaderEdit(name="x-a", value="1")))
+    unaware = merged(journey, journey.model_copy(update={"answer_headers": ()}), 1.0)
+    assert unaware.answer_headers == journey.answer_headers
+    own = (HeaderEdit(name="X-A", value="2"),)
+    assert merged(journey, journey.model_copy(update={"answer_headers": own}), 1.0).answer_headers == (LEFT, *own)
+    ended = Rejection(request_id=journey.request_id, stage="gate", status=403, type="t", message="No.")
+    assert rejected(journey, ended, 1.0).answer_headers == journey.answer_headers
+
+
+def test_whoever_ends_a_journey_tells_the_answers_headers_on() -> None:
+    journey = builders.journey("scheduler", target=Target(model="m", provider="p"), answer_headers=(LEFT,))
+    assert elsewhere.decision(journey).answer_headers == (LEFT,)
+    assert unanswered(journey, "profile-picker").answer_headers == (LEFT,)
 
 
 @given(st.binary(max_size=200) | st.text(max_size=50).map(str.encode))

@@ -16,7 +16,7 @@ from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE, Body, BodyMode, ResponseHead, Trailers
 from pointsman_epp_adapter.domain.answer import BUFFERED, Answer
 from pointsman_epp_adapter.domain.destination import Destination, served_by
-from pointsman_epp_adapter.domain.mutation import HeaderChanges
+from pointsman_epp_adapter.domain.mutation import HeaderChanges, answered
 
 _VIA_UPSTREAM: Final = "via_upstream"
 """`response.code_details` of an answer that isn't Envoy's own."""
@@ -133,11 +133,13 @@ class Watching:
         return None if wanted is self._mode else wanted
 
     def _changes(self, head: ResponseHead, answer: Answer) -> HeaderChanges:
-        removed = [name.decode("ascii", "replace") for name, _ in head.headers if name.startswith(SYSTEM_PREFIXES)]
+        sent = {name for name, _ in head.headers}
+        removed = [name.decode("ascii", "replace") for name in sorted(sent) if name.startswith(SYSTEM_PREFIXES)]
         if answer.rewriting is not None:
             removed.append("content-length")
         request_id = self._exchange.request_id.encode("ascii")
-        return HeaderChanges([(b"x-request-id", request_id), (b"x-pointsman-level", self._level)], removed)
+        own = [(b"x-request-id", request_id), (b"x-pointsman-level", self._level)]
+        return answered(HeaderChanges(own, removed), self._exchange.answer_headers, sent)
 
     def _first_byte(self) -> None:
         self._started = True
@@ -173,7 +175,8 @@ class Watching:
                 retry_after_s=1.0 if status == 503 else None,
             )
         self._exchange.end("timeout" if status == 504 else "engine_error", refusal.status, refusal.message)
-        await stream.write(wire.immediate(refusal, self._exchange.request_id, self._exchange.api))
+        exchange = self._exchange
+        await stream.write(wire.immediate(refusal, exchange.request_id, exchange.api, exchange.answer_headers))
 
     def _failed(self, failed: Destination, following: Destination | None) -> None:
         exchange, desk = self._exchange, self._desk

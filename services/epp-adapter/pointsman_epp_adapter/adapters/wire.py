@@ -7,14 +7,16 @@ https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ext_proc/v3/external_
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false, reportMissingParameterType=false
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
+from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import error_body, error_headers
+from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_epp_adapter.domain.destination import DESTINATION
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges
 
@@ -176,9 +178,9 @@ def response_piece(data: bytes) -> bytes:
     return message.SerializeToString()
 
 
-def immediate(refusal: Refusal, request_id: str, api: str = "") -> bytes:
-    """Ends the request with an error in the words of `api`."""
-    headers = [(b"content-type", b"application/json"), *error_headers(refusal)]
+def immediate(refusal: Refusal, request_id: str, api: str = "", edits: Sequence[HeaderEdit] = ()) -> bytes:
+    """Ends the request with an error in the words of `api`; `edits` change its headers."""
+    headers = edited_answer_headers([(b"content-type", b"application/json"), *error_headers(refusal)], edits)
     return answer(refusal.status, headers, error_body(refusal, api), request_id, refusal.code or refusal.type)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_edge.domain.header_edits import edited_headers
+from pointsman_edge.domain.header_edits import edited_headers, frames
 from pointsman_edge.domain.request_headers import HOP_BY_HOP
 
 Header = tuple[bytes, bytes]
@@ -35,3 +35,13 @@ def edited(edits: Sequence[HeaderEdit], present: Collection[bytes]) -> HeaderCha
     return HeaderChanges(
         edited_headers([], edits), [name for name in gone if name.encode("ascii", "replace") in present]
     )
+
+
+def answered(changes: HeaderChanges, edits: Sequence[HeaderEdit], present: Collection[bytes]) -> HeaderChanges:
+    """`changes` of an answer's headers with the edits of the stages, of those headers that they may change."""
+    if not edits:
+        return changes
+    set_there, removed = edited([edit for edit in edits if not frames(edit.name)], present)
+    all_set = [*changes.set, *set_there]
+    names = {name.decode("ascii") for name, _ in set_there}
+    return HeaderChanges(all_set, [name for name in [*changes.remove, *removed] if name not in names])

@@ -1,7 +1,9 @@
 """The client as the rest of the edge sees it."""
 
+from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import error_body, error_headers
+from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.domain.routes import MESSAGES
 from pointsman_runtime.http_server import Send
 
@@ -12,7 +14,7 @@ Headers = list[tuple[bytes, bytes]]
 class Client:
     """Who asked, and on which API. Every answer carries the request's id."""
 
-    __slots__ = ("_api", "_ids", "_send", "bytes_out", "ended", "started", "status")
+    __slots__ = ("_api", "_ids", "_send", "answer_headers", "bytes_out", "ended", "started", "status")
 
     def __init__(self, send: Send, request_id: str, api: str = "") -> None:
         self._send = send
@@ -22,6 +24,8 @@ class Client:
         if api == MESSAGES:
             # By this name Anthropic's clients show it.
             self._ids.append((b"request-id", own_id))
+        self.answer_headers: tuple[HeaderEdit, ...] = ()
+        """What the stages change in the headers of whatever is answered."""
         self.status: int | None = None
         self.started = False
         """Status and headers are out."""
@@ -30,6 +34,8 @@ class Client:
 
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers."""
+        if self.answer_headers:
+            headers = edited_answer_headers(headers, self.answer_headers)
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self._ids]})
         self.started = True
         self.status = status

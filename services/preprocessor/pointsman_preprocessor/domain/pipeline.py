@@ -150,6 +150,7 @@ def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degrade
         itinerary=_NEXT,
         headers=tuple(incoming.header_edits.values()),
         body=tuple(incoming.body_edits.values()),
+        answer_headers=tuple(incoming.answer_headers.values()),
         trail=(report,),
         level="degraded" if degraded else "full",
         reasons=(degraded,) if degraded else (),

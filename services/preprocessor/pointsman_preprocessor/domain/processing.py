@@ -24,7 +24,7 @@ ENGINE_SALT: Key[bool] = Key("engine_salt", bool)
 class Incoming:
     """A request in preprocessing: what arrived, and what the processors make of it."""
 
-    __slots__ = ("attributes", "body", "body_edits", "envelope", "header_edits", "headers", "rule")
+    __slots__ = ("answer_headers", "attributes", "body", "body_edits", "envelope", "header_edits", "headers", "rule")
 
     def __init__(self, envelope: PreprocessRequest, body: StructuredBody, headers: HeaderFacts) -> None:
         self.envelope = envelope
@@ -34,6 +34,8 @@ class Incoming:
         """By the name of their key; use `read` and `write`."""
         self.header_edits: dict[str, HeaderEdit] = {}
         self.body_edits: dict[str, BodyEdit] = {}
+        self.answer_headers: dict[str, HeaderEdit] = {}
+        """Of what the client gets, errors included; lower-case names."""
         self.rule: str | None = None
         """The rewrite that was for the model asked for."""
 
@@ -66,6 +68,11 @@ class Incoming:
         name = name.lower()
         if self.header(name) is not None:
             self.header_edits[name] = HeaderEdit(name=name)
+
+    def set_answer_header(self, name: str, value: str) -> None:
+        """Set a header of what the client gets, whoever answers."""
+        name = name.lower()
+        self.answer_headers[name] = HeaderEdit(name=name, value=value)
 
     def field(self, name: str) -> JsonValue:
         """A top-level field of the body as it stands after the edits so far; None when absent or null."""

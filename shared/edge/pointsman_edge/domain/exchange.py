@@ -1,6 +1,6 @@
 """What the edge has to tell about one request, collected while it lives. Times are monotonic seconds."""
 
-from pointsman_contracts.journey import StageReport, Target
+from pointsman_contracts.journey import HeaderEdit, StageReport, Target
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 
@@ -72,6 +72,12 @@ class Exchange:
         self.decided_s = now - self.received_at
         if rejection.target is not None and rejection.target.pool is not None:
             self.pool = rejection.target.pool
+
+    @property
+    def answer_headers(self) -> tuple[HeaderEdit, ...]:
+        """What the stages change in the headers of the answer, whoever gives it."""
+        reply = self.decision or self.rejection
+        return reply.answer_headers if reply is not None else ()
 
     def tries(self, worker: str, target: Target | None) -> None:
         """An attempt begins; `target` is set when another model is tried than the decision's."""

@@ -31,5 +31,9 @@ def edited_headers(headers: list[tuple[bytes, bytes]], edits: Sequence[HeaderEdi
 
 def edited_answer_headers(headers: list[tuple[bytes, bytes]], edits: Sequence[HeaderEdit]) -> list[tuple[bytes, bytes]]:
     """As `edited_headers`, for an answer: what frames it stays."""
-    allowed = [edit for edit in edits if edit.name.lower().encode("ascii", "replace") not in _KEPT]
-    return edited_headers(headers, allowed)
+    return edited_headers(headers, [edit for edit in edits if not frames(edit.name)])
+
+
+def frames(name: str) -> bool:
+    """Whether a header is one that an answer is framed or known by."""
+    return name.lower().encode("ascii", "replace") in _KEPT
