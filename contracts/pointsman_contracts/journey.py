@@ -128,21 +128,28 @@ class Stage(Part):
     """Name of the service that answers, e.g. `model-selector`."""
     policy: str | None = None
     """Named instance inside that service, e.g. `cheap`."""
+    mode: str = "enforce"
+    """`shadow`: what the stage decides is reported, and the request goes on as without it."""
     timeout_ms: int | None = None
     """How long the stage may take; None leaves it to the deadline."""
     on_error: str = "deny"
-    """`allow` skips a stage that has nobody, fails or is too slow; `deny` ends the request."""
+    """`allow` skips a stage that has nobody, fails or is too slow; `deny` ends the request; `degrade` lets the stage do
+    what it still can, and skips one that can't be asked."""
     answer: AnswerUse | None = None
     """For a stage on the way back."""
+    memo: str | None = None
+    """What a stage on the way in noted for itself on the way back; opaque to everybody else, and facts only."""
 
 
 class StageReport(Part):
     """What one stage did to a request, for the decision event."""
 
     stage: str
+    """The service's name; of a processor `preprocessor/<instance>`."""
     instance: str
     outcome: str = "passed"
-    """`passed`, `skipped` (on_error allow), `rejected`."""
+    """`passed`, `skipped` (it failed and `on_error` isn't `deny`), `degraded` (it did what it still could), `rejected`,
+    `answered`. Of a stage in shadow: `shadow_passed`, `shadow_rejected`, `shadow_answered`."""
     took_ms: float = 0.0
     """Milliseconds inside the stage, without the bus."""
     note: str | None = None

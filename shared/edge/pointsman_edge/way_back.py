@@ -219,7 +219,7 @@ class WayBack:
         return review_of(self._exchange, self._surrounding, gate.stage, shown, deadline_ms)
 
     def _failed(self, gate: _Gate, failure: NoVerdict, took_s: float) -> None:
-        skips = self._lenient or gate.stage.on_error == "allow"
+        skips = self._lenient or gate.stage.on_error != "deny"
         self._report(gate, "skipped" if skips else "failed", took_s, "", failure.what)
         if skips:
             if self._exchange.level == "full":

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessRequest, StageReport
 from pointsman_contracts.message import Message
-from pointsman_contracts.reply import Decision, Parked, Rejection
-from pointsman_contracts.subjects import ANY, STAGES, direct_subject, stage_subject, subject, token
+from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
+from pointsman_contracts.subjects import ANY, STAGES, direct_subject, inbox, stage_subject, subject, token
 from pointsman_runtime import elsewhere, message_headers
 from pointsman_runtime.addresses import Addresses
 from pointsman_runtime.answerer import Answerer
@@ -47,6 +47,13 @@ class Identity:
     instance: str
     """Unique among all processes."""
     version: str = "0"
+    user: str = ""
+    """Login at the NATS server, which decides where its inbox may be; empty for the service's name."""
+
+    @property
+    def inbox(self) -> str:
+        """Where answers to this process arrive."""
+        return f"{inbox(self.user or self.service)}.{token(self.instance)}"
 
 
 class Bus:
@@ -58,7 +65,7 @@ class Bus:
         self.tracing = tracing or Tracing()
         self.tallies: list[Tally] = []
         self.heartbeat = Heartbeat(self, self.new_tally("presence"))
-        self.replies = ReplyTable(f"_INBOX.{identity.service}.{token(identity.instance)}")
+        self.replies = ReplyTable(identity.inbox)
         self._custom_stages = CustomStages(self)
         self._mailboxes: list[Mailbox] = []
         self._stages: list[tuple[str, str, Mailbox]] = []
@@ -290,7 +297,7 @@ class Bus:
         return StageReport(stage=service, instance=self.identity.instance, outcome="rejected", note=note)
 
     def reply(
-        self, reply_to: str, message: Decision | Rejection | Parked | Journey, traceparent: str | None = None
+        self, reply_to: str, message: Decision | Rejection | Parked | Answer | Journey, traceparent: str | None = None
     ) -> None:
         """Send an answer to an edge's inbox, or a journey to whoever asked a custom stage."""
         headers = message_headers.build(message.address.type_id, traceparent=traceparent)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from pointsman_contracts.journey import JOURNEY_LIMIT, HeaderEdit, Journey, StageReport
-from pointsman_contracts.reply import REPLY, Parked, Rejection
+from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import stage_subject
 from pointsman_runtime import message_headers
 from pointsman_runtime.errors import BusError, MessageTooLarge
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Tally
 from pointsman_runtime.replies import FutureWaiter
-from pointsman_runtime.routing_slip import failed, skipped, unanswered
+from pointsman_runtime.routing_slip import failed, in_shadow, shadowed, skipped, unanswered
 
 if TYPE_CHECKING:
     from pointsman_runtime.bus import Bus
@@ -30,6 +30,9 @@ PARK_AFTER_S: Final = 0.2
 """An edge re-sends what nobody answers within its hop budget; this tells it before that the request is waited for."""
 NOTE_LIMIT: Final = 512
 """Characters of a note that are kept."""
+
+Settled = Journey | Rejection | Answer
+"""What a stage may answer."""
 
 _log = Log("custom-stages")
 
@@ -87,7 +90,7 @@ class CustomStages:
             parking.cancel()
             self._bus.replies.close(waiter)
         try:
-            if isinstance(outcome, Rejection):
+            if isinstance(outcome, Rejection | Answer):
                 self._bus.reply(reply_to, outcome, traceparent)
             else:
                 self._bus.forward(outcome, reply_to, traceparent)
@@ -95,7 +98,7 @@ class CustomStages:
             # Nothing can be sent, the edge's answer included; the edge re-sends or gives up by itself.
             _log.error("unsent", error, request_id=journey.request_id)
 
-    def _answered(self, journey: Journey, headers: bytes, payload: bytes, took_ms: float) -> Journey | Rejection:
+    def _answered(self, journey: Journey, headers: bytes, payload: bytes, took_ms: float) -> Settled:
         service = journey.itinerary[0].service
         if not payload and message_headers.status(headers) == "503":
             self._tally(service).failed += 1
@@ -107,6 +110,10 @@ class CustomStages:
         self._tally(service).handled += 1
         if self._failing.pop(service, None) is not None:
             _log.info("custom_stage_answers", stage=service)
+        if in_shadow(journey):
+            return shadowed_by(journey, answer, took_ms)
+        if isinstance(answer, Answer):
+            return answered(journey, answer, took_ms)
         return rejected(journey, answer, took_ms) if isinstance(answer, Rejection) else merged(journey, answer, took_ms)
 
     def _failed(self, journey: Journey, what: str, status: int, code: str) -> Journey | Rejection:
@@ -122,7 +129,7 @@ class CustomStages:
                 hint="told again when it has answered in between",
             )
         identity = self._bus.identity
-        if stage.on_error == "allow":
+        if stage.on_error != "deny":
             return skipped(journey, identity.instance, f"{stage.service} {what}")
         if status == 503:
             return unanswered(journey, identity.service)
@@ -151,17 +158,18 @@ class CustomStages:
         return tally
 
 
-def understood(payload: bytes, journey: Journey) -> Journey | Rejection | None:
+def understood(payload: bytes, journey: Journey) -> Settled | None:
     """The answer for this journey; None when it is something else."""
     try:
         answer = Journey.decode(payload)
     except ValidationError:
         try:
-            reply = REPLY.validate_json(payload)
+            answer = read_reply(payload)
         except ValidationError:
             return None
-        answer = reply if isinstance(reply, Rejection) and 400 <= reply.status <= 599 else None
-    return answer if answer is not None and answer.request_id == journey.request_id else None
+    if isinstance(answer, Decision | Parked) or answer.request_id != journey.request_id:
+        return None
+    return None if isinstance(answer, Rejection) and not 400 <= answer.status <= 599 else answer
 
 
 def merged(journey: Journey, answer: Journey, took_ms: float) -> Journey:
@@ -196,7 +204,39 @@ def rejected(journey: Journey, answer: Rejection, took_ms: float) -> Rejection:
     )
 
 
-def _answer_headers(journey: Journey, answer: Journey | Rejection) -> tuple[HeaderEdit, ...]:
+def shadowed_by(journey: Journey, answer: Settled, took_ms: float) -> Journey:
+    """The journey behind a stage in shadow, with what it said on the trail."""
+    if isinstance(answer, Answer):
+        return shadowed(journey, "answered", _report(journey, answer, took_ms, "answered"))
+    if not isinstance(answer, Rejection):
+        return shadowed(journey, "passed", _report(journey, answer, took_ms, "passed"))
+    report = _report(journey, answer, took_ms, "rejected")
+    return shadowed(
+        journey,
+        "rejected",
+        report.model_copy(update={"note": f"{answer.status} {answer.code or answer.type}"[:NOTE_LIMIT]}),
+    )
+
+
+def answered(journey: Journey, answer: Answer, took_ms: float) -> Answer:
+    """The end of the journey at this stage, with the stage's answer. What it passes on the way back stays."""
+    return answer.model_copy(
+        update={
+            "attempt": journey.attempt,
+            "stage": journey.itinerary[0].service,
+            "model": journey.model,
+            "profile": journey.profile,
+            "target": journey.target,
+            "response": journey.response,
+            "answer_headers": _answer_headers(journey, answer),
+            "level": journey.level if answer.level == "full" else answer.level,
+            "reasons": (*journey.reasons, *answer.reasons),
+            "trail": (*journey.trail, _report(journey, answer, took_ms, "answered")),
+        }
+    )
+
+
+def _answer_headers(journey: Journey, answer: Settled) -> tuple[HeaderEdit, ...]:
     """What the stages before said, which a stage built on an older contract doesn't repeat, and what this one adds."""
     if not answer.answer_headers:
         return journey.answer_headers
@@ -204,7 +244,7 @@ def _answer_headers(journey: Journey, answer: Journey | Rejection) -> tuple[Head
     return (*[edit for edit in journey.answer_headers if edit.name.lower() not in own], *answer.answer_headers)
 
 
-def _report(journey: Journey, answer: Journey | Rejection, took_ms: float, outcome: str) -> StageReport:
+def _report(journey: Journey, answer: Settled, took_ms: float, outcome: str) -> StageReport:
     """Its own entry of the trail, if it made one, with the time that was measured here."""
     service = journey.itinerary[0].service
     own = answer.trail[len(journey.trail) :]

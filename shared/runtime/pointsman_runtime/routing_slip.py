@@ -1,9 +1,14 @@
 """What a forwarder does with a journey's itinerary when the next stage can't have it. Pure."""
 
+from typing import Final
+
+from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, StageReport
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.subjects import STAGES
 
+SHADOW: Final = "shadow"
+"""Mode of a stage that only says what it would do."""
 RETRY_AFTER_S = 1.0
 """A stage whose replicas all died is back within seconds, or an operator has to look."""
 
@@ -19,16 +24,26 @@ def route_of(journey: Journey, service: str) -> tuple[str, ...] | None:
 
 
 def skipped(journey: Journey, instance: str, reason: str) -> Journey:
-    """The journey without its next stage, marked as degraded. `instance` is who decided to skip."""
-    report = StageReport(stage=journey.itinerary[0].service, instance=instance, outcome="skipped", note=reason)
-    return journey.model_copy(
-        update={
-            "itinerary": journey.itinerary[1:],
-            "level": "degraded",
-            "reasons": (*journey.reasons, reason),
-            "trail": (*journey.trail, report),
-        }
-    )
+    """The journey without its next stage, marked as degraded unless the stage was in shadow. `instance` is who decided
+    to skip."""
+    stage = journey.itinerary[0]
+    report = StageReport(stage=stage.service, instance=instance, outcome="skipped", note=reason)
+    changes: dict[str, object] = {"itinerary": journey.itinerary[1:], "trail": (*journey.trail, report)}
+    if stage.mode != SHADOW:
+        changes |= {"level": "degraded", "reasons": (*journey.reasons, reason)}
+    return journey.model_copy(update=changes)
+
+
+def in_shadow(journey: Journey) -> bool:
+    """Whether its next stage only says what it would do."""
+    return bool(journey.itinerary) and journey.itinerary[0].mode == SHADOW
+
+
+def shadowed(journey: Journey, verdict: str, report: StageReport) -> Journey:
+    """The journey behind a stage in shadow: unchanged but for its report. `verdict`: `passed`, `rejected`,
+    `answered`."""
+    told = report.model_copy(update={"outcome": f"{SHADOW}_{verdict}"})
+    return journey.model_copy(update={"itinerary": journey.itinerary[1:], "trail": (*journey.trail, told)})
 
 
 def unanswered(journey: Journey, sender: str) -> Rejection:
@@ -68,5 +83,6 @@ def _rejection(
         profile=journey.profile,
         target=journey.target,
         answer_headers=journey.answer_headers,
+        identity=Identity.of(journey.request.attributes),
         trail=journey.trail,
     )

@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
+from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import HeaderEdit, Journey, PreprocessRequest, StageReport
-from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_contracts.journey import Stage as StageEntry
+from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
+from pointsman_contracts.response import Usage
 from pointsman_contracts.subjects import STAGES
 from pointsman_core.refusal import Refusal
 from pointsman_runtime import elsewhere, message_headers
-from pointsman_runtime.errors import BusError, MessageTooLarge
+from pointsman_runtime.errors import BusError, MessageTooLarge, PayloadTooLarge
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Delivery, Tally
-from pointsman_runtime.routing_slip import skipped
+from pointsman_runtime.routing_slip import in_shadow, shadowed, skipped
 from pointsman_runtime.telemetry import Span, sampled
 
 if TYPE_CHECKING:
     from pointsman_runtime.bus import Bus
 
-Outcome = Journey | Decision | Rejection | Parked | None
+Outcome = Journey | Decision | Rejection | Parked | Answer | None
 """A journey goes on to its next stage; a reply goes to the edge; None: the handler finishes later."""
 
 M = TypeVar("M", PreprocessRequest, Journey)
@@ -83,9 +86,11 @@ class Hop(Generic[M]):
         retry_after_s: float | None = None,
         dropped_reason: str | None = None,
         answer_headers: tuple[HeaderEdit, ...] = (),
+        identity: Identity | None = None,
     ) -> Rejection:
         """The end of this request at this stage. `message` is for the client and never quotes the prompt.
-        `answer_headers`: those of the error; without any the journey's."""
+        `answer_headers`: those of the error; without any the journey's. `identity`: the client's, before there is a
+        journey that says it."""
         origin = self.message
         journey = origin if isinstance(origin, Journey) else None
         return Rejection(
@@ -102,10 +107,13 @@ class Hop(Generic[M]):
             profile=journey.profile if journey else None,
             target=journey.target if journey else None,
             answer_headers=answer_headers or (journey.answer_headers if journey else ()),
+            identity=Identity.of(journey.request.attributes) if journey else identity,
             trail=(*(journey.trail if journey else ()), self.report(outcome="rejected")),
         )
 
-    def refuse(self, refusal: Refusal, answer_headers: tuple[HeaderEdit, ...] = ()) -> Rejection:
+    def refuse(
+        self, refusal: Refusal, answer_headers: tuple[HeaderEdit, ...] = (), identity: Identity | None = None
+    ) -> Rejection:
         """The same, of what the domain refused."""
         return self.reject(
             refusal.status,
@@ -116,6 +124,43 @@ class Hop(Generic[M]):
             retry_after_s=refusal.retry_after_s,
             dropped_reason=refusal.dropped_reason,
             answer_headers=answer_headers,
+            identity=identity,
+        )
+
+    def answer(
+        self,
+        body: bytes,
+        *,
+        content_type: str = "application/json",
+        status: int = 200,
+        named: str | None = None,
+        usage: Usage | None = None,
+        saved: Usage | None = None,
+        response: tuple[StageEntry, ...] | None = None,
+        answer_headers: tuple[HeaderEdit, ...] = (),
+        note: str | None = None,
+    ) -> Answer:
+        """The end of this request at this stage, with an answer. The arguments are `Answer`'s fields; `response` None:
+        what the profile wants on the way back. `answer_headers` come after the journey's."""
+        journey = cast("Journey", self.message)
+        return Answer(
+            request_id=journey.request_id,
+            attempt=journey.attempt,
+            stage=self._bus.identity.service,
+            status=status,
+            content_type=content_type,
+            named=named,
+            usage=usage or Usage(),
+            saved=saved,
+            answer_headers=(*journey.answer_headers, *answer_headers),
+            response=journey.response if response is None else response,
+            model=journey.model,
+            profile=journey.profile,
+            target=journey.target,
+            level=journey.level,
+            reasons=journey.reasons,
+            trail=(*journey.trail, self.report(outcome="answered", note=note)),
+            body=body,
         )
 
     def park(self, reason: str) -> Parked:
@@ -133,7 +178,11 @@ class Hop(Generic[M]):
         parked a request does it itself, later."""
         if outcome is None:
             return
-        if isinstance(outcome, Rejection):
+        # Whoever asked a custom stage sees to that itself.
+        own = self._bus.identity.service in STAGES
+        if own and isinstance(self.message, Journey) and in_shadow(self.message) and not isinstance(outcome, Parked):
+            outcome = self._shadowed(self.message, outcome)
+        elif isinstance(outcome, Rejection):
             outcome = self._elsewhere(outcome) or outcome
         if self._span is not None and not isinstance(outcome, Parked):
             self._span.end(
@@ -142,7 +191,7 @@ class Hop(Generic[M]):
             )
         try:
             # A custom stage was asked, and answers its asker.
-            if isinstance(outcome, Journey) and self._bus.identity.service in STAGES:
+            if isinstance(outcome, Journey) and own:
                 self._bus.forward(outcome, self.reply_to, self.traceparent)
             else:
                 self._bus.reply(self.reply_to, outcome, self.traceparent)
@@ -151,9 +200,26 @@ class Hop(Generic[M]):
             self.finish(
                 self.reject(500, f"The request grew beyond {error.limit} bytes of facts.", code="journey_too_large")
             )
+        except PayloadTooLarge as error:
+            _log.error("outcome_too_large", error, request_id=self.message.request_id)
+            text = f"{self._bus.identity.service} has {error.size} bytes to say; the gateway's bus takes {error.limit}."
+            self.finish(self.reject(500, text, code="answer_too_large"))
         except BusError as error:
             # Nothing can be sent, the edge's answer included; the edge re-sends or gives up by itself.
             _log.error("unsent", error, request_id=self.message.request_id)
+
+    def _shadowed(self, journey: Journey, outcome: "Journey | Decision | Rejection | Answer") -> Journey:
+        """The journey as it goes on behind a stage in shadow."""
+        if isinstance(outcome, Rejection):
+            note = f"{outcome.status} {outcome.code or outcome.type}"
+            return shadowed(journey, "rejected", self.report(note=note))
+        if isinstance(outcome, Journey):
+            own = outcome.trail[len(journey.trail) :]
+            if own and own[-1].outcome == "skipped":
+                return skipped(journey, own[-1].instance, own[-1].note or "")
+            return shadowed(journey, "passed", own[-1] if own else self.report())
+        note = outcome.trail[-1].note if isinstance(outcome, Answer) else None
+        return shadowed(journey, "answered", self.report(note=note))
 
     def _elsewhere(self, rejection: Rejection) -> Journey | None:
         """The journey to the next model of a request that a pool has no room for."""
@@ -207,7 +273,7 @@ class Stage(Generic[M]):
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the edge must have an answer
             self._failed(hop, error)
             return None
-        if outcome is None or isinstance(outcome, Journey | Decision | Rejection | Parked):
+        if outcome is None or isinstance(outcome, Journey | Decision | Rejection | Parked | Answer):
             self._tally.handled += 1
             hop.finish(outcome)
             return None
@@ -229,7 +295,7 @@ class Stage(Generic[M]):
         service = self._bus.identity.service
         late = isinstance(error, TimeoutError)
         _log.error("handler_too_slow" if late else "handler_failed", error, request_id=message.request_id)
-        if isinstance(message, Journey) and message.itinerary and message.itinerary[0].on_error == "allow":
+        if isinstance(message, Journey) and message.itinerary and message.itinerary[0].on_error != "deny":
             reason = f"{service} was too slow" if late else f"{service} failed"
             hop.finish(skipped(message, self._bus.identity.instance, reason))
         elif late:

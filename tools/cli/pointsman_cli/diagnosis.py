@@ -7,7 +7,7 @@ from typing import Final
 
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
-from pointsman_core.config import Config
+from pointsman_core.config import Config, active
 
 OLDEST_SERVER: Final = (2, 10)
 """The first nats-server with everything that is used: consumers of several subjects, stream metadata."""
@@ -254,8 +254,9 @@ def _needed(config: Config | None) -> dict[str, list[str]]:
         return {}
     needed: dict[str, list[str]] = {"preprocessor": [], "profile-picker": [], "metrics-collector": []}
     for name, profile in config.profiles.items():
-        for use in profile.request:
-            if use.on_error != "allow" and use.service not in config.stages:
+        for use in active(profile.request):
+            insists = use.on_error not in ("allow", "degrade") and not use.shadow
+            if insists and use.service not in config.stages:
                 profiles = needed.setdefault(use.service, [])
                 if name not in profiles:
                     profiles.append(name)

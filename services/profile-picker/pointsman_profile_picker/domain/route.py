@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import BodyEdit, Journey, Stage, Target
-from pointsman_core.config import Config, response_entry, stage_entry
+from pointsman_core.config import Config, active, response_entry, stage_entry
 from pointsman_core.plugins import Registry
 from pointsman_core.prefix import salted
 from pointsman_core.refusal import Refusal
@@ -59,9 +59,9 @@ class Routing:
         self._open_pools: Final = tuple(name for name, pool in config.pools.items() if not pool.models)
         self._routes: Final = {
             name: Route(
-                tuple(Stage.model_validate(stage_entry(use, config.stages)) for use in profile.request),
-                tuple(Stage.model_validate(response_entry(use, config.stages)) for use in profile.response),
-                any(entry.service == _SELECTOR for entry in profile.request),
+                tuple(Stage.model_validate(stage_entry(use, config.stages)) for use in active(profile.request)),
+                tuple(Stage.model_validate(response_entry(use, config.stages)) for use in active(profile.response)),
+                any(use.service == _SELECTOR and not use.shadow for use in active(profile.request)),
             )
             for name, profile in config.profiles.items()
         }

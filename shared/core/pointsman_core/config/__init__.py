@@ -1,6 +1,8 @@
 """The configuration model. Strict: what isn't known is refused, with the known names."""
 
+from pointsman_core.config.discovery import EndpointFile, Kubernetes, StaticEngine, load_endpoints
 from pointsman_core.config.flow_control import Band, FlowControl
+from pointsman_core.config.guarding import DEFAULT_GUARD, Action, Guard
 from pointsman_core.config.model import (
     AUTO,
     Config,
@@ -9,29 +11,35 @@ from pointsman_core.config.model import (
     Pool,
     Profile,
     Served,
-    StaticEngine,
     load,
 )
+from pointsman_core.config.processing import ProcessorUse
 from pointsman_core.config.provider import Provider
 from pointsman_core.config.rewriting import Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy, SchedulingProfile
 from pointsman_core.config.section import ConfigError, PluginUse, ScorerUse, Section
 from pointsman_core.config.selection import PickerUse, Ranking, Selector
-from pointsman_core.config.stages import CustomStage, StageUse, response_entry, stage_entry
+from pointsman_core.config.stages import CustomStage, StageUse, active, response_entry, stage_entry
 from pointsman_core.config.tokenizer import Tokenizer
 
 __all__ = [
     "AUTO",
+    "DEFAULT_GUARD",
+    "Action",
     "Band",
     "Config",
     "ConfigError",
     "CustomStage",
     "Edge",
+    "EndpointFile",
     "FlowControl",
+    "Guard",
+    "Kubernetes",
     "Model",
     "PickerUse",
     "PluginUse",
     "Pool",
+    "ProcessorUse",
     "Profile",
     "Provider",
     "Ranking",
@@ -45,7 +53,9 @@ __all__ = [
     "StageUse",
     "StaticEngine",
     "Tokenizer",
+    "active",
     "load",
+    "load_endpoints",
     "response_entry",
     "stage_entry",
 ]

@@ -5,12 +5,16 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from pointsman_core.config.discovery import Discovery, EngineList, Kubernetes, check_names
+from pointsman_core.config.guarding import Guard, guard_problems, response_guard_problems
+from pointsman_core.config.order import OrderRule, request_order_problems, response_order_problems
+from pointsman_core.config.processing import ProcessorUse
 from pointsman_core.config.provider import Provider
 from pointsman_core.config.rewriting import ANY, Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy
-from pointsman_core.config.section import ConfigError, PluginUse, Section
+from pointsman_core.config.section import ConfigError, Section
 from pointsman_core.config.selection import PickerUse, Selector
 from pointsman_core.config.stages import (
     OWN_SERVICES,
@@ -25,37 +29,9 @@ from pointsman_core.config.stages import (
 from pointsman_core.config.tokenizer import Tokenizer
 from pointsman_core.plugins import unknown
 from pointsman_core.units import ByteSize, Duration
-from pointsman_core.worker_name import worker_name
 
 AUTO: Final = "auto"
 """A request for `auto`, or `auto/<group>`, leaves the model to a model-selector."""
-
-
-class StaticEngine(Section):
-    """An engine that has no agent: the metrics-collector scrapes it."""
-
-    url: str
-    """Base URL, for edges and for the metrics-collector."""
-    name: str | None = None
-    """Default: host and port of the URL."""
-    engine: Literal["auto", "vllm", "sglang", "trtllm", "triton"] = "auto"
-    """`auto` tells the kind by the names of its metrics."""
-    metrics_url: str | None = None
-    """Where its metrics are when not at `/metrics` below `url`; Triton has a port for them."""
-    role: Literal["both", "prefill", "decode", "encode"] = "both"
-    labels: dict[str, str] = Field(default_factory=dict[str, str])
-
-    @field_validator("url", "metrics_url")
-    @classmethod
-    def _is_http(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError(f"{value!r}: the URL of an engine begins with http:// or https://")
-        return value
-
-    @property
-    def worker(self) -> str:
-        """Its name in the pool."""
-        return self.name or worker_name(self.url)
 
 
 class Pool(Section):
@@ -65,11 +41,14 @@ class Pool(Section):
     """Models and adapters; empty means those that the engines report."""
     loras: tuple[str, ...] = ()
     """Those of `models` that are adapters."""
-    discovery: Literal["agents", "static"] = "agents"
-    """`agents`: engines register themselves. `static`: those listed in `engines`."""
-    engines: tuple[
-        Annotated[StaticEngine, BeforeValidator(lambda v: {"url": v} if isinstance(v, str) else v)], ...
-    ] = ()
+    discovery: Discovery = "agents"
+    """`agents`: engines register themselves. `static`: those listed in `engines`. `kubernetes`: pods of a cluster.
+    `file`: those that a file lists, which is watched."""
+    engines: EngineList = ()
+    kubernetes: Kubernetes | None = None
+    """With `discovery: kubernetes`: which pods."""
+    file: str | None = None
+    """With `discovery: file`: its path, on the metrics-collector's host. YAML or JSON with a list `engines`."""
     scheduling: str = "default"
     """Name of a scheduling policy."""
     block_tokens: int = Field(default=64, ge=1, le=4096)
@@ -78,13 +57,12 @@ class Pool(Section):
     """Of its models; without one, prompts that are text are hashed as text and never match engines' KV events."""
 
     @model_validator(mode="after")
-    def _engines_are_for_static_discovery(self) -> Self:
-        if (self.discovery == "static") != bool(self.engines):
-            raise ValueError("`engines` and `discovery: static` belong together")
-        names = [engine.worker for engine in self.engines]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two engines are called {name!r}; give each a `name` of its own")
+    def _discovery_has_what_it_needs(self) -> Self:
+        given = {"static": bool(self.engines), "kubernetes": self.kubernetes is not None, "file": self.file is not None}
+        for kind, key in (("static", "engines"), ("kubernetes", "kubernetes"), ("file", "file")):
+            if given[kind] != (self.discovery == kind):
+                raise ValueError(f"`{key}` and `discovery: {kind}` belong together")
+        check_names(self.engines)
         return self
 
 
@@ -93,6 +71,8 @@ class Cost(Section):
 
     input: float = Field(default=0.0, ge=0)
     output: float = Field(default=0.0, ge=0)
+    cached: float | None = Field(default=None, ge=0)
+    """Of prompt tokens that came from a cache; default: `input`."""
 
 
 class Model(Section):
@@ -176,14 +156,21 @@ class Config(Section):
     providers: dict[str, Provider] = Field(default_factory=dict[str, Provider])
     models: dict[str, Model] = Field(default_factory=dict[str, Model])
     rewrites: tuple[Rewrite, ...] = ()
-    preprocessing: tuple[PluginUse, ...] = ()
+    objectives: dict[str, Annotated[int, Field(ge=-1000, le=1000)]] = Field(default_factory=dict[str, int])
+    """Priority by the name that a trusted peer's objective header has; others have 0."""
+    preprocessing: tuple[ProcessorUse, ...] = ()
+    """Request processors, for every request and in this order."""
     profile_picker: PickerUse = Field(default=PickerUse(), alias="profile-picker")
     profiles: dict[str, Profile] = Field(default_factory=lambda: {"standard": Profile()})
     postprocessing: Itinerary = ()
     """Stages that every answer passes after those of its profile: errors, rejections and cached answers too."""
     selectors: dict[str, Selector] = Field(default_factory=dict[str, Selector])
+    guards: dict[str, Guard] = Field(default_factory=dict[str, Guard])
+    """Policies of the stage `guard`: `guard/<name>` in an itinerary; `guard` alone is `default`."""
     scheduling: dict[str, SchedulingPolicy] = Field(default_factory=lambda: {"default": SchedulingPolicy()})
     stages: dict[str, CustomStage] = Field(default_factory=dict[str, CustomStage])
+    order_exceptions: tuple[OrderRule, ...] = ()
+    """Rules about the order of stages that this file breaks on purpose."""
     edge: Edge = Edge()
 
     @model_validator(mode="after")
@@ -222,10 +209,16 @@ class Config(Section):
                 problem = request_problem(use)
                 if problem is not None:
                     problems.append(f"{where}: {problem}")
-            if not profile.request or profile.request[-1].service != "scheduler":
-                problems.append(f"profiles.{name}.request: the last stage must be `scheduler`, which answers the edge")
+            back = (*profile.response, *self.postprocessing)
+            problems += guard_problems(f"profiles.{name}", profile.request, back, self.guards)
+            excepted = self.order_exceptions
+            problems += request_order_problems(f"profiles.{name}.request", profile.request, excepted)
+            problems += response_order_problems(
+                f"profiles.{name}.response", profile.response, self.postprocessing, excepted
+            )
         ways_back = {f"profiles.{name}.response": profile.response for name, profile in self.profiles.items()}
         for way, itinerary in (ways_back | {"postprocessing": self.postprocessing}).items():
+            problems += response_guard_problems(way, itinerary, self.guards)
             for position, use in enumerate(itinerary):
                 need(f"{way}[{position}]", "stage", use.service, stages)
                 problem = response_problem(use, self.stages) if use.service in stages else None

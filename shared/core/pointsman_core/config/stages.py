@@ -1,11 +1,12 @@
 """Entries of itineraries, and the stages that somebody else runs."""
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final, Literal, NamedTuple, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from pointsman_core.config.processing import OnError, Switch, switched_off
 from pointsman_core.config.section import Section
 from pointsman_core.units import Duration
 
@@ -17,6 +18,8 @@ STAGE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 Mode = Literal["buffer", "window", "after"]
 Content = Literal["none", "text", "body"]
 
+_ANSWER_MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+
 
 def _stage_of(value: object) -> object:
     return {"stage": value} if isinstance(value, str) else value
@@ -27,9 +30,13 @@ class StageUse(Section):
 
     stage: str
     timeout: Duration | None = None
-    on_error: Literal["allow", "deny"] | None = None
-    mode: Mode | None = None
-    """On the way back, instead of what the stage declares; so are the following."""
+    on_error: OnError | None = None
+    """When it has nobody, fails or takes too long. `deny`: the request ends. `allow`: the request goes on without it.
+    `degrade`: the stage does what it still can; one that can't be asked is left out, as by `allow`."""
+    mode: Annotated[Switch | Mode | None, BeforeValidator(switched_off)] = None
+    """`enforce`: what it decides is done. `shadow`: it decides and is reported, and the request goes on as without it;
+    about answers it is asked when the client has everything. `off`: it isn't asked. On the way back also `buffer`,
+    `window` and `after`, instead of what the stage declares; so are the following."""
     content: Content | None = None
     window: int | None = Field(default=None, ge=1)
     overlap: int | None = Field(default=None, ge=0)
@@ -42,15 +49,32 @@ class StageUse(Section):
     def policy(self) -> str | None:
         return self.stage.partition("/")[2] or None
 
+    @property
+    def shadow(self) -> bool:
+        """Whether it only says what it would do."""
+        return self.mode == "shadow"
+
+    @property
+    def answer_mode(self) -> Mode | None:
+        """When it is asked about answers; None leaves it to what the stage declares."""
+        if self.mode == "shadow":
+            return "after"
+        return next((mode for mode in _ANSWER_MODES if mode == self.mode), None)
+
 
 Itinerary = tuple[Annotated[StageUse, BeforeValidator(_stage_of)], ...]
+
+
+def active(itinerary: Iterable[StageUse]) -> tuple[StageUse, ...]:
+    """The entries that aren't switched off."""
+    return tuple(use for use in itinerary if use.mode != "off")
 
 
 class CustomStage(Section):
     """A stage that somebody else runs; its name is its subject's verb."""
 
     timeout: Duration = 1.0
-    on_error: Literal["allow", "deny"] = "deny"
+    on_error: OnError = "deny"
     mode: Mode = "after"
     """On the way back. `buffer`: it is asked about the whole answer before the client has any of it. `window`: about
     each piece of a stream before the client has it, and about an answer that isn't streamed as a whole. `after`: when
@@ -97,11 +121,14 @@ def stage_entry(use: StageUse, declared: Mapping[str, CustomStage]) -> dict[str,
     """An entry on the way in as the contracts' `Stage` has it."""
     custom = declared.get(use.service)
     timeout = use.timeout if use.timeout is not None else (custom.timeout if custom else None)
+    on_error = use.on_error or (custom.on_error if custom else "deny")
     return {
         "service": use.service,
         "policy": use.policy,
+        "mode": "shadow" if use.shadow else "enforce",
         "timeout_ms": None if timeout is None else round(timeout * 1000),
-        "on_error": use.on_error or (custom.on_error if custom else "deny"),
+        # What isn't acted on can't end a request by failing either.
+        "on_error": "allow" if use.shadow else on_error,
     }
 
 
@@ -115,7 +142,9 @@ def response_entry(use: StageUse, declared: Mapping[str, CustomStage]) -> dict[s
 
 def request_problem(use: StageUse) -> str | None:
     """What is wrong with an entry on the way in."""
-    given = [name for name in ("mode", "content", "window", "overlap") if getattr(use, name) is not None]
+    if use.mode in _ANSWER_MODES:
+        return f"`mode: {use.mode}` is for stages on the way back; on the way in it is enforce, shadow or off"
+    given = [name for name in ("content", "window", "overlap") if getattr(use, name) is not None]
     return f"`{given[0]}` is for stages on the way back" if given else None
 
 
@@ -132,7 +161,7 @@ def _declaration(use: StageUse, declared: Mapping[str, CustomStage]) -> CustomSt
 
 def _answer(use: StageUse, custom: CustomStage) -> _Declared:
     return _Declared(
-        use.mode or custom.mode,
+        use.answer_mode or custom.mode,
         use.content or custom.content,
         custom.window if use.window is None else use.window,
         custom.overlap if use.overlap is None else use.overlap,

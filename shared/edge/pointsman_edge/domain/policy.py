@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from pointsman_contracts.journey import Stage
-from pointsman_core.config import Config, Edge, response_entry
+from pointsman_core.config import Config, Edge, active, response_entry
 from pointsman_edge.domain.static_choice import StaticPolicy, static_policy
 
 
@@ -32,5 +32,7 @@ def compile_policy(config: Config, revision: int) -> EdgePolicy:
     """Read the configuration once."""
     edge = config.edge
     engine = EngineLimits(edge.connect_timeout, edge.first_byte_timeout, edge.stream_idle_timeout)
-    postprocessing = tuple(Stage.model_validate(response_entry(use, config.stages)) for use in config.postprocessing)
+    postprocessing = tuple(
+        Stage.model_validate(response_entry(use, config.stages)) for use in active(config.postprocessing)
+    )
     return EdgePolicy(revision, config, edge, engine, static_policy(config), postprocessing)

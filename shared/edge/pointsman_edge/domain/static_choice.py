@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from pointsman_contracts.journey import AFTER, BodyEdit, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
-from pointsman_core.config import AUTO, Config, Profile, response_entry, stage_entry
+from pointsman_core.config import AUTO, Config, Profile, active, response_entry, stage_entry
 from pointsman_core.refusal import Refusal
 from pointsman_core.rewriting import Rewrites
 from pointsman_edge.domain.model_list import model_names, unknown_model
@@ -61,24 +61,24 @@ def static_policy(config: Config) -> StaticPolicy:
     reasons = [
         f"preprocessing plugin {use.name or use.use} can't be skipped"
         for use in config.preprocessing
-        if (use.name or use.use) not in config.edge.static_skips
+        if use.mode == "enforce" and (use.name or use.use) not in config.edge.static_skips
     ]
     for name, profile in profiles.items():
         if profile.static == "deny":
             reasons.append(f"profile {name} doesn't allow it")
         reasons += [
             f"profile {name} insists on {use.service}"
-            for use in profile.request
+            for use in active(profile.request)
             if use.service not in ("scheduler", "model-selector") and _insists(stage_entry(use, config.stages))
         ]
         reasons += [
             f"profile {name} insists on {use.service} for answers"
-            for use in profile.response
+            for use in active(profile.response)
             if _insists(response_entry(use, config.stages))
         ]
     reasons += [
         f"postprocessing insists on {use.service}"
-        for use in config.postprocessing
+        for use in active(config.postprocessing)
         if _insists(response_entry(use, config.stages))
     ]
     return StaticPolicy(
@@ -148,15 +148,15 @@ def _possible(config: Config) -> Mapping[str, Profile]:
 
 def _selectable(config: Config, profiles: Mapping[str, Profile]) -> Iterator[str]:
     for profile in profiles.values():
-        for use in profile.request:
-            if use.service == "model-selector":
+        for use in active(profile.request):
+            if use.service == "model-selector" and not use.shadow:
                 yield from config.selectors[use.policy or ""].models or config.models
 
 
 def _insists(entry: Mapping[str, object]) -> bool:
     stage = Stage.model_validate(entry)
     blocking = stage.answer is None or stage.answer.mode != AFTER
-    return blocking and stage.on_error != "allow"
+    return blocking and stage.on_error == "deny"
 
 
 def _target(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], model: str, asked: str) -> Target:

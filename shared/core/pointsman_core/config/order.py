@@ -1,0 +1,64 @@
+"""Which stages must come before which others, and why (S3-2). Any other order is the operator's choice."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, Literal, NamedTuple
+
+from pointsman_core.config.stages import StageUse, active
+
+OrderRule = Literal["guard-before-cache", "selection-before-cache", "check-before-populate"]
+
+
+class _Before(NamedTuple):
+    rule: OrderRule
+    first: str
+    then: str
+    why: str
+
+
+_ON_THE_WAY_IN: Final = (
+    _Before("guard-before-cache", "guard", "semantic-cache", "it would answer prompts that nobody checked"),
+    _Before("selection-before-cache", "model-selector", "semantic-cache", "its entries belong to a model"),
+)
+_ON_THE_WAY_BACK: Final = (
+    _Before("check-before-populate", "guard", "semantic-cache", "it would keep answers that nobody checked"),
+)
+
+
+def request_order_problems(where: str, stages: Sequence[StageUse], excepted: Collection[str]) -> Iterator[str]:
+    """What is wrong with the order of a profile's stages on the way in; `where` is the path of their list."""
+    places = [f"{where}[{position}]" for position in range(len(stages))]
+    yield from _misplaced(list(zip(places, stages, strict=True)), _ON_THE_WAY_IN, excepted)
+    running = [(place, use) for place, use in zip(places, stages, strict=True) if use.mode != "off"]
+    if not running or running[-1][1].service != "scheduler" or running[-1][1].shadow:
+        yield f"{where}: the last stage must be `scheduler`, which answers the edge"
+    for place, use in running[:-1]:
+        if use.service == "scheduler":
+            yield f"{place}: scheduler answers the edge, so that nothing behind it would run; put it last"
+
+
+def response_order_problems(
+    where: str, stages: Sequence[StageUse], postprocessing: Sequence[StageUse], excepted: Collection[str]
+) -> Iterator[str]:
+    """The same of the stages that a profile's answers pass: its own, then those of every answer."""
+    placed = [(f"{where}[{position}]", use) for position, use in enumerate(stages)]
+    placed += [(f"postprocessing[{position}]", use) for position, use in enumerate(postprocessing)]
+    yield from _misplaced(placed, _ON_THE_WAY_BACK, excepted)
+
+
+def _misplaced(
+    placed: Sequence[tuple[str, StageUse]], rules: Sequence[_Before], excepted: Collection[str]
+) -> Iterator[str]:
+    running = [(place, use) for place, use in placed if active((use,))]
+    for rule in rules:
+        if rule.rule in excepted:
+            continue
+        early = next((place for place, use in running if use.service == rule.then), None)
+        late = [place for place, use in running if use.service == rule.first]
+        if early is None or not late:
+            continue
+        places = [place for place, _ in running]
+        if places.index(late[-1]) > places.index(early):
+            yield (
+                f"{early}: {rule.then} stands before {rule.first} ({late[-1]}), and {rule.why}; put it behind, or name "
+                f"the rule in `order_exceptions` ({rule.rule})"
+            )

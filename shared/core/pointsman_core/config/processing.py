@@ -1,0 +1,29 @@
+"""Entries of `preprocessing`."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from pointsman_core.config.section import PluginUse
+from pointsman_core.units import Duration
+
+OnError = Literal["allow", "deny", "degrade"]
+Switch = Literal["enforce", "shadow", "off"]
+
+
+def switched_off(value: object) -> object:
+    """YAML reads `off` as false."""
+    return "off" if value is False else value
+
+
+class ProcessorUse(PluginUse):
+    """A request processor, and how much it counts; the rest are its parameters."""
+
+    mode: Annotated[Switch, BeforeValidator(switched_off)] = "enforce"
+    """`enforce`: what it decides is done. `shadow`: it decides and is reported, and the request goes on as without it.
+    `off`: it doesn't run."""
+    timeout: Duration | None = None
+    """How long it may wait for somebody; then it has failed. Default: until the request's deadline."""
+    on_error: OnError = "deny"
+    """When it fails. `deny`: the request ends. `allow`: the request goes on as without it. `degrade`: it does what it
+    still can by itself; one that can nothing is left out, as by `allow`."""
