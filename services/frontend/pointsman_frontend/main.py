@@ -22,6 +22,7 @@ from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
 from pointsman_edge.reviews import Reviewers, StageReviewers
+from pointsman_edge.ways_back import WaysBack
 from pointsman_frontend.adapters.app import EdgeApp
 from pointsman_frontend.adapters.connection_bounds import Bounds, bounded
 from pointsman_frontend.adapters.engine_client import EngineClient
@@ -30,7 +31,6 @@ from pointsman_frontend.adapters.provider_client import ProviderClient
 from pointsman_frontend.adapters.provider_credentials import Credentials
 from pointsman_frontend.adapters.providers import Providers
 from pointsman_frontend.adapters.proxy import Intake, Proxy
-from pointsman_frontend.adapters.ways_back import WaysBack
 from pointsman_frontend.handlers import Handlers
 from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.health import HealthApp

@@ -23,11 +23,12 @@ from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
 from pointsman_edge.way_back import Withheld
+from pointsman_edge.ways_back import WaysBack
+from pointsman_frontend.adapters.before_client import BeforeClient
 from pointsman_frontend.adapters.client import Client
 from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
 from pointsman_frontend.adapters.leash import Leash
 from pointsman_frontend.adapters.request_body import ClientGone, check_length, read_body
-from pointsman_frontend.adapters.ways_back import WaysBack
 from pointsman_runtime.http_server import Receive, Scope, Send
 from pointsman_runtime.logs import Log
 from pointsman_runtime.telemetry import Tracing
@@ -70,6 +71,7 @@ class Proxy:
         self._decider = decider
         self._forwarder = forwarder
         self._ways_back = ways_back
+        self._before = BeforeClient(ways_back)
         self._bodies = bodies
         self._announcer = announcer
         self._metrics = metrics
@@ -108,7 +110,7 @@ class Proxy:
         except Refusal as refusal:
             leash.let_go()
             self._refused(exchange, refusal)
-            await self._ways_back.refuse(client, refusal, policy, exchange, leash)
+            await self._before.refuse(client, refusal, policy, exchange, leash)
         except ClientGone:
             exchange.end("client_gone", CLIENT_GONE)
         except asyncio.CancelledError:
@@ -122,7 +124,7 @@ class Proxy:
             )
             self._refused(exchange, refusal, client.status)
             if not client.started:
-                await self._ways_back.refuse(client, refusal, policy, exchange, leash)
+                await self._before.refuse(client, refusal, policy, exchange, leash)
         finally:
             leash.let_go()
             if leash.span is not None:
@@ -196,7 +198,7 @@ class Proxy:
             Outgoing(
                 exchange=exchange,
                 decision=reply,
-                client=self._ways_back.before(client, reply, policy, exchange, leash),
+                client=self._before.stand(client, reply, policy, exchange, leash),
                 policy=policy,
                 path=scope["path"].encode("ascii"),
                 headers=headers.engine,

@@ -1,0 +1,86 @@
+"""Where answers and errors meet the stages on the way back."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pointsman_contracts.journey import Stage
+from pointsman_contracts.reply import Decision
+from pointsman_core.refusal import Refusal
+from pointsman_edge.afterwards import Afterwards
+from pointsman_edge.domain.error_body import error_body, error_headers
+from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.policy import EdgePolicy
+from pointsman_edge.domain.reviewing import Surrounding
+from pointsman_edge.held_bodies import HeldBodies, HeldBody
+from pointsman_edge.reviews import Reviewers
+from pointsman_edge.way_back import Headers, WayBack, Withheld
+from pointsman_runtime.telemetry import Span
+
+_JSON = (b"content-type", b"application/json")
+
+
+class OpenRequest(Protocol):
+    """What an edge keeps of a request while it is open."""
+
+    span: Span | None
+    """Of the whole request, once its head is understood."""
+    held: HeldBody | None
+    """Its body, once it is complete."""
+    way_back: WayBack | None
+    """What its answer passes, once there is one to pass the stages on the way back."""
+
+
+class WaysBack:
+    """Sets up the way back of each request. One without stages on it costs nothing."""
+
+    def __init__(self, edge: str, reviewers: Reviewers, bodies: HeldBodies) -> None:
+        """`bodies`: of the open requests; one is let go when nothing asks for it any more."""
+        self._edge = edge
+        self._reviewers = reviewers
+        self._bodies = bodies
+        self._afterwards = Afterwards()
+
+    def begin(self, decision: Decision, policy: EdgePolicy, exchange: Exchange, request: OpenRequest) -> WayBack | None:
+        """What the answer passes: the stages of the profile and those of every answer. None: there are none."""
+        stages = (*decision.response, *policy.postprocessing)
+        if not stages:
+            return None
+        request.way_back = self._begin(stages, policy, exchange, request)
+        return request.way_back
+
+    async def error(
+        self, refusal: Refusal, policy: EdgePolicy, exchange: Exchange, request: OpenRequest
+    ) -> tuple[int, Headers, bytes]:
+        """Status, headers and body of an error, as the stages of every answer leave it (S0-63)."""
+        headers, body = _written(refusal, exchange)
+        if not policy.postprocessing:
+            return refusal.status, headers, body
+        way_back = request.way_back = self._begin(policy.postprocessing, policy, exchange, request)
+        try:
+            headers, body = await way_back.whole(refusal.status, headers, body, refusal.code or refusal.type)
+        except Withheld as withheld:
+            return withheld.status, *_written(withheld, exchange)
+        way_back.left(body)
+        return refusal.status, headers, body
+
+    def after(self, policy: EdgePolicy, exchange: Exchange, request: OpenRequest) -> None:
+        """The request has ended: ask the stages that come after the last byte, whatever became of it."""
+        if request.way_back is None and policy.postprocessing:
+            request.way_back = self._begin(policy.postprocessing, policy, exchange, request)
+        held = request.held
+        if request.way_back is not None:
+            self._afterwards.begin(request.way_back, lambda: None if held is None else self._bodies.let_go(held))
+        elif held is not None:
+            self._bodies.let_go(held)
+
+    async def drained(self) -> None:
+        """Wait until every stage that was asked has answered, or its time is over."""
+        await self._afterwards.drain()
+
+    def _begin(self, stages: Sequence[Stage], policy: EdgePolicy, exchange: Exchange, request: OpenRequest) -> WayBack:
+        traceparent = None if request.span is None else request.span.traceparent
+        return WayBack(stages, self._reviewers, exchange, Surrounding(self._edge, policy.revision, traceparent))
+
+
+def _written(refusal: Refusal, exchange: Exchange) -> tuple[Headers, bytes]:
+    return [_JSON, *error_headers(refusal)], error_body(refusal, exchange.api)
