@@ -126,6 +126,7 @@ _ROUTE: Final = {
     "service": "Name of the service.",
     "instance": "Instance of the service.",
     "edge": "Instance of the edge.",
+    "tenant": "Name of the tenant; `-` when the request has none.",
     "inbox": "Private inbox of the edge.",
 }
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict
 
-Kind = Literal["rpc", "evt", "sig", "ctl", "kv"]
+Kind = Literal["rpc", "evt", "rec", "sig", "ctl", "kv"]
 
 
 class Address(NamedTuple):

@@ -1,11 +1,16 @@
 """What an edge receives on its inbox for a request that it sent into the stages."""
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
+from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Stage, StageReport, Target
 from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.response import Usage
+
+EVENT_STREAM: Final = "text/event-stream"
 
 
 class ChosenEndpoint(Part):
@@ -48,6 +53,10 @@ class Decision(Message):
     """Instance that holds the reservation; empty when nobody does, as for a provider."""
     queued_ms: float = 0.0
     """Milliseconds spent in flow control."""
+    identity: Identity | None = None
+    """For the events about the request; None when nobody found out."""
+    prompt_tokens: int = 0
+    """As `RequestFacts.prompt_tokens`: what the edge goes by when nobody reports any."""
 
 
 class Rejection(Message):
@@ -76,7 +85,64 @@ class Rejection(Message):
     """Changes of the error's headers, e.g. how much of a limit is left."""
     profile: str | None = None
     target: Target | None = None
+    identity: Identity | None = None
     trail: tuple[StageReport, ...] = ()
+
+
+class Answer(Message):
+    """The request ends here with an answer that a stage has, e.g. a cached one. Sent by any stage, read by the edge,
+    which gives it to the client past the stages on the way back.
+
+    On the wire: this document on one line, a newline, then the raw body. Together they fit into the bus's
+    `max_payload`, the document alone into 64 KiB.
+    """
+
+    address: ClassVar[Address] = Address("rpc", "request", "answer", route=("inbox",))
+
+    kind: Literal["answer"] = "answer"
+    request_id: str
+    attempt: int = 1
+    stage: str
+    """Service that ended the journey."""
+    status: int = Field(default=200, ge=200, le=599)
+    content_type: str = "application/json"
+    """`text/event-stream`: the body is every event of a stream, each one whole."""
+    named: str | None = None
+    """The model's name in the body, where it isn't `model`: the edge puts that in its place."""
+    usage: Usage = Usage()
+    """What is counted for this answer: nothing, unless the stage had a model make it."""
+    saved: Usage | None = None
+    """What the answer would have cost had a model made it."""
+    answer_headers: tuple[HeaderEdit, ...] = ()
+    """Changes of the answer's headers; the edge makes them last."""
+    response: tuple[Stage, ...] = ()
+    """Stages on the way back that the answer still has to pass, beside those of every answer."""
+    model: str | None = None
+    """The model that the client asked for; the answer carries this name."""
+    profile: str | None = None
+    target: Target | None = None
+    identity: Identity | None = None
+    level: str = "full"
+    reasons: tuple[str, ...] = ()
+    trail: tuple[StageReport, ...] = ()
+    body: SkipJsonSchema[bytes] = Field(default=b"", exclude=True)
+    """In the shape of the API that was asked. No field of the document: it follows it."""
+
+    @property
+    def stream(self) -> bool:
+        """Whether the client gets a stream of server-sent events."""
+        return self.content_type.startswith(EVENT_STREAM)
+
+    def encode(self) -> bytes:
+        """The document and the body."""
+        return b"\n".join((super().encode(), self.body))
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview | str) -> Self:
+        """Parse a document and the body behind it. Raises `pydantic.ValidationError`."""
+        whole = data.encode() if isinstance(data, str) else bytes(data)
+        document, _, body = whole.partition(b"\n")
+        return super().decode(document).model_copy(update={"body": body})
 
 
 class Parked(Message):
@@ -96,8 +162,21 @@ class Parked(Message):
     until it answers."""
 
 
-Reply = Annotated[Decision | Rejection | Parked, Field(discriminator="kind")]
+Reply = Annotated[Decision | Rejection | Parked | Answer, Field(discriminator="kind")]
 """Any message that arrives on an edge's inbox."""
 
-REPLY: Final[TypeAdapter[Decision | Rejection | Parked]] = TypeAdapter(Reply)
-"""Decodes a reply: `REPLY.validate_json(data)`."""
+REPLY: Final[TypeAdapter[Decision | Rejection | Parked | Answer]] = TypeAdapter(Reply)
+"""The document of a reply; `read_reply` reads a whole one."""
+
+
+def read_reply(payload: bytes) -> Decision | Rejection | Parked | Answer:
+    """A reply as it arrived. Raises `pydantic.ValidationError`."""
+    end = payload.find(b"\n")
+    if end < 0:
+        return REPLY.validate_json(payload)
+    try:
+        reply = REPLY.validate_json(payload[:end])
+    except ValidationError:
+        # Others than an answer are one document, which may have line breaks.
+        return REPLY.validate_json(payload)
+    return reply.model_copy(update={"body": payload[end + 1 :]}) if isinstance(reply, Answer) else reply

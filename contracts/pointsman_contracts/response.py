@@ -2,12 +2,13 @@
 
 from typing import ClassVar
 
+from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.message import Address, Message, Part
 
 
 class Usage(Part):
-    """Tokens that the engine or provider reported."""
+    """Tokens that the engine or provider reported, or that the edge estimates where it didn't."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -15,6 +16,8 @@ class Usage(Part):
     """Part of `prompt_tokens` that came from the engine's KV cache."""
     reasoning_tokens: int = 0
     """Part of `completion_tokens`."""
+    estimated: bool = False
+    """Nobody reported all of it, as when the client left in the middle: the edge counted what passed."""
 
 
 class Attempt(Part):
@@ -96,6 +99,30 @@ class RequestRejected(Message):
     dropped_reason: str | None = None
     model: str | None = None
     profile: str | None = None
+    identity: Identity | None = None
+    """None when nobody found out."""
+    trail: tuple[StageReport, ...] = ()
+
+
+class RequestAnswered(Message):
+    """A stage ended a request with an answer of its own, e.g. a cached one. Published by the edge; read by anybody."""
+
+    address: ClassVar[Address] = Address("evt", "request", "answered", route=("stage",))
+
+    request_id: str
+    source: str
+    """Edge instance."""
+    sequence: int
+    at_ms: int
+    stage: str
+    """Service that answered."""
+    status: int
+    model: str | None = None
+    profile: str | None = None
+    target: Target | None = None
+    """The model that would have been asked."""
+    level: str = "full"
+    reasons: tuple[str, ...] = ()
     trail: tuple[StageReport, ...] = ()
 
 
@@ -137,7 +164,17 @@ class ResponseCompleted(Message):
     duration_ms: float = 0.0
     """From receiving the request to its end."""
     usage: Usage | None = None
-    """None when nobody reported any."""
+    """None when no model was at work for the client."""
+    identity: Identity | None = None
+    """None when nobody found out."""
+    served: str | None = None
+    """Name that the configuration knows the model by that `usage` is of."""
+    cost: float | None = None
+    """Of `usage`, in dollars; None without a price."""
+    answered_by: str | None = None
+    """The stage that answered without asking a model."""
+    saved: Usage | None = None
+    """What that answer would have used; no part of `usage`."""
     bytes_out: int = 0
     stages: tuple[StageReport, ...] = ()
     """What the stages on the way back said before the client had everything, in order. `outcome` of a report: `passed`,

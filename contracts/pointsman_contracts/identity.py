@@ -1,0 +1,33 @@
+"""Who sends a request, as far as everybody may know."""
+
+from collections.abc import Mapping
+from typing import Final, Self, cast
+
+from pydantic import JsonValue
+
+from pointsman_contracts.message import Part
+
+LONGEST_NAME: Final = 256
+"""Characters of a tenant, subject or plan that are told."""
+
+
+class Identity(Part):
+    """The client of a request, without anything that proves it."""
+
+    tenant: str = ""
+    subject: str = ""
+    """The user or key within the tenant, by name."""
+    plan: str = ""
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, JsonValue]) -> Self | None:
+        """From `RequestFacts.attributes`; None when nobody asked who the client is."""
+        facts = attributes.get("identity")
+        if not isinstance(facts, dict):
+            return None
+        return cls(tenant=_name(facts, "tenant"), subject=_name(facts, "subject"), plan=_name(facts, "plan"))
+
+
+def _name(facts: dict[str, JsonValue], key: str) -> str:
+    value = cast("object", facts.get(key))
+    return value[:LONGEST_NAME] if isinstance(value, str) else ""

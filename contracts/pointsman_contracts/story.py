@@ -1,0 +1,37 @@
+"""What a recorder has kept of one request."""
+
+from typing import ClassVar
+
+from pointsman_contracts.message import Address, Message, Part
+
+
+class StoryQuery(Message):
+    """Asks what happened to a request. Sent by tools; answered by a recorder with `Story`."""
+
+    address: ClassVar[Address] = Address("ctl", "request", "story")
+
+    request_id: str
+
+
+class KeptEvent(Part):
+    """One event as it was published."""
+
+    type: str
+    """Type id, e.g. `request.scheduled.v1`."""
+    body: str
+    """The JSON document."""
+
+
+class Story(Message):
+    """The answer to `StoryQuery`."""
+
+    address: ClassVar[Address] = Address("ctl", "request", "story-answer", route=("inbox",))
+
+    recorder: str
+    """Instance that answers."""
+    events: tuple[KeptEvent, ...] = ()
+    """In the order in which they were stored. A client that used the id several times has all of its requests here."""
+    more: bool = False
+    """The oldest are missing, because there are more than a message takes."""
+    behind: int = 0
+    """Events that the recorder hasn't read yet."""
