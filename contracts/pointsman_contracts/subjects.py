@@ -90,6 +90,11 @@ def direct_subject(stage: str, instance: str, *route: str) -> str:
     return f"{stage_subject(stage, *route)}.{instance if instance == ANY else token(instance)}"
 
 
+def inbox(user: str) -> str:
+    """Where answers for a login arrive, on subjects of its own below this one; a service without one uses its name."""
+    return f"_INBOX.{token(user)}"
+
+
 class ParsedSubject(NamedTuple):
     """A subject taken apart; route tokens are decoded."""
 

@@ -34,11 +34,14 @@ class Entry(NamedTuple):
 class Bucket:
     """One bucket. It is made when it isn't there."""
 
-    def __init__(self, events: Events, name: str, *, ttl_s: float | None = None, history: int = 1) -> None:
+    def __init__(
+        self, events: Events, name: str, *, ttl_s: float | None = None, history: int = 1, replicas: int = 1
+    ) -> None:
         self.name = name
         self._events = events
         self._ttl_s = ttl_s
         self._history = history
+        self._replicas = replicas
         self._store: KeyValue | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # A server that comes back may have lost the bucket.
@@ -123,7 +126,9 @@ class Bucket:
             try:
                 self._store = await js.key_value(self.name)
             except NotFoundError:
-                config = KeyValueConfig(bucket=self.name, history=self._history, ttl=self._ttl_s)
+                config = KeyValueConfig(
+                    bucket=self.name, history=self._history, ttl=self._ttl_s, replicas=self._replicas
+                )
                 self._store = await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
                 _log.info("bucket_created", bucket=self.name)
         return self._store

@@ -63,6 +63,8 @@ class Events:
             reconnect_to_server_handler=self._full_jitter,
             ping_interval=PING_INTERVAL_S,
             pending_size=0,
+            # One token deeper than the answers to the journey's connection, which would otherwise get these too.
+            inbox_prefix=f"{bus.identity.inbox}.events",
             error_cb=self._failed,
             disconnected_cb=self._disconnected,
             reconnected_cb=self._reconnected,

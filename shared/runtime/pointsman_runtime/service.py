@@ -67,7 +67,8 @@ class Service(Generic[T]):
     def __init__(self, name: str, settings: T, distribution: str) -> None:
         self.name = name
         self.settings = settings
-        self.identity = Identity(name, settings.instance, importlib.metadata.version(distribution))
+        version = importlib.metadata.version(distribution)
+        self.identity = Identity(name, settings.instance, version, settings.nats_user or "")
         self.tracing = Tracing.to(settings.otlp_endpoint, settings.trace_ratio, self.identity)
         self.bus = Bus(
             Connection(
@@ -124,7 +125,7 @@ class Service(Generic[T]):
 
     def bucket(self, name: str, *, ttl_s: float | None = None, history: int = 1) -> Bucket:
         """A key-value bucket, made when it isn't there; closed with the service."""
-        bucket = Bucket(self.events, name, ttl_s=ttl_s, history=history)
+        bucket = Bucket(self.events, name, ttl_s=ttl_s, history=history, replicas=self.settings.buckets_replicas)
         self._stopping.insert(0, bucket.close)
         return bucket
 

@@ -79,6 +79,8 @@ class ServiceSettings(BaseSettings):
     """How much the event stream keeps; the oldest go first."""
     events_replicas: int = Field(default=1, ge=1, le=5)
     """Copies of the event stream; 3 in a cluster of three servers."""
+    buckets_replicas: int = Field(default=1, ge=1, le=5)
+    """Copies of the buckets that hold configuration and workers; used when this process makes one."""
 
     drain_timeout_s: float = Field(default=10.0, gt=0)
     """How long the work in hand may take after SIGTERM."""
