@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pointsman_contracts.journey import HeaderEdit, Target
+from pointsman_contracts.journey import HeaderEdit, StageReport, Target
 from pointsman_contracts.message import Address, Message, Part
 from pointsman_contracts.response import Usage
 
@@ -76,6 +76,11 @@ class ResponseReview(Message):
     """The answer is too large to be sent along: `texts` and `body` are missing."""
     usage: Usage | None = None
     """In mode `after`, when somebody reported it."""
+    stages: tuple[StageReport, ...] = ()
+    """In mode `after`: what the stages before this one said, as in `ResponseCompleted.stages`; a stage that was asked in
+    that mode too is `blocked` or `replaced` by what it would have done."""
+    memo: str | None = None
+    """As `Stage.memo`."""
 
 
 class Verdict(Message):

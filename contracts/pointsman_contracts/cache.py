@@ -1,0 +1,29 @@
+"""Forgetting cached answers."""
+
+from typing import ClassVar
+
+from pointsman_contracts.message import Address, Message
+
+
+class CachePurge(Message):
+    """Asks for cached answers to be forgotten. Sent by tools; every replica of the semantic-cache answers with
+    `CachePurged`."""
+
+    address: ClassVar[Address] = Address("ctl", "cache", "purge")
+
+    tenant: str | None = None
+    """Whose answers; the empty name is that of requests without an identity. None: everybody's."""
+    cache: str | None = None
+    """Name of one cache; None: all."""
+
+
+class CachePurged(Message):
+    """The answer to `CachePurge`."""
+
+    address: ClassVar[Address] = Address("ctl", "cache", "purged", route=("inbox",))
+
+    instance: str
+    entries: int
+    """How many were forgotten here."""
+    problem: str | None = None
+    """Why some weren't."""
