@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
+from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import JOURNEY_LIMIT, HeaderEdit, Journey, StageReport
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import stage_subject
@@ -227,6 +228,7 @@ def answered(journey: Journey, answer: Answer, took_ms: float) -> Answer:
             "model": journey.model,
             "profile": journey.profile,
             "target": journey.target,
+            "identity": Identity.of(journey.request.attributes),
             "response": journey.response,
             "answer_headers": _answer_headers(journey, answer),
             "level": journey.level if answer.level == "full" else answer.level,

@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from pointsman_contracts.journey import PreprocessRequest
-from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import direct_subject, stage_subject
 from pointsman_runtime import message_headers
 from pointsman_runtime.bus import HOP_BUDGET_MS, Bus
@@ -27,7 +27,8 @@ SECOND_WAIT: Final = 0.6
 PARKED_LOOK_S: Final = 0.1
 """How often an edge looks whether the instance that parked a request still lives."""
 
-Answer = Decision | Rejection
+Settled = Decision | Rejection | Answer
+"""How the stages may end a journey."""
 
 
 class JourneyClient:
@@ -49,7 +50,7 @@ class JourneyClient:
         hop_budget_s: float = HOP_BUDGET_MS / 1000,
         timeout_s: float = 30.0,
         traceparent: str | None = None,
-    ) -> Answer:
+    ) -> Settled:
         """Send a request and wait for its answer, at most `timeout_s` seconds and not past its own deadline.
 
         An answer must come within `hop_budget_s`, or a word that a stage has parked the request; otherwise it
@@ -97,7 +98,7 @@ class _Pending(Waiter):
     ) -> None:
         super().__init__()
         loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Answer] = loop.create_future()
+        self.future: asyncio.Future[Settled] = loop.create_future()
         self._client = client
         self._bus = bus
         self._request = request
@@ -124,7 +125,7 @@ class _Pending(Waiter):
             self._fail(NobodyListens(FIRST_STAGE))
             return
         try:
-            reply = REPLY.validate_json(payload)
+            reply = read_reply(payload)
         except ValidationError as error:
             self._bus.malformed(self._client.tally, self._reply_to, payload, error)
             return

@@ -157,6 +157,7 @@ class Hop(Generic[M]):
             model=journey.model,
             profile=journey.profile,
             target=journey.target,
+            identity=Identity.of(journey.request.attributes),
             level=journey.level,
             reasons=journey.reasons,
             trail=(*journey.trail, self.report(outcome="answered", note=note)),

@@ -9,7 +9,7 @@ from pointsman_contracts.journey import PreprocessRequest, Stage
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
-from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
+from pointsman_contracts.reply import Answer, ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_runtime.errors import BusDisconnected
@@ -18,8 +18,8 @@ from pointsman_testing.eventually import eventually
 from pointsman_testing.ext_proc import ExtProcClient
 
 M = TypeVar("M", bound=Message)
-Reply = Decision | Rejection
-Answer = Callable[[PreprocessRequest], Reply]
+Reply = Decision | Rejection | Answer
+Says = Callable[[PreprocessRequest], Reply]
 
 
 class FakeStages:
@@ -31,7 +31,7 @@ class FakeStages:
         """Request, body and trace context of everything that was asked."""
         self.changes: dict[str, object] = {}
         """Fields of the decision that differ from the builder's."""
-        self.reply: Answer | None = None
+        self.reply: Says | None = None
         """Instead of a decision."""
         self.failure: Exception | None = None
         self.let_go = asyncio.Event()
@@ -125,6 +125,7 @@ class PickerUnderTest:
     target: str
     """Host and port."""
     stages: FakeStages
+    reviewers: FakeReviewers
     events: RecordedEvents
     hear: Callable[[PoolSnapshot], None]
     """Gives the edge a signal."""
