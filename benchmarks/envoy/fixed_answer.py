@@ -16,6 +16,7 @@ from pointsman_edge.domain.policy import EdgePolicy, compile_policy
 from pointsman_epp_adapter.main import EppAdapter, Surroundings
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telemetry import Tracing
+from pointsman_testing.fake_stages import FakeReviewers
 
 TARGET = Target(model="fixed-model", pool="pool")
 ENDPOINTS = tuple(ChosenEndpoint(worker=f"worker-{n}", url=f"http://10.0.0.{n}:8000") for n in (1, 2, 3))
@@ -59,6 +60,7 @@ async def serve(port_file: Path) -> None:
             policy=lambda: compiled,
             decisions=FixedDecision(),
             stages_missing=lambda: None,
+            reviewers=FakeReviewers(),
             events=EncodedEvents(),
             tracing=Tracing(),
             registry=CollectorRegistry(),

@@ -21,7 +21,7 @@ from pointsman_epp_adapter.main import EppAdapter, Surroundings
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telemetry import Tracing
 from pointsman_testing import eventually
-from pointsman_testing.fake_stages import FakeStages, RecordedEvents
+from pointsman_testing.fake_stages import FakeReviewers, FakeStages, RecordedEvents
 from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine, answer_at_once
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -42,6 +42,7 @@ class Setup:
     nobody: str
     """URL where no engine listens."""
     stages: FakeStages
+    reviewers: FakeReviewers
     events: RecordedEvents
     http: aiohttp.ClientSession
 
@@ -64,6 +65,8 @@ class Setup:
         self.stages.reply = None
         self.stages.let_go.set()
         self.stages.asked.clear()
+        self.reviewers.asked.clear()
+        self.reviewers.say = FakeReviewers().say
         self.events.sent.clear()
         for engine in (self.first, self.second):
             engine.script = answer_at_once
@@ -72,7 +75,7 @@ class Setup:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
-    stages, events = FakeStages(), RecordedEvents()
+    stages, reviewers, events = FakeStages(), FakeReviewers(), RecordedEvents()
     compiled = compile_policy(load({"pools": {"llama-8b": {"models": ["llama-8b"]}}}), 1)
     settings = EppAdapterSettings.model_validate({"instance": "epp-1", "port": 0, "drain_timeout_s": 1})
     adapter = EppAdapter(
@@ -82,6 +85,7 @@ async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
             policy=lambda: compiled,
             decisions=stages,
             stages_missing=lambda: None,
+            reviewers=reviewers,
             events=events,
             tracing=Tracing(),
             registry=CollectorRegistry(),
@@ -98,7 +102,7 @@ async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
             "buffered": await start_envoy(there, engines),
             "duplex": await start_envoy(there, engines, duplex=True),
         }
-        yield Setup(doors, first, second, nobody, stages, events, http)
+        yield Setup(doors, first, second, nobody, stages, reviewers, events, http)
         await adapter.server.stop()
 
 

@@ -18,7 +18,10 @@ from pointsman_edge.domain.engine_load import EngineLoad
 from pointsman_edge.domain.policy import EdgePolicy, compile_policy
 from pointsman_edge.domain.request_headers import HeaderRules
 from pointsman_edge.domain.trust import TrustedProxies
+from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
+from pointsman_edge.reviews import Reviewers, StageReviewers
+from pointsman_edge.ways_back import WaysBack
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.grpc_server import GrpcServer
 from pointsman_epp_adapter.adapters.processor import Processor
@@ -46,6 +49,7 @@ class Surroundings:
     decisions: DecisionSource
     stages_missing: Callable[[], str | None]
     """Why the stages can't be asked; None when they can."""
+    reviewers: Reviewers
     events: EventBus
     tracing: Tracing
     registry: CollectorRegistry
@@ -61,6 +65,7 @@ class EppAdapter:
         self.metrics = EdgeMetrics(around.registry)
         self.announcer = Announcer(around.events, around.instance, settings.events_kept, around.registry)
         load = EngineLoad()
+        bodies = HeldBodies()
         self.desk = Desk(
             edge=around.instance,
             settings=settings,
@@ -72,6 +77,8 @@ class EppAdapter:
             ),
             trusted=TrustedProxies(settings.trusted_proxies),
             decider=Decider(around.decisions, self.pools, load),
+            bodies=bodies,
+            ways_back=WaysBack(around.instance, around.reviewers, bodies),
             announcer=self.announcer,
             metrics=self.metrics,
             load=load,
@@ -135,6 +142,7 @@ def build(service: Service[EppAdapterSettings]) -> None:
             policy=lambda: rollout.current.compiled,
             decisions=Stages(bus, client),
             stages_missing=stages_missing,
+            reviewers=StageReviewers(bus),
             events=bus,
             tracing=service.tracing,
             registry=service.registry,
@@ -151,6 +159,7 @@ def build(service: Service[EppAdapterSettings]) -> None:
     service.readiness.add("routing", lambda: None if configuration.missing is not None else adapter.cannot_route())
 
     async def say_the_rest() -> None:
+        await adapter.desk.ways_back.drained()
         adapter.announcer.flush()
 
     service.on_stop(say_the_rest)

@@ -12,7 +12,7 @@ from pointsman_epp_adapter.main import TICK_S, EppAdapter, Surroundings
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telemetry import Tracing
 from pointsman_testing.ext_proc import ExtProcClient
-from pointsman_testing.fake_stages import FakeStages, PickerUnderTest, RecordedEvents, StartPicker
+from pointsman_testing.fake_stages import FakeReviewers, FakeStages, PickerUnderTest, RecordedEvents, StartPicker
 
 CONFIG = {"pools": {"llama-8b": {"models": ["llama-8b"]}}}
 
@@ -26,6 +26,7 @@ async def start_picker() -> AsyncIterator[StartPicker]:
         *urls: str, config: dict[str, object] | None = None, missing: str | None = None, **settings: object
     ) -> PickerUnderTest:
         stages, events = FakeStages(*(urls or ("http://10.0.0.1:8000", "http://10.0.0.2:8000"))), RecordedEvents()
+        reviewers = FakeReviewers()
         compiled = compile_policy(load({**CONFIG, **(config or {})}), 1)
         adapter = EppAdapter(
             Surroundings(
@@ -34,6 +35,7 @@ async def start_picker() -> AsyncIterator[StartPicker]:
                 policy=lambda: compiled,
                 decisions=stages,
                 stages_missing=lambda: missing,
+                reviewers=reviewers,
                 events=events,
                 tracing=Tracing(),
                 registry=CollectorRegistry(),
@@ -58,7 +60,7 @@ async def start_picker() -> AsyncIterator[StartPicker]:
 
         ends.append(end)
         return PickerUnderTest(
-            client, target, stages, events, adapter.handlers.snapshot, adapter.handlers.open_requests, stop
+            client, target, stages, reviewers, events, adapter.handlers.snapshot, adapter.handlers.open_requests, stop
         )
 
     yield start

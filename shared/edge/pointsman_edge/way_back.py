@@ -1,13 +1,12 @@
 """Runs the stages on the way back for one answer: those that the client waits for, in order, and those after it."""
 
-import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import orjson
 
-from pointsman_contracts.journey import AFTER, AnswerUse, HeaderEdit, Stage
+from pointsman_contracts.journey import AFTER, AnswerUse, HeaderEdit, Stage, StageReport
 from pointsman_contracts.response_stage import AnswerText, ResponseReview, Verdict
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.answer_texts import forget_probabilities, slots_of
@@ -23,6 +22,7 @@ from pointsman_edge.reviews import NoVerdict, Reviewers, timeout_of
 LARGEST: Final = 4 * 2**20
 """Bytes of an answer that are kept for stages which see it in the end."""
 
+_OUTCOMES: Final = {"pass": "passed", "replace": "replaced", "block": "blocked"}
 _LEVEL: Final = b"x-pointsman-level"
 
 Headers = list[tuple[bytes, bytes]]
@@ -77,6 +77,16 @@ class WayBack:
         """Whether the client waits for a stage."""
         return bool(self._blocking)
 
+    @property
+    def needs_all(self) -> bool:
+        """Whether a stage that the client waits for sees the answer whole."""
+        return any(gate.use.mode == "buffer" for gate in self._blocking)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a stage gets to see what has left."""
+        return self._keeps
+
     async def whole(self, status: int, headers: Headers, body: bytes, code: str | None = None) -> tuple[Headers, bytes]:
         """What the client gets of an answer that isn't streamed. `code`: it is an error of the gateway's own, which no
         stage's failing holds up. Raises Withheld."""
@@ -127,6 +137,15 @@ class WayBack:
             async for left in self._past(position + 1, await self._decide(gate, last=True)):
                 yield left
 
+    async def given(self, status: int, headers: Headers, body: bytes, *, stream: bool) -> tuple[Headers, bytes]:
+        """What the client gets of an answer that is here as a whole, a stream too. Raises Withheld."""
+        if not stream:
+            return await self.whole(status, headers, body)
+        self.begin(status, headers)
+        if self.blocks:
+            body = b"".join([piece async for piece in self.finish(body)])
+        return self.headers, body
+
     def filtered(self) -> bytes:
         """The end of a stream whose rest is withheld."""
         return self._end.filtered()
@@ -141,8 +160,9 @@ class WayBack:
                 self._kept.append(data)
 
     async def after(self) -> None:
-        """Ask the stages that come after the last byte. Never raises."""
+        """Ask the stages that come after the last byte, and tell each what those before it said. Never raises."""
         exchange = self._exchange
+        said: list[StageReport] = []
         body = b"".join(self._kept) if self._kept is not None else None
         for gate in self._after:
             texts = self._texts(body) if gate.use.content == "text" and body is not None else ()
@@ -152,10 +172,20 @@ class WayBack:
                     "outcome": exchange.outcome or "",
                     "truncated": body is None and gate.use.content != "none",
                     "usage": exchange.usage,
+                    "stages": (*exchange.stages, *said),
                 }
             )
-            with contextlib.suppress(NoVerdict):  # counted and logged where it is asked
-                await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
+            said.append(await self._heard(gate.stage, review))
+
+    async def _heard(self, stage: Stage, review: ResponseReview) -> StageReport:
+        """What a stage after the last byte says."""
+        try:
+            verdict = await self._reviewers.ask(stage, review, self._surrounding.traceparent)
+        except NoVerdict as failure:  # counted and logged where it is asked
+            return StageReport(stage=stage.service, instance="", outcome="failed", note=failure.what)
+        return StageReport(
+            stage=stage.service, instance=verdict.instance, outcome=_OUTCOMES[verdict.action], note=verdict.note
+        )
 
     async def _past(self, position: int, events: list[StreamEvent]) -> AsyncIterator[bytes]:
         """What leaves of events that the stages before this one let pass."""
@@ -200,7 +230,7 @@ class WayBack:
         except NoVerdict as failure:
             self._failed(gate, failure, time.perf_counter() - began)
             return None
-        outcome = {"pass": "passed", "replace": "replaced", "block": "blocked"}[verdict.action]
+        outcome = _OUTCOMES[verdict.action]
         self._report(gate, outcome, time.perf_counter() - began, verdict.instance, verdict.note)
         if verdict.action == "block":
             withheld = Withheld(verdict.status, verdict.message, code=verdict.code)

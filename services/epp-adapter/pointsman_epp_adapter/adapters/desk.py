@@ -15,6 +15,7 @@ from pointsman_edge.domain.request_id import RequestIds
 from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
+from pointsman_edge.ways_back import WaysBack
 from pointsman_epp_adapter.domain.destination import address_of
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telemetry import Tracing
@@ -32,6 +33,8 @@ class Desk:
     headers: HeaderRules
     trusted: TrustedProxies
     decider: Decider
+    bodies: HeldBodies
+    ways_back: WaysBack
     announcer: Announcer
     metrics: EdgeMetrics
     load: EngineLoad
@@ -42,7 +45,6 @@ class Desk:
     ids: RequestIds = field(default_factory=RequestIds)
     open: dict[str, Exchange] = field(default_factory=dict[str, Exchange])
     """Exchanges that haven't ended, by request id."""
-    bodies: HeldBodies = field(default_factory=HeldBodies)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """The process ends."""
 

@@ -1,14 +1,17 @@
 """One request of Envoy's: taken in, decided, sent on, followed to its end."""
 
 import time
+from typing import Final
 
 from pointsman_contracts.journey import BodyEdit, PreprocessRequest
-from pointsman_contracts.reply import Decision, Rejection
+from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.decider import STAGE_UNAVAILABLE
 from pointsman_edge.domain.edited_body import edited_body
 from pointsman_edge.domain.error_body import SERVER_ERROR
 from pointsman_edge.domain.exchange import CLIENT_GONE, Exchange
+from pointsman_edge.domain.given_answer import answer_body, answer_headers
+from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.domain.rejected import refusal_of
 from pointsman_edge.domain.request_headers import ClientHeaders, check_content
@@ -16,11 +19,12 @@ from pointsman_edge.domain.requested_model import requested_model
 from pointsman_edge.domain.routes import METHOD
 from pointsman_edge.domain.static_choice import Closed
 from pointsman_edge.held_bodies import HeldBody
+from pointsman_edge.way_back import WayBack, Withheld
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
 from pointsman_epp_adapter.adapters.watching import Watching
-from pointsman_epp_adapter.adapters.wire import CONTINUE, RequestHead
+from pointsman_epp_adapter.adapters.wire import CONTINUE, BodyMode, RequestHead
 from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, destinations, within
 from pointsman_epp_adapter.domain.dynamo import worker_headers
 from pointsman_epp_adapter.domain.epp_headers import told
@@ -29,7 +33,17 @@ from pointsman_epp_adapter.domain.one_way import without_response_stages
 from pointsman_runtime.logs import Log
 from pointsman_runtime.telemetry import Span
 
+_FAILED: Final = 500
+
 _log = Log("exchange")
+
+
+class _Given(Exception):
+    """A stage ended the request with an answer of its own."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.stage)
+        self.answer = answer
 
 
 class Exchanging:
@@ -43,9 +57,11 @@ class Exchanging:
         self._policy: EdgePolicy = desk.policy()
         request_id = desk.ids.of(head.headers, desk.open)
         self._exchange = Exchange(request_id, api, time.monotonic())
-        self._span: Span | None = None
+        self.span: Span | None = None
         self._back: Watching | None = None
-        self._held: HeldBody | None = None
+        self.held: HeldBody | None = None
+        self.way_back: WayBack | None = None
+        self._reviews = head.response_mode is not BodyMode.NONE
 
     async def run(self) -> None:
         """To its end. Raises EnvoyGone and ProtocolViolation, as told in the completion by then."""
@@ -55,11 +71,12 @@ class Exchanging:
         try:
             self._back = await self._send_on()
             await self._back.run(self._stream)
+        except Withheld as withheld:
+            await self._withhold(withheld)
+        except _Given as given:
+            await self._give(given.answer)
         except Refusal as refusal:
-            self._refused(refusal)
-            await self._stream.write(
-                wire.immediate(refusal, exchange.request_id, exchange.api, exchange.answer_headers)
-            )
+            await self._refuse(refusal)
         except EnvoyGone:
             if self._back is None:
                 exchange.end("client_gone", CLIENT_GONE)
@@ -70,11 +87,7 @@ class Exchanging:
         except Exception as error:  # noqa: BLE001 - the client must have an answer and the request its event
             _log.error("request_failed", error, request_id=exchange.request_id)
             message = f"Internal error; request id {exchange.request_id}."
-            refusal = Refusal(500, message, type=SERVER_ERROR, code="internal_error")
-            self._refused(refusal)
-            await self._stream.write(
-                wire.immediate(refusal, exchange.request_id, exchange.api, exchange.answer_headers)
-            )
+            await self._refuse(Refusal(500, message, type=SERVER_ERROR, code="internal_error"))
         finally:
             self._close()
 
@@ -97,16 +110,17 @@ class Exchanging:
         if rewrite is not None:
             asked = requested_model(body)
             body = edited_body(body, (BodyEdit(field="model", value=rewrite),), None)
-        held = self._held = desk.bodies.hold(exchange.request_id, body)
+        held = self.held = desk.bodies.hold(exchange.request_id, body)
         exchange.received_at = time.monotonic()
-        span = self._span = desk.tracing.begin(
+        span = self.span = desk.tracing.begin(
             "request", desk.tracing.adopt(headers.traceparent), request_id=exchange.request_id, api=exchange.api
         )
         decision = await self._decided(stages, headers, body, span.traceparent)
         body = edited_body(held.current, decision.body, None)
         chosen = self._chosen(decision)
         await self._tell(decision, chosen, headers, whole, body, span.traceparent)
-        return Watching(desk, exchange, decision, chosen, asked or decision.model, head.response_mode)
+        way_back = desk.ways_back.begin(decision, self._policy, exchange, self) if self._reviews else None
+        return Watching(desk, exchange, decision, chosen, asked or decision.model, head.response_mode, way_back)
 
     async def _decided(
         self, stages: dict[str, str], headers: ClientHeaders, body: bytes, traceparent: str | None
@@ -129,7 +143,9 @@ class Exchanging:
         if isinstance(reply, Rejection):
             exchange.rejected_by(reply, now)
             raise refusal_of(reply)
-        decision = without_response_stages(reply, policy.postprocessing)
+        if isinstance(reply, Answer):
+            raise _Given(reply)
+        decision = reply if self._reviews else without_response_stages(reply, policy.postprocessing)
         exchange.decided(decision, now)
         return decision
 
@@ -193,6 +209,41 @@ class Exchanging:
         names = {name.decode("ascii") for name, _ in all_set} | {DESTINATION}
         return HeaderChanges(all_set, sorted(removed - names))
 
+    async def _give(self, answer: Answer) -> None:
+        """Pass on an answer that a stage gave, past the stages on the way back."""
+        exchange = self._exchange
+        exchange.answered_by(answer, time.monotonic())
+        self._desk.announcer.answered(exchange, answer)
+        headers, body = answer_headers(answer), answer_body(answer)
+        way_back = self._desk.ways_back.begin(answer, self._policy, exchange, self)
+        if way_back is not None:
+            try:
+                headers, body = await way_back.given(answer.status, headers, body, stream=answer.stream)
+            except Withheld as withheld:
+                await self._withhold(withheld)
+                return
+            way_back.left(body)
+        exchange.first_byte_at = time.monotonic()
+        exchange.bytes_out = len(body)
+        headers = edited_answer_headers(headers, exchange.answer_headers)
+        await self._stream.write(wire.answer(answer.status, headers, body, exchange.request_id, answer.stage))
+        exchange.end("ok" if answer.status < _FAILED else "rejected", answer.status)
+
+    async def _refuse(self, refusal: Refusal) -> None:
+        """Answer with an error, past the stages of every answer."""
+        exchange = self._exchange
+        if exchange.outcome is None:
+            self._refused(refusal)
+        status, headers, body = await self._desk.ways_back.error(refusal, self._policy, exchange, self)
+        headers = edited_answer_headers(headers, exchange.answer_headers)
+        details = refusal.code or refusal.type
+        await self._stream.write(wire.answer(status, headers, body, exchange.request_id, details))
+
+    async def _withhold(self, withheld: Withheld) -> None:
+        exchange = self._exchange
+        exchange.end("blocked", withheld.status, withheld.message)
+        await self._stream.write(wire.immediate(withheld, exchange.request_id, exchange.api, exchange.answer_headers))
+
     def _refused(self, refusal: Refusal) -> None:
         exchange = self._exchange
         if isinstance(refusal, Closed) or refusal.code == STAGE_UNAVAILABLE:
@@ -206,12 +257,15 @@ class Exchanging:
             self._back.close()
         if exchange.outcome is None:
             exchange.end("shutdown" if desk.stopping.is_set() else "client_gone", CLIENT_GONE)
-        if self._span is not None:
+        if self.span is not None:
             ok = exchange.outcome == "ok"
-            self._span.end(None if ok else exchange.outcome, status=exchange.status, level=exchange.level)
+            self.span.end(None if ok else exchange.outcome, status=exchange.status, level=exchange.level)
         del desk.open[exchange.request_id]
-        if self._held is not None:
-            desk.bodies.let_go(self._held)
         desk.metrics.open -= 1
+        exchange.settle(self._policy.prices)
         desk.metrics.completed(exchange)
         desk.announcer.completed(exchange, time.monotonic())
+        if self._back is None or self._reviews:
+            desk.ways_back.after(self._policy, exchange, self)
+        elif self.held is not None:
+            desk.bodies.let_go(self.held)

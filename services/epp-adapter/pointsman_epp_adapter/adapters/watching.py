@@ -7,16 +7,19 @@ from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import SERVER_ERROR
 from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.domain.model_name import renaming
 from pointsman_edge.domain.request_headers import SYSTEM_PREFIXES
 from pointsman_edge.domain.unasked_usage import without_unasked_usage
+from pointsman_edge.way_back import WayBack
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
+from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE, Body, BodyMode, ResponseHead, Trailers
 from pointsman_epp_adapter.domain.answer import BUFFERED, Answer
 from pointsman_epp_adapter.domain.destination import Destination, served_by
-from pointsman_epp_adapter.domain.mutation import HeaderChanges, answered
+from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, answered, client_headers, header_changes
 
 _VIA_UPSTREAM: Final = "via_upstream"
 """`response.code_details` of an answer that isn't Envoy's own."""
@@ -35,8 +38,10 @@ class Watching:
         chosen: list[Destination],
         asked: str,
         mode: BodyMode,
+        way_back: WayBack | None,
     ) -> None:
-        """`chosen` has at least one; `asked` is the model's name for the client, `mode` how Envoy sends answers."""
+        """`chosen` has at least one; `asked` is the model's name for the client, `mode` how Envoy sends answers;
+        `way_back` what they pass."""
         self._desk = desk
         self._exchange = exchange
         self._chosen = chosen
@@ -44,6 +49,8 @@ class Watching:
         self._edits = decision.body
         self._mode = mode
         self._level = decision.level.encode("ascii", "replace")
+        self._way_back = way_back
+        self._reviewed: ReviewedAnswer | None = None
         self._answer: Answer | None = None
         self._seen = mode is not BodyMode.NONE
         """Whether the end of the answer will be told."""
@@ -53,8 +60,8 @@ class Watching:
         desk.load.began(self._worker)
 
     async def run(self, stream: Stream) -> None:
-        """Until the answer has ended. Raises EnvoyGone."""
-        while self._exchange.outcome is None:
+        """Until the answer has ended. Raises EnvoyGone, and Refusal when the client gets an error instead of it."""
+        while self._exchange.outcome is None or (self._reviewed is not None and self._reviewed.withholds):
             event = await stream.next()
             if isinstance(event, Body) and not event.of_request:
                 await self._body(event, stream)
@@ -62,7 +69,7 @@ class Watching:
                 await self._head(event, stream)
             elif isinstance(event, Trailers):
                 if not event.of_request:
-                    self._ended()
+                    await self._rest(stream)
                 await stream.write(CONTINUE["request_trailers" if event.of_request else "response_trailers"])
 
     def close(self) -> None:
@@ -76,8 +83,8 @@ class Watching:
                 exchange.end("client_gone", answer.status, _BROKEN)
             else:
                 self._ended(_UNSEEN)
-        exchange.bytes_out = answer.bytes
-        exchange.usage = answer.usage()
+        exchange.bytes_out = answer.bytes if self._reviewed is None else self._reviewed.bytes_out
+        exchange.tail = answer.tail
         if self._started:
             broken = exchange.outcome == "client_gone"
             exchange.attempted(self._worker, "cut_off" if broken else "answered", answer.status, self._took())
@@ -89,15 +96,32 @@ class Watching:
         if answer.stream:
             answer.rewriting = without_unasked_usage(self._edits, self._name)
         if head.details and head.details != _VIA_UPSTREAM:
-            await self._unanswered(answer.status, stream)
-            return
+            raise self._unanswered(answer.status)
         self._tell_served(head.served)
         mode = None if head.end else self._wanted(answer)
         if head.end or not self._seen:
             self._first_byte()
+        if self._way_back is not None:
+            await self._begin_review(self._way_back, head, answer, mode, stream)
+        else:
+            await stream.write(wire.response_head(self._changes(head, answer), mode))
         if head.end:
             self._ended()
-        await stream.write(wire.response_head(self._changes(head, answer), mode))
+
+    async def _begin_review(
+        self, way_back: WayBack, head: ResponseHead, answer: Answer, mode: BodyMode | None, stream: Stream
+    ) -> None:
+        changed = answer.rewriting is not None or way_back.blocks
+        headers = client_headers(head.headers, self._own(), changed=changed and not head.end)
+        if way_back.blocks and not head.end:
+            self._reviewed = ReviewedAnswer(way_back, self._exchange, stream, mode or self._mode)
+            await self._reviewed.begin(answer.status, head.headers, headers)
+            return
+        way_back.begin(answer.status, headers)
+        if way_back.blocks:
+            headers, _ = await way_back.whole(answer.status, headers, b"")
+        headers = edited_answer_headers(headers, self._exchange.answer_headers)
+        await stream.write(wire.response_head(header_changes(head.headers, headers), mode))
 
     async def _body(self, piece: Body, stream: Stream) -> None:
         answer = self._answer
@@ -107,6 +131,13 @@ class Watching:
         if not self._started:
             self._first_byte()
         data = answer.feed(piece.data, end=piece.end)
+        if self._reviewed is not None:
+            await self._reviewed.piece(data, last=piece.end, end=piece.end)
+            if piece.end:
+                self._ended()
+            return
+        if self._way_back is not None:
+            self._way_back.left(data)
         if piece.end:
             self._ended()
         if self._mode is BodyMode.FULL_DUPLEX_STREAMED:
@@ -118,11 +149,30 @@ class Watching:
         else:
             await stream.write(wire.response_piece(data))
 
+    async def _rest(self, stream: Stream) -> None:
+        """What was held of an answer that ends with trailers."""
+        if self._answer is not None:
+            data = self._answer.feed(b"", end=True)
+            if self._reviewed is not None:
+                await self._reviewed.piece(data, last=True, end=False)
+            elif data and self._mode is BodyMode.FULL_DUPLEX_STREAMED:
+                for message in wire.streamed(data, of_request=False, end=False):
+                    await stream.write(message)
+        self._ended()
+
     def _wanted(self, answer: Answer) -> BodyMode | None:
         """How Envoy is to send the body, when not as it is configured to: not at all when nobody needs it."""
+        way_back = self._way_back
         if self._mode is BodyMode.FULL_DUPLEX_STREAMED:
             return None  # Envoy doesn't change it then
-        if answer.stream and answer.rewriting is None and not self._desk.settings.stream_usage:
+        if way_back is not None and way_back.blocks:
+            wanted = BodyMode.STREAMED if answer.stream and not way_back.needs_all else BodyMode.BUFFERED
+        elif (
+            answer.stream
+            and answer.rewriting is None
+            and not self._desk.settings.stream_usage
+            and not (way_back is not None and way_back.keeps)
+        ):
             wanted = BodyMode.NONE
         elif answer.stream or answer.length is None or answer.length > BUFFERED:
             wanted = BodyMode.STREAMED
@@ -137,9 +187,11 @@ class Watching:
         removed = [name.decode("ascii", "replace") for name in sorted(sent) if name.startswith(SYSTEM_PREFIXES)]
         if answer.rewriting is not None:
             removed.append("content-length")
+        return answered(HeaderChanges(self._own(), removed), self._exchange.answer_headers, sent)
+
+    def _own(self) -> list[Header]:
         request_id = self._exchange.request_id.encode("ascii")
-        own = [(b"x-request-id", request_id), (b"x-pointsman-level", self._level)]
-        return answered(HeaderChanges(own, removed), self._exchange.answer_headers, sent)
+        return [(b"x-request-id", request_id), (b"x-pointsman-level", self._level)]
 
     def _first_byte(self) -> None:
         self._started = True
@@ -160,7 +212,7 @@ class Watching:
         self._worker = self._exchange.worker = worker
         self._desk.load.began(worker)
 
-    async def _unanswered(self, status: int, stream: Stream) -> None:
+    def _unanswered(self, status: int) -> Refusal:
         """Envoy itself answers: no endpoint did."""
         # How far down the list it came isn't told; a second try may be all that its retry policy allows.
         self._failed(self._chosen[0], self._chosen[1] if len(self._chosen) > 1 else None)
@@ -175,8 +227,7 @@ class Watching:
                 retry_after_s=1.0 if status == 503 else None,
             )
         self._exchange.end("timeout" if status == 504 else "engine_error", refusal.status, refusal.message)
-        exchange = self._exchange
-        await stream.write(wire.immediate(refusal, exchange.request_id, exchange.api, exchange.answer_headers))
+        return refusal
 
     def _failed(self, failed: Destination, following: Destination | None) -> None:
         exchange, desk = self._exchange, self._desk

@@ -171,10 +171,13 @@ def response_head(changes: HeaderChanges, mode: BodyMode | None) -> bytes:
     return message.SerializeToString()
 
 
-def response_piece(data: bytes) -> bytes:
-    """Puts `data` in the place of a piece of a response's body, or of the whole one when it is buffered."""
+def response_piece(data: bytes, changes: HeaderChanges | None = None) -> bytes:
+    """Puts `data` in the place of a piece of a response's body, or of the whole one when it is buffered: then the
+    headers wait with it, and may change too."""
     message = pb.ProcessingResponse()
     message.response_body.response.body_mutation.body = data
+    if changes is not None:
+        _mutate(message.response_body.response.header_mutation, changes)
     return message.SerializeToString()
 
 

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from pointsman_contracts.response import Usage
 from pointsman_edge.domain.unasked_usage import Rewriting
 from pointsman_edge.domain.usage import usage_reader
 from pointsman_edge.domain.whole_events import WholeEvents
@@ -29,14 +28,15 @@ class Answer:
         self.length = int(length) if length.isdigit() else None
         self.rewriting = rewriting
         self.bytes = 0
-        self._usage = usage_reader(api)
+        self.tail = usage_reader(api)
+        """What tells its usage."""
         self._events = WholeEvents() if self.stream else None
         self._held: list[bytes] = []
 
     def feed(self, data: bytes, *, end: bool) -> bytes:
         """The next piece; returns what the client gets in its place."""
         self.bytes += len(data)
-        self._usage.feed(data)
+        self.tail.feed(data)
         if self.rewriting is None:
             return data
         if self._events is not None:
@@ -51,7 +51,3 @@ class Answer:
             self.rewriting = None
             return body
         return self.rewriting.put(body)
-
-    def usage(self) -> Usage | None:
-        """What the engine reported last."""
-        return self._usage.usage()

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_edge.domain.header_edits import edited_headers, frames
-from pointsman_edge.domain.request_headers import HOP_BY_HOP
+from pointsman_edge.domain.request_headers import HOP_BY_HOP, SYSTEM_PREFIXES
 
 Header = tuple[bytes, bytes]
 
@@ -45,3 +45,26 @@ def answered(changes: HeaderChanges, edits: Sequence[HeaderEdit], present: Colle
     all_set = [*changes.set, *set_there]
     names = {name.decode("ascii") for name, _ in set_there}
     return HeaderChanges(all_set, [name for name in [*changes.remove, *removed] if name not in names])
+
+
+def client_headers(sent: Sequence[Header], own: Sequence[Header], *, changed: bool) -> list[Header]:
+    """The headers of an answer as the client gets them: the engine's, and `own`. `changed`: the body isn't as long as
+    the engine said."""
+    names = {name for name, _ in own}
+    kept = [
+        header
+        for header in sent
+        if not header[0].startswith((b":", *SYSTEM_PREFIXES))
+        and header[0] not in names
+        and not (changed and header[0] == b"content-length")
+    ]
+    return [*kept, *own]
+
+
+def header_changes(sent: Sequence[Header], wanted: Sequence[Header]) -> HeaderChanges:
+    """What makes `wanted` of the headers that Envoy has."""
+    there, kept = set(sent), {name for name, _ in wanted}
+    gone = {name for name, _ in sent if name not in kept and not name.startswith(b":")}
+    return HeaderChanges(
+        [header for header in wanted if header not in there], [name.decode("ascii", "replace") for name in sorted(gone)]
+    )

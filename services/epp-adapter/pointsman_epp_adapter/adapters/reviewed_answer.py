@@ -1,0 +1,106 @@
+"""An answer before which stages stand, on its way through Envoy: nothing goes on that they haven't let pass."""
+
+from collections.abc import AsyncIterator
+
+from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
+from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.header_edits import edited_answer_headers
+from pointsman_edge.way_back import WayBack, Withheld
+from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters.stream import Stream
+from pointsman_epp_adapter.adapters.wire import BodyMode
+from pointsman_epp_adapter.domain.mutation import Header, header_changes
+
+
+class ReviewedAnswer:
+    """One answer. `piece` raises Withheld while none of it is out; a stream that had begun ends as its API says, and
+    whatever follows stays here."""
+
+    def __init__(self, way_back: WayBack, exchange: Exchange, stream: Stream, mode: BodyMode) -> None:
+        """`mode` is how Envoy is told to send the body."""
+        self._way_back = way_back
+        self._exchange = exchange
+        self._stream = stream
+        self._mode = mode
+        self._duplex = mode is BodyMode.FULL_DUPLEX_STREAMED
+        self._status = 0
+        self._told: list[Header] = []
+        """The headers as Envoy has them."""
+        self._head_waits = self._duplex
+        self._pieces: list[bytes] = []
+        self.bytes_out = 0
+        self._cut = False
+        self.withholds = False
+        """A stream's end is out and the engine goes on: what Envoy sends of that must not pass."""
+
+    async def begin(self, status: int, sent: list[Header], headers: list[Header]) -> None:
+        """The head: `sent` by the engine, `headers` for the client. In full duplex its answer waits for the stages."""
+        self._status, self._told = status, sent
+        self._way_back.begin(status, headers)
+        if not self._duplex:
+            changes = header_changes(sent, self._headers())
+            self._told = self._headers()
+            await self._stream.write(wire.response_head(changes, self._mode))
+            self._way_back.headers_left = self._mode is not BodyMode.BUFFERED
+
+    async def piece(self, data: bytes, *, last: bool, end: bool) -> None:
+        """A piece of the body. `last`: nothing of the body follows; `end`: no trailers either."""
+        if self._cut:
+            self.withholds = not last
+            await self._out(b"", end=end)
+        elif not self._exchange.stream:
+            await self._document(data, last=last, end=end)
+        else:
+            await self._events(self._way_back.finish(data) if last else self._way_back.push(data), end=end)
+
+    async def _document(self, data: bytes, *, last: bool, end: bool) -> None:
+        self._pieces.append(data)
+        body = b""
+        if last:
+            _, body = await self._way_back.whole(self._status, self._way_back.headers, b"".join(self._pieces))
+            self._pieces = []
+        await self._out(body, end=end)
+
+    async def _events(self, passed: AsyncIterator[bytes], *, end: bool) -> None:
+        out: list[bytes] = []
+        try:
+            async for data in passed:
+                if self._duplex:
+                    await self._out(data, end=False)
+                else:
+                    out.append(data)  # a piece has one answer
+        except Withheld as withheld:
+            if not out and (self._head_waits or (self._mode is BodyMode.BUFFERED and not self.bytes_out)):
+                raise
+            self._cut = True
+            # In full duplex the answer ends with this; otherwise every further piece wants an answer.
+            self.withholds = not self._duplex and not end
+            self._exchange.end("blocked", self._status, withheld.message)
+            out.append(
+                self._way_back.filtered()
+                if withheld.blocked
+                else error_event(withheld.message, withheld.code or SERVER_ERROR, self._exchange.api)
+            )
+            end = True
+        await self._out(b"".join(out), end=end)
+
+    async def _out(self, data: bytes, *, end: bool) -> None:
+        """What Envoy is told instead of a piece, or in full duplex in addition to what it was told before."""
+        self.bytes_out += len(data)
+        if data:
+            self._way_back.left(data)
+        if not self._duplex:
+            changes = header_changes(self._told, self._headers()) if self._mode is BodyMode.BUFFERED else None
+            await self._stream.write(wire.response_piece(data, changes))
+            return
+        if not data and not end:
+            return
+        if self._head_waits:
+            self._head_waits = False
+            self._way_back.headers_left = True
+            await self._stream.write(wire.response_head(header_changes(self._told, self._headers()), None))
+        for message in wire.streamed(data, of_request=False, end=end):
+            await self._stream.write(message)
+
+    def _headers(self) -> list[Header]:
+        return edited_answer_headers(self._way_back.headers, self._exchange.answer_headers)
