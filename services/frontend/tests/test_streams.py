@@ -100,7 +100,8 @@ def test_what_is_kept_of_an_answer_is_bounded(pieces: list[bytes]) -> None:
     tail = UsageTail()
     for piece in pieces:
         tail.feed(piece)
-    assert tail._end == b"".join(pieces)[-KEPT:]  # pyright: ignore[reportPrivateUsage]
+    assert tail.end == b"".join(pieces)[-KEPT:]
+    assert tail.size == sum(map(len, pieces))
 
 
 def test_only_the_models_member_is_renamed() -> None:

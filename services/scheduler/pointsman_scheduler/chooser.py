@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_core.refusal import Refusal
@@ -79,6 +80,8 @@ class Chooser:
             reasons=(*journey.reasons, *outcome.reasons) if degraded else journey.reasons,
             scheduler=self._announcer.instance,
             queued_ms=round(queued_s * 1000, 1),
+            identity=Identity.of(journey.request.attributes),
+            prompt_tokens=journey.request.prompt_tokens,
         )
 
 

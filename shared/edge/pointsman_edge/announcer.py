@@ -7,8 +7,14 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from pointsman_contracts.message import Message
-from pointsman_contracts.reply import Rejection
-from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
+from pointsman_contracts.reply import Answer, Rejection
+from pointsman_contracts.response import (
+    AttemptFailed,
+    RequestAnswered,
+    RequestRejected,
+    ResponseCompleted,
+    ResponseStarted,
+)
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_runtime.errors import BusCongested, BusDisconnected, MessageTooLarge, PayloadTooLarge
@@ -95,9 +101,30 @@ class Announcer:
                 dropped_reason=refusal.dropped_reason,
                 model=rejection.target.model if rejection and rejection.target else None,
                 profile=rejection.profile if rejection else None,
+                identity=rejection.identity if rejection else None,
                 trail=rejection.trail if rejection else (),
             ),
             stage,
+        )
+
+    def answered(self, exchange: Exchange, answer: Answer) -> None:
+        """A stage ended the request with an answer of its own."""
+        self._send(
+            RequestAnswered(
+                request_id=exchange.request_id,
+                source=self._source,
+                sequence=self._number(RequestAnswered, answer.stage),
+                at_ms=_unix_ms(),
+                stage=answer.stage,
+                status=answer.status,
+                model=answer.model,
+                profile=answer.profile,
+                target=answer.target,
+                level=answer.level,
+                reasons=answer.reasons,
+                trail=answer.trail,
+            ),
+            answer.stage,
         )
 
     def completed(self, exchange: Exchange, now: float) -> None:

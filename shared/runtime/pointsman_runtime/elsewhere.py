@@ -5,6 +5,7 @@ A provider has no endpoints to choose among, so the stage before the scheduler a
 
 from typing import Final
 
+from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import BodyEdit, Journey, RequestFacts, StageReport, Target
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.scheduling import RequestScheduled
@@ -43,6 +44,8 @@ def decision(journey: Journey) -> Decision:
         level=journey.level,
         reasons=journey.reasons,
         scheduler="",
+        identity=Identity.of(journey.request.attributes),
+        prompt_tokens=journey.request.prompt_tokens,
     )
 
 

@@ -1,8 +1,11 @@
 """What the edge has to tell about one request, collected while it lives. Times are monotonic seconds."""
 
 from pointsman_contracts.journey import HeaderEdit, StageReport, Target
-from pointsman_contracts.reply import Decision, Rejection
+from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
+from pointsman_edge.domain.prices import Prices
+from pointsman_edge.domain.settled_usage import settled
+from pointsman_edge.domain.usage import UsageTail
 
 NO_POOL = "-"
 CLIENT_GONE = 499
@@ -13,9 +16,11 @@ class Exchange:
     """One request from its head to its end. `end` is final at the first call."""
 
     __slots__ = (
+        "answer",
         "api",
         "attempts",
         "bytes_out",
+        "cost",
         "decided_s",
         "decision",
         "first_byte_at",
@@ -26,9 +31,11 @@ class Exchange:
         "received_at",
         "rejection",
         "request_id",
+        "served",
         "stages",
         "status",
         "stream",
+        "tail",
         "target",
         "usage",
         "worker",
@@ -41,6 +48,8 @@ class Exchange:
         """When the head arrived; moved to the moment at which the whole request was there."""
         self.decision: Decision | None = None
         self.rejection: Rejection | None = None
+        self.answer: Answer | None = None
+        """A stage's, without its body."""
         self.level = "full"
         self.pool = NO_POOL
         self.worker: str | None = None
@@ -51,7 +60,14 @@ class Exchange:
         self.first_byte_at: float | None = None
         self.stream = False
         self.bytes_out = 0
+        self.tail: UsageTail | None = None
+        """The answer that an endpoint began."""
         self.usage: Usage | None = None
+        """What was reported beside the answer; what the request used once it is settled."""
+        self.served: str | None = None
+        """What the configuration calls the model that was at work."""
+        self.cost: float | None = None
+        """In dollars."""
         self.status = 0
         self.outcome: str | None = None
         self.reason = ""
@@ -73,10 +89,26 @@ class Exchange:
         if rejection.target is not None and rejection.target.pool is not None:
             self.pool = rejection.target.pool
 
+    def answered_by(self, answer: Answer, now: float) -> None:
+        """A stage ended the request with an answer of its own."""
+        self.answer = answer.model_copy(update={"body": b""})
+        self.target = answer.target
+        self.level = answer.level
+        self.stream = answer.stream
+        self.usage = answer.usage
+        self.decided_s = now - self.received_at
+        if answer.target is not None and answer.target.pool is not None:
+            self.pool = answer.target.pool
+
+    @property
+    def reply(self) -> Decision | Rejection | Answer | None:
+        """What the stages said."""
+        return self.decision or self.rejection or self.answer
+
     @property
     def answer_headers(self) -> tuple[HeaderEdit, ...]:
         """What the stages change in the headers of the answer, whoever gives it."""
-        reply = self.decision or self.rejection
+        reply = self.reply
         return reply.answer_headers if reply is not None else ()
 
     def tries(self, worker: str, target: Target | None) -> None:
@@ -113,11 +145,24 @@ class Exchange:
             self.status = status
             self.reason = reason
 
+    def settle(self, prices: Prices) -> None:
+        """What the request used and what that costs, now that it has ended."""
+        decision = self.decision
+        if decision is not None:
+            outcome, sent = self.outcome or "", self.worker is not None
+            self.usage = settled(
+                self.api, outcome, self.status, self.tail, self.usage, decision.prompt_tokens, sent=sent
+            )
+        if self.usage is not None and self.target is not None:
+            self.served = prices.name(self.target, decision.model if decision is not None else None)
+            self.cost = prices.cost(self.served, self.usage)
+
     def completed(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
         """The event."""
-        decision, rejection = self.decision, self.rejection
-        target = self.target if decision else rejection.target if rejection else None
-        profile = decision.profile if decision else rejection.profile if rejection else None
+        reply, answer = self.reply, self.answer
+        target = self.target if self.decision else reply.target if reply else None
+        profile = reply.profile if reply else None
+        reply = self.reply
         first = self.first_byte_at
         return ResponseCompleted(
             request_id=self.request_id,
@@ -126,7 +171,7 @@ class Exchange:
             at_ms=at_ms,
             pool=self.pool,
             worker=self.worker,
-            model=decision.model if decision else None,
+            model=None if reply is None or isinstance(reply, Rejection) else reply.model,
             target=target,
             profile=profile or None,
             api=self.api,
@@ -140,6 +185,11 @@ class Exchange:
             ttft_ms=None if first is None else round((first - self.received_at) * 1000, 3),
             duration_ms=round((now - self.received_at) * 1000, 3),
             usage=self.usage,
+            identity=reply.identity if reply is not None else None,
+            served=self.served,
+            cost=self.cost,
+            answered_by=answer.stage if answer else None,
+            saved=answer.saved if answer else None,
             bytes_out=self.bytes_out,
             stages=self.stages,
         )

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from pointsman_contracts.journey import Stage
 from pointsman_core.config import Config, Edge, active, response_entry
+from pointsman_edge.domain.prices import Prices
 from pointsman_edge.domain.static_choice import StaticPolicy, static_policy
 
 
@@ -26,6 +27,7 @@ class EdgePolicy(NamedTuple):
     static: StaticPolicy
     postprocessing: tuple[Stage, ...]
     """Stages that every answer passes, errors too."""
+    prices: Prices
 
 
 def compile_policy(config: Config, revision: int) -> EdgePolicy:
@@ -35,4 +37,4 @@ def compile_policy(config: Config, revision: int) -> EdgePolicy:
     postprocessing = tuple(
         Stage.model_validate(response_entry(use, config.stages)) for use in active(config.postprocessing)
     )
-    return EdgePolicy(revision, config, edge, engine, static_policy(config), postprocessing)
+    return EdgePolicy(revision, config, edge, engine, static_policy(config), postprocessing, Prices(config))

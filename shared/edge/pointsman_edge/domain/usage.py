@@ -10,31 +10,62 @@ KEPT: Final = 8192
 """Bytes of the end that are looked at. OpenAI-compatible engines put `usage` last, or last but a few flags."""
 _KEY: Final = b'"usage"'
 """Can't be part of prompt or answer: a quote inside a JSON string is written `\\"`."""
+_TRIMMED_AT: Final = 4 * KEPT
+"""An answer comes in many small pieces: they are put together once for many of them."""
+_EVENT: Final = b"data:"
 _COUNTS: Final = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens")
 _DECODER: Final = json.JSONDecoder()
 
 
 class UsageTail:
-    """Keeps the last bytes of an answer as it passes."""
+    """Keeps the last bytes of an answer as it passes, and counts."""
 
-    __slots__ = ("_end",)
+    __slots__ = ("_events", "_kept", "_pieces", "size")
 
     def __init__(self) -> None:
-        self._end = b""
+        self._pieces: list[bytes] = []
+        self._kept = 0
+        self._events = 0
+        self.size = 0
+        """Bytes that passed."""
+
+    @property
+    def events(self) -> int:
+        """Events that passed, if it is a stream; a few may be missing."""
+        return self._events + self.end.count(_EVENT)
+
+    @property
+    def end(self) -> bytes:
+        """The last bytes, all of them if they are few."""
+        self._trim()
+        return self._pieces[0] if self._pieces else b""
 
     def feed(self, data: bytes) -> None:
         """The next bytes of the answer, whole or in pieces of any size."""
-        self._end = data[-KEPT:] if len(data) >= KEPT else (self._end + data)[-KEPT:]
+        self._pieces.append(data)
+        self._kept += len(data)
+        self.size += len(data)
+        if self._kept > _TRIMMED_AT:
+            self._trim()
 
     def usage(self) -> Usage | None:
         """What the engine reported last; None when it reported nothing."""
-        position = self._end.rfind(_KEY)
+        end = self.end
+        position = end.rfind(_KEY)
         while position >= 0:
-            found = _read(self._end[position + len(_KEY) :])
+            found = _read(end[position + len(_KEY) :])
             if found is not None:
                 return found
-            position = self._end.rfind(_KEY, 0, position)
+            position = end.rfind(_KEY, 0, position)
         return None
+
+    def _trim(self) -> None:
+        held = b"".join(self._pieces)
+        past = max(0, len(held) - KEPT)
+        if past:
+            self._events += held.count(_EVENT, 0, past)
+        self._pieces = [held[past:]]
+        self._kept = len(held) - past
 
 
 class UsageEnds(UsageTail):

@@ -1,0 +1,220 @@
+"""What a request used is what was reported, or what passed, and then it says so."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pointsman_contracts.journey import Target
+from pointsman_contracts.reply import ChosenEndpoint, Decision
+from pointsman_contracts.response import Usage
+from pointsman_core.config import load
+from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.prices import Prices
+from pointsman_edge.domain.settled_usage import BROKEN_OFF, settled
+from pointsman_edge.domain.unasked_usage import WithoutUsage
+from pointsman_edge.domain.usage import KEPT, UsageTail, usage_reader
+from pointsman_edge.domain.whole_events import WholeEvents
+
+PROMPT = 40
+REPORT = {"prompt_tokens": 31, "completion_tokens": 7}
+
+
+def sse(document: object) -> bytes:
+    kind = f"event: {document['type']}\n" if isinstance(document, dict) and "type" in document else ""
+    return f"{kind}data: {json.dumps(document)}\n\n".encode()
+
+
+def said(api: str, text: str) -> bytes:
+    """An event that brings a piece of text, as engines write it for this API."""
+    match api:
+        case "chat.completions":
+            return sse({"choices": [{"index": 0, "delta": {"content": text}}], "usage": None})
+        case "completions":
+            return sse({"choices": [{"index": 0, "text": text}]})
+        case "responses":
+            delta = {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": text}
+            return sse(delta)
+        case _:
+            delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+            return sse(delta)
+
+
+BEGINNINGS = {
+    "chat.completions": sse({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}),
+    "completions": b"",
+    "responses": sse({"type": "response.created", "response": {"output": [], "usage": None}}),
+    "messages": sse({"type": "message_start", "message": {"usage": {"input_tokens": 31, "output_tokens": 1}}}),
+}
+STREAMED = sorted(BEGINNINGS)
+
+
+def read(api: str, *pieces: bytes) -> UsageTail:
+    tail = usage_reader(api)
+    for piece in pieces:
+        tail.feed(piece)
+    return tail
+
+
+def settle(api: str, outcome: str, tail: UsageTail | None, reported: Usage | None = None) -> Usage | None:
+    return settled(api, outcome, 200, tail, reported, PROMPT, sent=True)
+
+
+@pytest.mark.parametrize("outcome", sorted(BROKEN_OFF))
+@pytest.mark.parametrize("api", STREAMED)
+@given(data=st.data(), events=st.integers(min_value=3, max_value=300))
+@settings(max_examples=10)
+def test_a_stream_that_breaks_off_used_what_passed_wherever_it_was_cut_into_pieces(
+    api: str, outcome: str, data: st.DataObject, events: int
+) -> None:
+    stream = BEGINNINGS[api] + said(api, " word") * events
+    cuts = sorted(data.draw(st.lists(st.integers(min_value=0, max_value=len(stream)), max_size=6)))
+    pieces = [stream[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    usage = settle(api, outcome, read(api, *pieces))
+    assert usage is not None
+    assert usage.estimated
+    assert usage.prompt_tokens == (31 if api == "messages" else PROMPT)
+    # What doesn't fit into the kept end is counted by events, of which the few that bring no text are a part.
+    assert usage.completion_tokens == pytest.approx(events, abs=max(2, events * 0.03))
+
+
+def test_events_that_gather_several_tokens_are_counted_by_their_text() -> None:
+    usage = settle("chat.completions", "client_gone", read("chat.completions", said("chat.completions", "x" * 40) * 20))
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=200, estimated=True)
+
+
+def test_the_arguments_of_calls_and_thoughts_count_too() -> None:
+    call = {"index": 0, "function": {"arguments": '{"a"'}}
+    events = [{"reasoning_content": "so"}, {"tool_calls": [call]}]
+    stream = b"".join(sse({"choices": [{"index": 0, "delta": delta}]}) for delta in events)
+    usage = settle("chat.completions", "client_gone", read("chat.completions", stream))
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=2, estimated=True)
+
+
+@pytest.mark.parametrize("api", STREAMED)
+def test_what_was_reported_before_the_client_left_counts(api: str) -> None:
+    ends: dict[str, dict[str, object]] = {
+        "chat.completions": {"choices": [], "usage": REPORT},
+        "completions": {"choices": [], "usage": REPORT},
+        "responses": {
+            "type": "response.completed",
+            "response": {"usage": {"input_tokens": 31, "output_tokens": 7}},
+        },
+        "messages": {"type": "message_delta", "usage": {"output_tokens": 7}},
+    }
+    tail = read(api, BEGINNINGS[api], said(api, " word") * 9, sse(ends[api]))
+    assert settle(api, "client_gone", tail) == Usage(prompt_tokens=31, completion_tokens=7)
+
+
+def test_an_engine_that_reports_nothing_at_all_is_counted_and_marked() -> None:
+    whole = json.dumps({"choices": [{"message": {"content": "x" * 80}}]}).encode()
+    expected = Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True)
+    assert settle("chat.completions", "ok", read("chat.completions", whole)) == expected
+    # Of a long one only the end is kept: it is its text for the most part.
+    long = json.dumps({"choices": [{"message": {"content": "x" * KEPT * 4}}]}).encode()
+    usage = settle("chat.completions", "ok", read("chat.completions", long))
+    assert usage is not None
+    assert usage.completion_tokens == pytest.approx(KEPT, rel=0.01)
+    vectors = settle("embeddings", "ok", read("embeddings", b'{"data":[{"embedding":[0.5]}]}'))
+    assert vectors == Usage(prompt_tokens=PROMPT, estimated=True)
+
+
+def test_an_explicit_zero_is_a_report() -> None:
+    document = b'{"choices":[{"message":{"content":""}}],"usage":{"prompt_tokens":0,"completion_tokens":0}}'
+    assert settle("chat.completions", "ok", read("chat.completions", document)) == Usage()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "usage"),
+    [
+        # The engine was at work for a client that left; a failure that isn't the client's costs it nothing.
+        ("client_gone", Usage(prompt_tokens=PROMPT, estimated=True)),
+        ("engine_error", None),
+        ("timeout", None),
+        ("cut_off", None),
+        ("rejected", None),
+    ],
+)
+def test_without_a_byte_of_an_answer_only_a_client_that_left_has_used_something(
+    outcome: str, usage: Usage | None
+) -> None:
+    assert settle("chat.completions", outcome, None) == usage
+    assert settle("chat.completions", outcome, usage_reader("chat.completions")) == usage
+    assert settled("chat.completions", outcome, 499, None, None, PROMPT, sent=False) is None
+
+
+def test_an_error_of_the_engine_used_nothing() -> None:
+    tail = read("chat.completions", b'{"error":{"message":"too long"}}')
+    assert settled("chat.completions", "ok", 400, tail, None, PROMPT, sent=True) is None
+    assert settled("chat.completions", "engine_error", 500, tail, None, PROMPT, sent=True) is None
+
+
+def test_what_a_provider_told_beside_its_answer_counts_unless_it_was_the_beginning() -> None:
+    told = Usage(prompt_tokens=31, completion_tokens=7, cached_tokens=3)
+    tail = read("chat.completions", said("chat.completions", " word") * 9)
+    assert settle("chat.completions", "ok", tail, told) == told
+    assert settle("chat.completions", "client_gone", tail, told) == told
+    begun = told.model_copy(update={"completion_tokens": 1})
+    expected = told.model_copy(update={"completion_tokens": 9, "estimated": True})
+    assert settle("chat.completions", "client_gone", tail, begun) == expected
+
+
+@given(data=st.data(), texts=st.lists(st.text(max_size=12), max_size=6), end=st.sampled_from(["\n\n", "\r\n\r\n"]))
+@settings(max_examples=40)
+def test_unasked_usage_never_shows_wherever_the_stream_was_cut_into_pieces(
+    data: st.DataObject, texts: list[str], end: str
+) -> None:
+    others = [f"data: {json.dumps({'choices': [{'delta': {'content': text}}]})}{end}".encode() for text in texts]
+    usage = f"data: {json.dumps({'choices': [], 'usage': REPORT})}{end}".encode()
+    done = f"data: [DONE]{end}".encode()
+    stream = b"".join((*others, usage, done))
+    cuts = sorted(data.draw(st.lists(st.integers(min_value=0, max_value=len(stream)), max_size=8)))
+    events, without = WholeEvents(), WithoutUsage(None)
+    out = b"".join(
+        without.put(events.feed(stream[start:stop]))
+        for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True)
+    )
+    assert out + without.put(events.rest()) == b"".join((*others, done))
+
+
+CONFIG = load(
+    {
+        "pools": {"llama-8b": {"models": ["llama", "sql"], "loras": ["sql"]}},
+        "providers": {"far": {"kind": "openai", "base_url": "http://127.0.0.1:9"}},
+        "models": {
+            "llama": {"pool": "llama-8b", "cost": {"input": 1, "output": 2, "cached": 0.25}},
+            "large": {"provider": "far", "served_as": "gpt", "cost": {"input": 2, "output": 8}},
+            "also-large": {"provider": "far", "served_as": "gpt", "cost": {"input": 3, "output": 8}},
+            "free": {"pool": "llama-8b", "served_as": "sql"},
+        },
+    }
+)
+USAGE = Usage(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=500_000)
+
+
+@pytest.mark.parametrize(
+    ("target", "asked", "name", "cost"),
+    [
+        (Target(model="llama", pool="llama-8b"), "llama", "llama", 0.6 + 0.1 + 1.0),
+        # Without a price of their own, cached tokens cost what the others do.
+        (Target(model="gpt", provider="far"), "auto", "large", 2.0 + 4.0),
+        (Target(model="gpt", provider="far"), "also-large", "also-large", 3.0 + 4.0),
+        (Target(model="sql", pool="llama-8b", lora="sql"), "auto", "free", None),
+        (Target(model="unknown", pool="other"), "auto", "unknown", None),
+    ],
+)
+def test_a_request_costs_what_the_model_that_served_it_costs(
+    target: Target, asked: str, name: str, cost: float | None
+) -> None:
+    exchange = Exchange("r", "chat.completions", 0.0)
+    decision = Decision(
+        request_id="r", revision=1, profile="p", model=asked, target=target, endpoints=(), scheduler="", prompt_tokens=1
+    )
+    exchange.decided(decision.model_copy(update={"endpoints": (ChosenEndpoint(worker="w", url=""),)}), 1.0)
+    exchange.usage = USAGE
+    exchange.end("ok", 200)
+    exchange.settle(Prices(CONFIG))
+    completed = exchange.completed("edge", 1, 0, 2.0)
+    assert (completed.served, completed.usage) == (name, USAGE)
+    assert completed.cost == (None if cost is None else pytest.approx(cost))
