@@ -1,0 +1,105 @@
+"""Guard policies: what prompts and answers are checked for, and what happens with what is found."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal
+
+from pydantic import Field
+
+from pointsman_core.config.section import PluginUse, Section
+from pointsman_core.config.stages import StageUse, active
+from pointsman_core.plugins import unknown
+
+Action = Literal["block", "redact", "flag", "ignore"]
+
+GUARD: Final = "guard"
+"""The stage."""
+DEFAULT_GUARD: Final = "default"
+"""The policy of an itinerary's `guard` without a name; it needs no entry in `guards`."""
+
+_ACTIONS: Final[Mapping[str, Action]] = {
+    "secret": "block",
+    "pii": "redact",
+    "injection": "block",
+    "unreadable.tokens": "block",
+    "unreadable.media": "flag",
+}
+_BUILT_IN: Final[Mapping[str, Mapping[str, Action]]] = {"request": {}, "response": {"injection": "flag"}}
+
+Direction = Literal["request", "response"]
+
+
+class Guard(Section):
+    """One policy. The same detectors look at prompts and at answers.
+
+    A category is a dotted name, e.g. `pii.card`. Its action is that of the longest name that it begins with: first in
+    `request` or `response`, then in `actions`, then the built-in ones, then `otherwise`.
+    """
+
+    detectors: tuple[PluginUse, ...] = Field(default=(PluginUse(use="patterns"),), min_length=1)
+    """What looks, in this order; what costs nothing first. None is asked any more once one found what blocks."""
+    actions: dict[str, Action] = Field(default_factory=dict[str, Action])
+    """By category. `block`: 403, or the end of a stream. `redact`: a placeholder goes on instead. `flag`: told in the
+    trail and counted. `ignore`: nothing. Built in: `secret` and `injection` block, `pii` is redacted."""
+    request: dict[str, Action] = Field(default_factory=dict[str, Action])
+    """The same, for prompts alone."""
+    response: dict[str, Action] = Field(default_factory=dict[str, Action])
+    """The same, for answers alone. Built in: `injection` is flagged."""
+    otherwise: Action = "block"
+    """For categories that nothing names, e.g. those of a classifier."""
+    restore: bool = False
+    """The client gets the original back where an answer has a placeholder that stands for something of its prompt.
+    The profile needs this guard on the way back too."""
+
+    def action(self, category: str, direction: Direction) -> Action:
+        """What happens with a finding."""
+        for actions in self._actions(direction):
+            name = category
+            while name:
+                if name in actions:
+                    return actions[name]
+                name = name.rpartition(".")[0]
+        return self.otherwise
+
+    def redacts(self, direction: Direction) -> bool:
+        """Whether anything may be redacted."""
+        named = dict.fromkeys(category for actions in self._actions(direction) for category in actions)
+        return self.otherwise == "redact" or any(self.action(category, direction) == "redact" for category in named)
+
+    def _actions(self, direction: Direction) -> tuple[Mapping[str, Action], ...]:
+        own = self.request if direction == "request" else self.response
+        return own, self.actions, _BUILT_IN[direction], _ACTIONS
+
+
+def guard_problems(
+    where: str, request: Sequence[StageUse], response: Sequence[StageUse], guards: Mapping[str, Guard]
+) -> Iterator[str]:
+    """What is wrong with the guards of a profile; `where` is the profile's path, `response` all that its answers
+    pass."""
+    coming_back = [use.policy or DEFAULT_GUARD for use in active(response) if use.service == GUARD and not use.shadow]
+    redacting: list[str] = []
+    for position, use in enumerate(request):
+        if use.service != GUARD or use.mode == "off":
+            continue
+        name = use.policy or DEFAULT_GUARD
+        guard = guards.get(name, Guard() if name == DEFAULT_GUARD else None)
+        path = f"{where}.request[{position}]"
+        if guard is None:
+            yield f"{path}: {unknown('guard', name, (*guards, DEFAULT_GUARD))}"
+            continue
+        if guard.redacts("request") and not use.shadow:
+            redacting.append(name)
+            if len(redacting) > 1:
+                yield f"{path}: {redacting[0]!r} redacts already; a prompt is redacted by one guard"
+            if guard.restore and name not in coming_back:
+                yield (
+                    f"{path}: guards.{name} has `restore: true`; put {use.stage!r} into `response` too, where it gives "
+                    "the originals back"
+                )
+
+
+def response_guard_problems(where: str, response: Sequence[StageUse], guards: Mapping[str, Guard]) -> Iterator[str]:
+    """Guards that a way back names and that don't exist; `where` is the path of the list."""
+    for position, use in enumerate(response):
+        name = use.policy or DEFAULT_GUARD
+        if use.service == GUARD and name not in (*guards, DEFAULT_GUARD):
+            yield f"{where}[{position}]: {unknown('guard', name, (*guards, DEFAULT_GUARD))}"
