@@ -16,7 +16,7 @@ from pointsman_edge.domain.requested_model import requested_model
 from pointsman_edge.domain.static_choice import Closed, EngineState, choose
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusCongested, BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
-from pointsman_runtime.journey_client import JourneyClient
+from pointsman_runtime.journey_client import JourneyClient, Settled
 from pointsman_runtime.presence import Nobody
 
 STAGE_UNAVAILABLE: Final = "stage_unavailable"
@@ -35,7 +35,7 @@ class DecisionSource(Protocol):
 
     async def decide(
         self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
-    ) -> Decision | Rejection:
+    ) -> Settled:
         """What the stages say. Raises StagesMissing, and Refusal when there is no answer."""
         ...
 
@@ -49,7 +49,7 @@ class Stages:
 
     async def decide(
         self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
-    ) -> Decision | Rejection:
+    ) -> Settled:
         """As `DecisionSource.decide`."""
         limits = policy.limits
         try:
@@ -103,7 +103,7 @@ class Decider:
 
     async def decide(
         self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
-    ) -> Decision | Rejection:
+    ) -> Settled:
         """Raises Refusal; Closed when the configuration insists on what is missing."""
         try:
             return await self._source.decide(request, body, policy, traceparent)

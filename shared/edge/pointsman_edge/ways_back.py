@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pointsman_contracts.journey import Stage
-from pointsman_contracts.reply import Decision
+from pointsman_contracts.reply import Answer, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.afterwards import Afterwards
 from pointsman_edge.domain.error_body import error_body, error_headers
@@ -40,9 +40,11 @@ class WaysBack:
         self._bodies = bodies
         self._afterwards = Afterwards()
 
-    def begin(self, decision: Decision, policy: EdgePolicy, exchange: Exchange, request: OpenRequest) -> WayBack | None:
+    def begin(
+        self, reply: Decision | Answer, policy: EdgePolicy, exchange: Exchange, request: OpenRequest
+    ) -> WayBack | None:
         """What the answer passes: the stages of the profile and those of every answer. None: there are none."""
-        stages = (*decision.response, *policy.postprocessing)
+        stages = (*reply.response, *policy.postprocessing)
         if not stages:
             return None
         request.way_back = self._begin(stages, policy, exchange, request)

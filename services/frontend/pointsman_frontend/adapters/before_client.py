@@ -1,6 +1,6 @@
 """Puts the stages on the way back before a client."""
 
-from pointsman_contracts.reply import Decision
+from pointsman_contracts.reply import Answer, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.policy import EdgePolicy
@@ -16,9 +16,11 @@ class BeforeClient:
     def __init__(self, ways_back: WaysBack) -> None:
         self._ways_back = ways_back
 
-    def stand(self, client: Client, decision: Decision, policy: EdgePolicy, exchange: Exchange, leash: Leash) -> Client:
+    def stand(
+        self, client: Client, reply: Decision | Answer, policy: EdgePolicy, exchange: Exchange, leash: Leash
+    ) -> Client:
         """Who gets the answer: the client or, for it, the stages of the profile and those of every answer."""
-        way_back = self._ways_back.begin(decision, policy, exchange, leash)
+        way_back = self._ways_back.begin(reply, policy, exchange, leash)
         if way_back is None:
             return client
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from pointsman_contracts.journey import PreprocessRequest
-from pointsman_contracts.reply import Rejection
+from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.announcer import Announcer
 from pointsman_edge.decider import STAGE_UNAVAILABLE, Decider
@@ -27,6 +27,7 @@ from pointsman_edge.ways_back import WaysBack
 from pointsman_frontend.adapters.before_client import BeforeClient
 from pointsman_frontend.adapters.client import Client
 from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
+from pointsman_frontend.adapters.given_answer import pass_on
 from pointsman_frontend.adapters.leash import Leash
 from pointsman_frontend.adapters.request_body import ClientGone, check_length, read_body
 from pointsman_runtime.http_server import Receive, Scope, Send
@@ -134,6 +135,7 @@ class Proxy:
             exchange.bytes_out = client.bytes_out
             del self._open[request_id]
             self._metrics.open -= 1
+            exchange.settle(policy.prices)
             self._metrics.completed(exchange)
             self._announcer.completed(exchange, time.monotonic())
             self._ways_back.after(policy, exchange, leash)
@@ -193,6 +195,11 @@ class Proxy:
         if isinstance(reply, Rejection):
             exchange.rejected_by(reply, now)
             raise refusal_of(reply)
+        if isinstance(reply, Answer):
+            exchange.answered_by(reply, now)
+            self._announcer.answered(exchange, reply)
+            await pass_on(reply, self._before.stand(client, reply, policy, exchange, leash), exchange)
+            return
         exchange.decided(reply, now)
         await self._forwarder.forward(
             Outgoing(

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from pointsman_contracts.journey import AnswerUse, Stage
+from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response_stage import AnswerText, ResponseReview
 from pointsman_edge.domain.exchange import Exchange
 
@@ -32,8 +33,7 @@ def review_of(
     exchange: Exchange, surrounding: Surrounding, stage: Stage, shown: Shown, deadline_ms: int
 ) -> ResponseReview:
     """The question."""
-    decision = exchange.decision
-    source = decision or exchange.rejection
+    source = exchange.reply
     return ResponseReview(
         request_id=exchange.request_id,
         edge=surrounding.edge,
@@ -50,9 +50,10 @@ def review_of(
         outcome="answered" if shown.code is None else "rejected",
         code=shown.code,
         profile=(source.profile or None) if source is not None else None,
-        model=decision.model if decision is not None else None,
+        model=None if source is None or isinstance(source, Rejection) else source.model,
         target=source.target if source is not None else None,
         headers={name.decode("latin-1"): value.decode("latin-1") for name, value in shown.headers},
         texts=shown.texts,
         body=shown.body,
+        memo=stage.memo,
     )
