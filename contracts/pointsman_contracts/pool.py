@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from pointsman_contracts.message import Address, Message, Part
 
 
@@ -20,6 +22,20 @@ class WorkerView(Part):
     kv_usage: float = 0.0
     age_ms: float = -1.0
     """Age of the last load report at `at_ms`; -1 when there was none."""
+    opaque: bool = False
+    """It tells no load: `running`, `waiting` and `kv_usage` are 0 because nobody knows, and whoever chooses goes by
+    own counts."""
+
+
+class PoolDiscovery(Part):
+    """How the endpoints of a pool are found, where that is neither agents nor the configuration."""
+
+    kind: str
+    """`kubernetes` or `file`."""
+    problem: str = ""
+    """Why what is known may be old or incomplete; empty when it isn't."""
+    endpoints: int = 0
+    """How many were found."""
 
 
 class PoolSnapshot(Message):
@@ -42,3 +58,38 @@ class PoolSnapshot(Message):
     (endpoint-picker.md §1.7, utilization detector)."""
     models: tuple[str, ...] = ()
     """Models and adapters that at least one serving worker serves."""
+    discovery: PoolDiscovery | None = None
+    """None for a pool of agents or of engines that the configuration lists."""
+
+
+class WeightedModel(Part):
+    """One target of a rewrite."""
+
+    model: str
+    weight: float
+
+
+class PoolRewrite(Part):
+    """An InferenceModelRewrite's rule: requests for these models are served by others."""
+
+    source: str
+    """Name of the object that says so, for notes and metrics."""
+    match: tuple[str, ...] = ()
+    """Exact names; empty stands for every model of the pool."""
+    to: tuple[WeightedModel, ...]
+
+
+class PoolRules(Message):
+    """What InferenceObjectives and InferenceModelRewrites of the cluster say for a pool.
+
+    Value of key `<pool>` (a subject token) in bucket `pm-pools`, written by the metrics-collector that answers for the
+    pool when it changes. Read by preprocessors. What the configuration says goes before it.
+    """
+
+    address: ClassVar[Address] = Address("kv", "pool", "rules", route=("pool",), bucket="pm-pools")
+
+    pool: str
+    objectives: dict[str, int] = Field(default_factory=dict[str, int])
+    """InferenceObjective by name → its priority."""
+    rewrites: tuple[PoolRewrite, ...] = ()
+    """The one that goes first comes first."""

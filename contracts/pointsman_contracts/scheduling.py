@@ -25,6 +25,8 @@ class CandidateColumns(Part):
     """Weighted sums; None for a candidate that a filter removed."""
     filtered: dict[str, str] = Field(default_factory=dict[str, str])
     """Worker → `<filter>: <reason>`."""
+    opaque: tuple[str, ...] = ()
+    """Workers that tell no load: their figures are the schedulers' own counts of open requests."""
     omitted: int = 0
     """Candidates left out because the event would have exceeded its size limit; the best are kept."""
 

@@ -22,7 +22,7 @@ class WorkerRegistration(Message):
     url: str
     """Base URL of the engine's HTTP API."""
     engine: str = "vllm"
-    """`vllm`, `sglang`, `trtllm` or `triton`."""
+    """`vllm`, `sglang`, `trtllm`, `triton`, or `opaque`: it tells no load, and whoever chooses goes by own counts."""
     engine_version: str = ""
     models: tuple[str, ...] = ()
     """Base models that the engine serves."""

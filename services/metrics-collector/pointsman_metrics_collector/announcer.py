@@ -4,7 +4,7 @@ import time
 from collections import Counter as Count
 
 from pointsman_contracts.message import Message
-from pointsman_contracts.pool import WorkerView
+from pointsman_contracts.pool import PoolDiscovery, WorkerView
 from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerSilent
 from pointsman_metrics_collector.domain.model_statistics import ModelWindow
 from pointsman_metrics_collector.domain.snapshot import snapshot
@@ -24,10 +24,11 @@ class Announcer:
         self._source = bus.identity.instance
         self._sequences: Count[tuple[str, str]] = Count()
 
-    def pool(self, pool: str, workers: tuple[WorkerView, ...]) -> None:
+    def pool(self, pool: str, workers: tuple[WorkerView, ...], discovery: PoolDiscovery | None = None) -> None:
         """Publish a pool's snapshot."""
         sequence = self._next("snapshot", pool)
-        self._publish(snapshot(pool, workers, source=self._source, sequence=sequence, at_ms=_unix_ms()), pool)
+        message = snapshot(pool, workers, source=self._source, sequence=sequence, at_ms=_unix_ms(), discovery=discovery)
+        self._publish(message, pool)
 
     def model(self, model: str, window: ModelWindow, now: float) -> None:
         """Publish a model's statistics."""

@@ -1,7 +1,7 @@
 """From what the bus and the bucket say to snapshots, statistics, events and counters."""
 
 from collections import Counter as Count
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from pydantic import ValidationError
@@ -12,12 +12,13 @@ from pointsman_contracts.subjects import plain
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_engines.pace import ReportPace
 from pointsman_metrics_collector.announcer import Announcer
+from pointsman_metrics_collector.domain.engines import Engine, Key, listed_engines
+from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.domain.listening import ListeningClock
 from pointsman_metrics_collector.domain.model_names import OTHER, ModelNames
 from pointsman_metrics_collector.domain.model_statistics import ModelWindow
 from pointsman_metrics_collector.domain.ownership import owner
 from pointsman_metrics_collector.domain.snapshot import MAX_GAP_S, MIN_GAP_S
-from pointsman_metrics_collector.domain.static_engines import Key, StaticEngine, static_engines
 from pointsman_metrics_collector.domain.workers import Change, WorkerTable
 from pointsman_runtime.buckets import Entry
 from pointsman_runtime.bus import Bus
@@ -41,8 +42,10 @@ class Handlers:
         loop's."""
         self.changes: Count[tuple[str, str]] = Count()
         """How often workers `joined`, fell `silent` and `left`, by pool."""
-        self.engines: dict[Key, StaticEngine] = {}
-        """Engines without an agent that the configuration names."""
+        self.engines: Mapping[Key, Engine] = {}
+        """Engines without an agent: those that the configuration lists, and those that were found."""
+        self.findings: dict[str, Finding] = {}
+        """What was found out about the endpoints of pools, by pool."""
         self._bus = bus
         self._announcer = Announcer(bus)
         self._count = count
@@ -50,6 +53,7 @@ class Handlers:
         self._listening = ListeningClock()
         self._table = WorkerTable()
         self._configured: tuple[str, ...] = ()
+        self._listed_engines: Mapping[Key, Engine] = {}
         self._names: ModelNames | None = None
         self._listed = False
         self._complete = False
@@ -82,7 +86,22 @@ class Handlers:
         config = revision.config
         self._configured = tuple(config.pools)
         self._names = ModelNames(config, self._table.serves)
-        self.engines = static_engines(config)
+        self._listed_engines = listed_engines(config)
+        self.findings = {
+            name: finding
+            for name, finding in self.findings.items()
+            if name in config.pools and config.pools[name].discovery == finding.kind
+        }
+        self._gather_engines()
+
+    def found(self, pool: str, finding: Finding) -> None:
+        """The endpoints of a pool were found out, or that they can't be."""
+        self.findings[pool] = finding
+        self._gather_engines()
+
+    def _gather_engines(self) -> None:
+        found = {key: engine for finding in self.findings.values() for key, engine in finding.engines.items()}
+        self.engines = {**self._listed_engines, **found}
 
     def registered(self, entry: Entry) -> None:
         """A registration was written or renewed."""
@@ -176,7 +195,9 @@ class Handlers:
             if pace.due_in(now) > 0:
                 continue
             pace.told(now)
-            self._announcer.pool(pool, self._table.views(pool, at))
+            finding = self.findings.get(pool)
+            views = self._table.views(pool, at)
+            self._announcer.pool(pool, views, None if finding is None else finding.told)
         for gone in self._paces.keys() - set(names):
             del self._paces[gone]
 

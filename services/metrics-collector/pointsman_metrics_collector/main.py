@@ -1,6 +1,7 @@
 """Wiring of the metrics-collector."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -9,13 +10,28 @@ from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_core.config import Config
 from pointsman_engines.engine_metrics import EngineMetrics
+from pointsman_metrics_collector.adapters.discovery_metrics import DiscoveryMetrics
+from pointsman_metrics_collector.adapters.endpoint_files import EndpointFiles
 from pointsman_metrics_collector.adapters.engine_speakers import EngineSpeakers
+from pointsman_metrics_collector.adapters.kubernetes.cluster import Cluster
 from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
+from pointsman_metrics_collector.adapters.rules_bucket import RulesBucket
 from pointsman_metrics_collector.adapters.worker_metrics import WorkerMetrics
+from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_metrics_collector.settings import MetricsCollectorSettings
-from pointsman_runtime.buckets import WORKERS_BUCKET, WORKERS_TTL_S
+from pointsman_runtime.buckets import POOLS_BUCKET, WORKERS_BUCKET, WORKERS_TTL_S
 from pointsman_runtime.service import Service, run
+
+if TYPE_CHECKING:
+    from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi
+
+
+def _connect() -> "KubernetesApi":
+    # Half a megabyte of client library and a third of a second, for those alone who have a cluster.
+    from pointsman_metrics_collector.adapters.kubernetes.api import connect
+
+    return connect()
 
 
 def check(config: Config, revision: int = 0) -> None:
@@ -27,7 +43,8 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     """Construct everything; connect to nothing."""
     responses = ResponseMetrics(service.registry)
     handlers = Handlers(service.bus, responses.count, asyncio.get_running_loop().time)
-    service.configuration(check).on_change(handlers.configured)
+    configuration = service.configuration(check)
+    configuration.on_change(handlers.configured)
     service.registry.register(WorkerMetrics(handlers.pools, handlers.changes))
     service.readiness.add("workers", lambda: handlers.missing)
     service.bus.listen(WorkerLoad, handlers.load, ANY, ANY, keep="latest")
@@ -41,6 +58,19 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     service.registry.register(EngineMetrics(speakers.all))
     service.events.on_connected(speakers.renew)
 
+    def found(pool: str, finding: Finding) -> None:
+        handlers.found(pool, finding)
+        speakers.changed()
+
+    files, cluster = EndpointFiles(found), Cluster(_connect, found)
+    configuration.on_change(lambda revision: files.configured(revision.config))
+    configuration.on_change(lambda revision: cluster.configured(revision.config))
+    service.registry.register(DiscoveryMetrics(lambda: handlers.findings))
+    pools = service.bucket(POOLS_BUCKET)
+    rules = RulesBucket(
+        pools, lambda: handlers.findings, cluster.pools, service.bus.identity.instance, handlers.collectors
+    )
+
     async def list_workers() -> None:
         listed = asyncio.Event()
 
@@ -49,10 +79,15 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
             listed.set()
 
         workers.watch(handlers.registered, handlers.deregistered, complete)
+        pools.watch(rules.put, rules.gone, rules.listed)
         await listed.wait()
 
     service.on_start(list_workers)
     service.background("engines", speakers.run)
+    service.background("cluster", cluster.run)
+    service.background("files", files.supervise)
+    service.background("rules", rules.run)
+    service.on_stop(files.stop)
     service.on_stop(speakers.stop)
 
 

@@ -10,7 +10,7 @@ from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_engines.report import Worker
 from pointsman_metrics_collector.adapters.engine_speakers import EngineSpeakers
-from pointsman_metrics_collector.domain.static_engines import Key, StaticEngine
+from pointsman_metrics_collector.domain.engines import Engine, Key
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.fake_engine import FakeEngine
@@ -32,8 +32,8 @@ class Bucket:
         del self.entries[key]
 
 
-def named(engine: FakeEngine, worker: str = "w1", **labels: str) -> dict[Key, StaticEngine]:
-    return {("p", worker): StaticEngine(Worker("p", worker, engine.url, labels=labels), None, None)}
+def named(engine: FakeEngine, worker: str = "w1", **labels: str) -> dict[Key, Engine]:
+    return {("p", worker): Engine(Worker("p", worker, engine.url, labels=labels))}
 
 
 class Share:
@@ -42,7 +42,7 @@ class Share:
     def __init__(self, buses: Buses, bucket: Bucket, instance: str) -> None:
         self.bus = buses.make("metrics-collector", instance)
         self.bucket = bucket
-        self.engines: dict[Key, StaticEngine] = {}
+        self.engines: dict[Key, Engine] = {}
         self.peers = {self.bus.identity.instance}
         self.speakers: EngineSpeakers
 

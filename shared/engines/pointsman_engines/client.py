@@ -93,6 +93,10 @@ class EngineClient:
                 continue
             return
 
+    async def check(self, path: str, *, timeout: float) -> None:  # noqa: ASYNC109 - bounds the call
+        """Return when this path answers 200."""
+        await self._get(f"{self.url}{path}", path, timeout)
+
     async def version(self, *, timeout: float) -> str:  # noqa: ASYNC109 - bounds the call
         """What `/version` says; empty for an engine that has none."""
         try:

@@ -38,10 +38,11 @@ class LoadReporter:
         self._status = status
         self._consider()
 
-    def drain(self) -> None:
-        """Say from now on that the engine takes nothing new."""
-        self._draining = True
-        self._consider()
+    def drain(self, *, draining: bool = True) -> None:
+        """Say from now on that the engine takes nothing new; or, when it isn't `draining` any more, that it does."""
+        if self._draining != draining:
+            self._draining = draining
+            self._consider()
 
     def tell(self) -> None:
         """Report out of turn: somebody who didn't listen before does now."""

@@ -7,10 +7,11 @@ import aiohttp
 
 from pointsman_engines.client import EngineClient
 from pointsman_engines.load_reporter import LoadReporter
+from pointsman_engines.opaque_watch import DEFAULT_HEALTH, OpaqueWatch
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.registrar import Entries, Registrar
 from pointsman_engines.report import Worker
-from pointsman_engines.status import EngineStatus
+from pointsman_engines.status import OPAQUE, EngineStatus
 from pointsman_engines.watch import ANSWER_TIMEOUT_S, EngineWatch
 from pointsman_runtime.bus import Bus
 
@@ -26,6 +27,8 @@ class EngineAccess:
     api_key: str | None = field(default=None, repr=False)
     engine: str | None = None
     """Its kind; None to tell by its metrics."""
+    health: str | None = None
+    """Path that says whether an `opaque` endpoint is well; None for the usual one."""
     pace: ReadingPace = field(default_factory=ReadingPace)
     answer_timeout_s: float = ANSWER_TIMEOUT_S
 
@@ -46,13 +49,19 @@ class EngineSpeaker:
             on_registered=self.loads.tell,
         )
         client = EngineClient(access.url, metrics_url=access.metrics_url, api_key=access.api_key, session=session)
-        self.watch = EngineWatch(
-            client,
-            self._saw,
-            engine=access.engine,
-            pace=access.pace,
-            answer_timeout_s=access.answer_timeout_s,
-        )
+        self.watch: EngineWatch | OpaqueWatch
+        if access.engine == OPAQUE:
+            self.watch = OpaqueWatch(
+                client, self._saw, health=access.health or DEFAULT_HEALTH, answer_timeout_s=access.answer_timeout_s
+            )
+        else:
+            self.watch = EngineWatch(
+                client,
+                self._saw,
+                engine=access.engine,
+                pace=access.pace,
+                answer_timeout_s=access.answer_timeout_s,
+            )
         self._tasks: list[asyncio.Task[None]] = []
 
     @property

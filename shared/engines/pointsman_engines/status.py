@@ -1,9 +1,13 @@
 """What is known about one engine. Pure."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from pointsman_engines.models import ServedModels
 from pointsman_engines.reading import CacheFacts, Reading
+
+OPAQUE: Final = "opaque"
+"""The kind of an endpoint that tells nothing of its load."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ CONFIG_KEY: Final = "config"
 WORKERS_BUCKET: Final = "pm-workers"
 WORKERS_TTL_S: Final = 6.0
 """A worker's entry outlives three heartbeats of its agent."""
+POOLS_BUCKET: Final = "pm-pools"
 HISTORY: Final = 64
 """Revisions that a bucket keeps of each key; the server's maximum."""
 

@@ -1,11 +1,14 @@
 """The text of a configuration: YAML in, checked `Config` out, and errors that name key and line."""
 
 import re
-from typing import Final, cast
+from collections.abc import Callable
+from typing import Final, TypeVar, cast
 
 import yaml
 
 from pointsman_core.config import Config, ConfigError, load
+
+T = TypeVar("T")
 
 NODE_LIMIT: Final = 100_000
 DEPTH_LIMIT: Final = 50
@@ -14,6 +17,11 @@ DEPTH_LIMIT: Final = 50
 
 def parse(text: str) -> Config:
     """Check a configuration text. Raises ConfigError; the text of each problem ends with its line."""
+    return read(text, load)
+
+
+def read(text: str, check: Callable[[object], T]) -> T:
+    """What `check` makes of a YAML text. Raises ConfigError, also when `check` does; each problem ends with its line."""
     outline = _Outline()
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -28,7 +36,7 @@ def parse(text: str) -> Config:
         raise ConfigError(outline.problems)
     lines = outline.lines
     try:
-        return load(document)
+        return check(document)
     except ConfigError as error:
         raise ConfigError([(path, _with_line(path, problem, lines)) for path, problem in error.problems]) from error
 

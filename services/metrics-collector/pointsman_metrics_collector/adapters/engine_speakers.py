@@ -8,7 +8,7 @@ import aiohttp
 
 from pointsman_engines.registrar import Entries
 from pointsman_engines.speaker import EngineAccess, EngineSpeaker
-from pointsman_metrics_collector.domain.static_engines import Key, StaticEngine, steps
+from pointsman_metrics_collector.domain.engines import Engine, Key, steps
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.logs import Log
 
@@ -18,14 +18,14 @@ _log = Log("engines")
 
 
 class EngineSpeakers:
-    """`named()` gives the engines of the configuration, `instances()` the living collectors with this one."""
+    """`named()` gives the engines that there are, `instances()` the living collectors with this one."""
 
     def __init__(
         self,
         bus: Bus,
         entries: Entries,
         session: aiohttp.ClientSession,
-        named: Callable[[], Mapping[Key, StaticEngine]],
+        named: Callable[[], Mapping[Key, Engine]],
         instances: Callable[[], Collection[str]],
     ) -> None:
         self._bus = bus
@@ -33,8 +33,9 @@ class EngineSpeakers:
         self._session = session
         self._named = named
         self._instances = instances
-        self._engines: dict[Key, StaticEngine] = {}
+        self._engines: dict[Key, Engine] = {}
         self._speakers: dict[Key, EngineSpeaker] = {}
+        self._changed = asyncio.Event()
 
     def all(self) -> list[EngineSpeaker]:
         """Those that speak at the moment."""
@@ -45,13 +46,22 @@ class EngineSpeakers:
         for speaker in self._speakers.values():
             speaker.registrar.renew()
 
+    def changed(self) -> None:
+        """Look at once: there are other engines, or one drains."""
+        self._changed.set()
+
     async def run(self) -> None:
-        """Follow the configuration and the other collectors until cancelled."""
+        """Follow the engines that there are and the other collectors until cancelled."""
         while True:
+            self._changed.clear()
             await self._follow()
             for speaker in self._speakers.values():
                 speaker.check()
-            await asyncio.sleep(LOOK_S)
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
 
     async def stop(self) -> None:
         """Fall silent; the registrations are the next collector's, or expire."""
@@ -67,9 +77,13 @@ class EngineSpeakers:
             await self._end(key, leave=True)
         for key in todo.start:
             self._begin(key, named[key])
+        for key, speaker in self._speakers.items():
+            speaker.loads.drain(draining=named[key].draining)
 
-    def _begin(self, key: Key, engine: StaticEngine) -> None:
-        access = EngineAccess(engine.worker.url, metrics_url=engine.metrics_url, engine=engine.engine)
+    def _begin(self, key: Key, engine: Engine) -> None:
+        access = EngineAccess(
+            engine.worker.url, metrics_url=engine.metrics_url, engine=engine.engine, health=engine.health
+        )
         speaker = EngineSpeaker(self._bus, self._entries, self._session, engine.worker, access)
         self._engines[key] = engine
         self._speakers[key] = speaker

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot, WorkerView
 
 QUEUE_THRESHOLD: Final = 5
 KV_THRESHOLD: Final = 0.8
@@ -22,7 +22,15 @@ def saturation(workers: Sequence[WorkerView]) -> float:
     return sum(max(w.waiting / QUEUE_THRESHOLD, w.kv_usage / KV_THRESHOLD) for w in serving) / len(serving)
 
 
-def snapshot(pool: str, workers: tuple[WorkerView, ...], *, source: str, sequence: int, at_ms: int) -> PoolSnapshot:
+def snapshot(
+    pool: str,
+    workers: tuple[WorkerView, ...],
+    *,
+    source: str,
+    sequence: int,
+    at_ms: int,
+    discovery: PoolDiscovery | None = None,
+) -> PoolSnapshot:
     """The message of one pool."""
     serving = [worker for worker in workers if worker.state == "serving"]
     return PoolSnapshot(
@@ -33,4 +41,5 @@ def snapshot(pool: str, workers: tuple[WorkerView, ...], *, source: str, sequenc
         workers=workers,
         saturation=round(saturation(workers), 4),
         models=tuple(dict.fromkeys(name for worker in serving for name in (*worker.models, *worker.loras))),
+        discovery=discovery,
     )

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_engines.status import OPAQUE
 
 SILENT_AFTER_S: Final = 1.2
 """Three load reports missed."""
@@ -186,6 +187,7 @@ def _view(worker: _Worker, at: float) -> WorkerView:
             state=worker.state(at),
             models=registration.models,
             loras=registration.loras,
+            opaque=registration.engine == OPAQUE,
         )
     return WorkerView(
         worker=registration.worker,
@@ -198,4 +200,5 @@ def _view(worker: _Worker, at: float) -> WorkerView:
         waiting=load.waiting,
         kv_usage=load.kv_usage,
         age_ms=round((at - worker.since) * 1000, 1),
+        opaque=registration.engine == OPAQUE,
     )

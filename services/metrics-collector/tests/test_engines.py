@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from pointsman_core.config import load
 from pointsman_engines.report import Worker
+from pointsman_metrics_collector.domain.engines import Engine, Key, Steps, listed_engines, steps
 from pointsman_metrics_collector.domain.ownership import owner
-from pointsman_metrics_collector.domain.static_engines import Key, StaticEngine, Steps, static_engines, steps
 
 CONFIG = load(
     {
@@ -36,14 +36,14 @@ instance_names = st.sets(st.text(min_size=1, max_size=8), min_size=1, max_size=5
 keys = st.sets(st.tuples(st.text(max_size=5), st.text(max_size=80)), max_size=20)
 
 
-def engine(key: Key, url: str = "http://e") -> StaticEngine:
-    return StaticEngine(Worker(*key, url), None, None)
+def engine(key: Key, url: str = "http://e") -> Engine:
+    return Engine(Worker(*key, url))
 
 
 def test_the_configuration_names_engines_by_url() -> None:
-    assert static_engines(CONFIG) == {
-        ("a", "e1:8000"): StaticEngine(Worker("a", "e1:8000", "http://e1:8000", models=("m",)), None, None),
-        ("a", "second"): StaticEngine(
+    assert listed_engines(CONFIG) == {
+        ("a", "e1:8000"): Engine(Worker("a", "e1:8000", "http://e1:8000", models=("m",))),
+        ("a", "second"): Engine(
             Worker("a", "second", "http://e2:8000", "decode", {"rack": "7"}, ("m",)),
             "triton",
             "http://e2:8002/metrics",
@@ -73,8 +73,8 @@ def test_an_instance_that_goes_moves_only_its_own_share(
 
 def test_what_is_spoken_for_follows_the_configuration_and_the_other_collectors() -> None:
     key: Key = ("p", "w")
-    named: dict[Key, StaticEngine] = {key: engine(key)}
-    none: dict[Key, StaticEngine] = {}
+    named: dict[Key, Engine] = {key: engine(key)}
+    none: dict[Key, Engine] = {}
     first, second = sorted(["c-1", "c-2"], key=lambda name: owner(*key, ["c-1", "c-2"]) != name)
     assert steps(none, named, first, ["c-1", "c-2"]) == Steps(start=(key,))
     assert steps(none, named, second, ["c-1", "c-2"]) == Steps()
@@ -82,5 +82,5 @@ def test_what_is_spoken_for_follows_the_configuration_and_the_other_collectors()
     assert steps(named, named, second, ["c-1", "c-2"]) == Steps(hand_over=(key,))
     assert steps(none, named, second, [second]) == Steps(start=(key,))
     assert steps(named, none, first, ["c-1", "c-2"]) == Steps(remove=(key,))
-    moved: dict[Key, StaticEngine] = {key: engine(key, "http://elsewhere")}
+    moved: dict[Key, Engine] = {key: engine(key, "http://elsewhere")}
     assert steps(named, moved, first, ["c-1", "c-2"]) == Steps(hand_over=(key,), start=(key,))

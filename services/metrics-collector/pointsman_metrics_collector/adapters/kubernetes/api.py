@@ -1,0 +1,131 @@
+"""The API server: who this process is to it, one page of a list, the bytes of a watch.
+
+lightkube knows credentials: those of a service account, read again when they were renewed, and those of a kubeconfig.
+Lists and watches are asked for here (docs/adr/0008-the-cluster-is-listed-and-watched-here.md).
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import httpx2
+import yaml
+from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.core.exceptions import ConfigError
+
+from pointsman_metrics_collector.domain.kubernetes.answers import (
+    Page,
+    Refused,
+    Unreachable,
+    read_page,
+    read_status_body,
+)
+from pointsman_metrics_collector.domain.kubernetes.collections import Collection, T
+
+TIMEOUT_S: Final = 10.0
+PAGE: Final = 500
+"""Objects of one answer, as client-go asks for."""
+WATCH_S: Final = 30
+"""How long the API server is asked to keep a watch open. A connection that died without a word is missed that soon; to
+go on from the last version costs the server next to nothing."""
+PATIENCE_S: Final = 8.0
+"""How much longer a watch may be silent."""
+_ERROR_BYTES: Final = 16_384
+
+
+class KubernetesApi:
+    """One cluster. Every call raises Unreachable, Refused, or UnreadableAnswer."""
+
+    def __init__(self, config: SingleConfig, *, watch_s: int = WATCH_S, patience_s: float = PATIENCE_S) -> None:
+        if config.user is None:
+            raise Unreachable(f"the context {config.context_name!r} of the kubeconfig names no user")
+        self.namespace: Final = config.namespace
+        """Where this process is at home."""
+        self.server: Final = config.cluster.server
+        self._watch_s: Final = watch_s
+        try:
+            self._client = AsyncClient(config, ConnectionParams(timeout=httpx2.Timeout(TIMEOUT_S)))
+        except (OSError, ValueError) as error:
+            raise Unreachable(f"its credentials can't be used: {error}") from None
+        self._watch_timeout = httpx2.Timeout(TIMEOUT_S, read=watch_s + patience_s)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def page(self, collection: Collection[T], rest: str = "", *, whole: bool = False) -> Page[T]:
+        """A page of a list, from `rest` on; `whole` asks for all at once. The list is the newest there is: no
+        resourceVersion is asked for, since one from a server's cache may be older than what is known."""
+        parameters = dict(collection.selection)
+        if not whole:
+            parameters["limit"] = str(PAGE)
+        if rest:
+            parameters["continue"] = rest
+        try:
+            answer = await self._client.get(collection.path, params=parameters)
+        except (httpx2.HTTPError, httpx2.InvalidURL, ConfigError, OSError, KeyError, ValueError) as error:
+            # The last two are what lightkube makes of a credential plugin that prints something else.
+            raise Unreachable(_words(error)) from None
+        if answer.status_code != 200:
+            raise _refused(answer, answer.content)
+        return read_page(collection.kind, answer.content)
+
+    @asynccontextmanager
+    async def watch(self, collection: Collection[T], version: str) -> AsyncGenerator[AsyncGenerator[bytes]]:
+        """The bytes of a watch from a version on, as they come."""
+        parameters = collection.selection | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(self._watch_s),
+        }
+        try:
+            async with self._client.stream(
+                "GET", collection.path, params=parameters, timeout=self._watch_timeout
+            ) as answer:
+                if answer.status_code != 200:
+                    raise _refused(answer, await _beginning(answer))
+                yield _bytes(answer)
+        except (httpx2.HTTPError, httpx2.InvalidURL, ConfigError, OSError) as error:
+            raise Unreachable(_words(error)) from None
+
+
+def connect(*, watch_s: int = WATCH_S, patience_s: float = PATIENCE_S) -> KubernetesApi:
+    """By the service account's credentials in a cluster, else by `KUBECONFIG` or `~/.kube/config`. Raises Unreachable
+    when there is neither."""
+    try:
+        config = KubeConfig.from_env().get()
+    except (ConfigError, OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise Unreachable(f"there are no credentials for a cluster: {_words(error)}") from None
+    if config is None:
+        raise Unreachable("the kubeconfig names no current context")
+    return KubernetesApi(config, watch_s=watch_s, patience_s=patience_s)
+
+
+async def _bytes(answer: httpx2.Response) -> AsyncGenerator[bytes]:
+    async for data in answer.aiter_bytes():
+        yield data
+
+
+async def _beginning(answer: httpx2.Response) -> bytes:
+    body = b""
+    async for data in answer.aiter_bytes():
+        body += data
+        if len(body) > _ERROR_BYTES:
+            break
+    return body
+
+
+def _refused(answer: httpx2.Response, body: bytes) -> Refused:
+    status = read_status_body(body)
+    retry_after = answer.headers.get("retry-after", "")
+    return Refused(
+        answer.status_code,
+        status.message or status.reason,
+        float(retry_after) if retry_after.isascii() and retry_after.isdecimal() else 0.0,
+    )
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,200 @@
+"""Keeps one collection of a cluster's objects as it is now: listed, watched, and listed anew when a watch can't go on.
+
+The watch of no client library for asyncio does that: after 410 Gone they go on from the present, and an object that was
+deleted meanwhile stays for ever (docs/adr/0008-the-cluster-is-listed-and-watched-here.md).
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Generic
+
+from pointsman_metrics_collector.domain.kubernetes.answers import (
+    Change,
+    Lines,
+    Page,
+    Refused,
+    Unreachable,
+    UnreadableAnswer,
+    gone,
+    read_change,
+)
+from pointsman_metrics_collector.domain.kubernetes.collections import Collection, Seen, T
+from pointsman_runtime.logs import Log
+
+if TYPE_CHECKING:
+    # The client library is loaded by those alone who have a cluster.
+    from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi
+
+RELIST_S: Final = 300.0
+"""A list is taken anew that often even when nothing went wrong, so that nothing that was missed stays missed."""
+ABSENT_S: Final = 60.0
+"""How often a kind that the cluster doesn't know is asked for again."""
+BASE_S: Final = 0.2
+CAP_S: Final = 15.0
+SHORTEST_S: Final = 1.0
+"""Between the beginnings of two watches: a server that ends each at once isn't asked in a loop."""
+
+_log = Log("kubernetes")
+
+
+class Reflector(Generic[T]):
+    """Owned by one task, which runs `run`. `on_change` is called whenever `seen` is another."""
+
+    def __init__(
+        self,
+        api: "KubernetesApi",
+        collection: Collection[T],
+        on_change: Callable[[], None],
+        *,
+        relist_s: float = RELIST_S,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.seen: Seen[T] = Seen()
+        self.lists = 0
+        """Lists that were taken whole."""
+        self._api: Final = api
+        self._collection: Final = collection
+        self._on_change: Final = on_change
+        self._relist_s: Final = relist_s
+        self._uniform: Final = uniform
+        self._objects: dict[str, T] = {}
+        self._unreadable: set[str] = set()
+        self._version = ""
+        self._failures = 0
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        while True:
+            try:
+                await self._list()
+                await self._follow()
+            except (Unreachable, Refused, UnreadableAnswer) as error:
+                await self._failed(error)
+
+    async def _list(self) -> None:
+        objects: dict[str, T] = {}
+        unreadable: set[str] = set()
+        page = await self._api.page(self._collection)
+        _take(page, objects, unreadable)
+        while page.rest:
+            try:
+                page = await self._api.page(self._collection, page.rest)
+            except Refused as error:
+                if not gone(error):
+                    raise
+                # The list expired between two pages; a whole one can't.
+                objects, unreadable = {}, set()
+                page = await self._api.page(self._collection, whole=True)
+            _take(page, objects, unreadable)
+        self._objects, self._unreadable, self._version = objects, unreadable, page.version
+        self.lists += 1
+        self._show()
+
+    async def _follow(self) -> None:
+        """Watch until the list has to be taken anew."""
+        loop = asyncio.get_running_loop()
+        relist_at = loop.time() + self._relist_s
+        while loop.time() < relist_at:
+            began = loop.time()
+            try:
+                async with asyncio.timeout_at(relist_at):
+                    await self._watch()
+            except TimeoutError:
+                return
+            except (Unreachable, Refused, UnreadableAnswer) as error:
+                if isinstance(error, Unreachable) or not gone(error):
+                    await self._failed(error)
+                    continue
+                _log.info("kubernetes_list_expired", what=str(self._collection), reason=str(error))
+                await self._pause()
+                return
+            self._failures = 0
+            await asyncio.sleep(max(0.0, began + SHORTEST_S - loop.time()))
+
+    async def _watch(self) -> None:
+        """One watch, to its end."""
+        lines = Lines()
+        async with self._api.watch(self._collection, self._version) as answer:
+            self._show()
+            async for data in answer:
+                self._failures = 0
+                changed = False
+                for line in lines.take(data):
+                    changed = self._apply(read_change(self._collection.kind, line)) or changed
+                if changed:
+                    self._show()
+
+    def _apply(self, change: Change[T]) -> bool:
+        """Take an event in; says whether it was more than a bookmark."""
+        self._version = change.version
+        if not change.name:
+            return False
+        self._unreadable.discard(change.name)
+        if change.object is not None:
+            self._objects[change.name] = change.object
+            return True
+        if change.unreadable:
+            self._unreadable.add(change.name)
+        self._objects.pop(change.name, None)
+        return True
+
+    def _show(self, problem: str = "") -> None:
+        """Say what is known now."""
+        if self._unreadable and not problem:
+            names = ", ".join(sorted(self._unreadable)[:5])
+            problem = f"{self._collection}: not what their kind says: {names}"
+        before = self.seen
+        self.seen = Seen(dict(self._objects), problem)
+        if before.problem != problem:
+            if problem:
+                _log.warning("kubernetes_not_current", what=str(self._collection), reason=problem)
+            else:
+                _log.info("kubernetes_current", what=str(self._collection), objects=len(self._objects))
+        if before != self.seen:
+            self._on_change()
+
+    async def _failed(self, error: Unreachable | Refused | UnreadableAnswer) -> None:
+        """What is known stays, and is said to be old; then wait."""
+        if isinstance(error, Refused) and error.code == 404 and self._collection.optional:
+            self._objects, self._unreadable = {}, set()
+            self._show()
+            await asyncio.sleep(ABSENT_S)
+            return
+        problem = f"{self._collection}: {_advised(error)}"
+        known = self.seen.objects is not None
+        self._show_known(problem, known=known)
+        await self._pause(error.retry_after_s if isinstance(error, Refused) else 0.0)
+
+    async def _pause(self, least_s: float = 0.0) -> None:
+        """Wait longer with every failure in a row (full jitter, as `pointsman_runtime.backoff`)."""
+        wait = self._uniform(0.0, min(CAP_S, BASE_S * 2.0 ** min(self._failures, 10)))
+        self._failures += 1
+        await asyncio.sleep(max(wait, least_s))
+
+    def _show_known(self, problem: str, *, known: bool) -> None:
+        if known:
+            self._show(problem)
+        elif self.seen.problem != problem:
+            self.seen = Seen(None, problem)
+            _log.warning("kubernetes_not_current", what=str(self._collection), reason=problem)
+            self._on_change()
+
+
+def _take(page: Page[T], objects: dict[str, T], unreadable: set[str]) -> None:
+    objects.update({each.metadata.name: each for each in page.objects})
+    unreadable.update(page.unreadable)
+
+
+def _advised(error: Unreachable | Refused | UnreadableAnswer) -> str:
+    if isinstance(error, Refused):
+        if error.code in (401, 403):
+            return f"{error}; its service account needs the role in docs/kubernetes.md"
+        if error.code == 404:
+            return f"{error}; is its CustomResourceDefinition installed?"
+        return str(error)
+    return (
+        f"the API server sent {error}"
+        if isinstance(error, UnreadableAnswer)
+        else f"the API server isn't reached: {error}"
+    )

@@ -1,0 +1,100 @@
+"""Writes what the cluster says about pools into the bucket that preprocessors read."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Protocol
+
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+
+from pointsman_contracts.pool import PoolRules
+from pointsman_contracts.subjects import kv_key
+from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.ownership import owner
+from pointsman_runtime.buckets import Entry
+from pointsman_runtime.logs import Log
+
+LOOK_S: Final = 0.5
+
+_log = Log("rules")
+
+
+class Entries(Protocol):
+    """The bucket; a `pointsman_runtime.buckets.Bucket` is one."""
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Write. Raises nats errors and TimeoutError."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove. Raises as `put`."""
+        ...
+
+
+class RulesBucket:
+    """Holds the bucket to the findings: the collector that answers for a pool writes when they differ."""
+
+    def __init__(
+        self,
+        entries: Entries,
+        findings: Callable[[], Mapping[str, Finding]],
+        pools: Callable[[], Collection[str] | None],
+        instance: str,
+        instances: Callable[[], Collection[str]],
+    ) -> None:
+        """`pools()` are those that the configuration finds in a cluster; None before there is one."""
+        self._entries: Final = entries
+        self._findings: Final = findings
+        self._pools: Final = pools
+        self._instance: Final = instance
+        self._instances: Final = instances
+        self._stored: dict[str, PoolRules | None] = {}
+        self._listed = False
+        self._problem = ""
+
+    def put(self, entry: Entry) -> None:
+        """The bucket has this."""
+        try:
+            self._stored[entry.key] = PoolRules.decode(entry.value)
+        except ValidationError:
+            self._stored[entry.key] = None  # whatever it is, it isn't what belongs there
+
+    def gone(self, key: str) -> None:
+        """The bucket doesn't have this any more."""
+        self._stored.pop(key, None)
+
+    def listed(self) -> None:
+        """Everything in the bucket was told."""
+        self._listed = True
+
+    async def run(self) -> None:
+        """Write what differs until cancelled."""
+        while True:
+            pools = self._pools()
+            if self._listed and pools is not None:
+                try:
+                    await self._write(pools)
+                    self._problem = ""
+                except (NatsError, OSError, TimeoutError) as error:
+                    problem = str(error) or type(error).__name__
+                    if problem != self._problem:
+                        self._problem = problem
+                        _log.warning("rules_not_written", reason=problem)
+            await asyncio.sleep(LOOK_S)
+
+    async def _write(self, pools: Collection[str]) -> None:
+        instances = self._instances()
+        keys = {kv_key(PoolRules, pool): pool for pool in pools}
+        for key, pool in keys.items():
+            finding = self._findings().get(pool)
+            # What may be old doesn't take the place of what another collector knows better.
+            if finding is None or finding.rules is None or finding.problem:
+                continue
+            if self._stored.get(key) != finding.rules and owner(pool, "rules", instances) == self._instance:
+                await self._entries.put(key, finding.rules.encode())
+                rules = finding.rules
+                _log.info("rules_written", pool=pool, objectives=len(rules.objectives), rewrites=len(rules.rewrites))
+        for key in self._stored.keys() - keys.keys():
+            if owner(key, "rules", instances) == self._instance:
+                await self._entries.delete(key)
+                _log.info("rules_removed", key=key)

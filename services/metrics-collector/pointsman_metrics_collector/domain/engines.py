@@ -1,0 +1,90 @@
+"""Engines without an agent: which there are, and which this collector speaks for."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pointsman_core.config import Config, Pool, StaticEngine
+from pointsman_engines.report import Worker
+from pointsman_metrics_collector.domain.ownership import owner
+
+Key = tuple[str, str]
+"""Pool and worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One engine without an agent."""
+
+    worker: Worker
+    engine: str | None = None
+    """Its kind; None to tell by its metrics."""
+    metrics_url: str | None = None
+    health: str | None = None
+    """Path that says whether an `opaque` one is well."""
+    draining: bool = field(default=False, compare=False)
+    """It finishes what it has and takes nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What to do so that the right engines are spoken for."""
+
+    hand_over: tuple[Key, ...] = ()
+    """Fall silent: another collector speaks for them, or they are spoken for anew."""
+    remove: tuple[Key, ...] = ()
+    """Fall silent and remove the registration: nobody names them any more."""
+    start: tuple[Key, ...] = ()
+
+
+def listed_engines(config: Config) -> dict[Key, Engine]:
+    """Every engine that the configuration lists by URL."""
+    found: dict[Key, Engine] = {}
+    for name, pool in config.pools.items():
+        found |= engines_of(name, pool, pool.engines)
+    return found
+
+
+def engines_of(pool_name: str, pool: Pool, engines: Iterable[StaticEngine]) -> dict[Key, Engine]:
+    """Engines of one pool, by their entries in the configuration or in an endpoint file."""
+    return {
+        (pool_name, entry.worker): Engine(
+            worker=Worker(
+                pool=pool_name,
+                worker=entry.worker,
+                url=entry.url.rstrip("/"),
+                role=entry.role,
+                labels=entry.labels,
+                models=base_models(pool),
+            ),
+            engine=kind(entry.engine),
+            metrics_url=entry.metrics_url,
+            health=entry.health,
+        )
+        for entry in engines
+    }
+
+
+def base_models(pool: Pool) -> tuple[str, ...]:
+    """What an engine of the pool serves when it doesn't say so itself."""
+    return tuple(model for model in pool.models if model not in pool.loras)
+
+
+def kind(engine: str) -> str | None:
+    """The kind of an entry; None when it is to be told by its metrics."""
+    return None if engine == "auto" else engine
+
+
+def steps(
+    spoken_for: Mapping[Key, Engine],
+    named: Mapping[Key, Engine],
+    instance: str,
+    instances: Collection[str],
+) -> Steps:
+    """From what this instance speaks for to what it should; `instances` are the living collectors, itself included."""
+    mine = {key for key in named if owner(*key, instances) == instance}
+    changed = {key for key in mine & spoken_for.keys() if spoken_for[key] != named[key]}
+    return Steps(
+        hand_over=tuple(key for key in spoken_for if key in named and (key not in mine or key in changed)),
+        remove=tuple(key for key in spoken_for if key not in named),
+        start=tuple(key for key in named if key in mine and (key not in spoken_for or key in changed)),
+    )

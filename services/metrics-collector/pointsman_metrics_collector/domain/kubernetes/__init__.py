@@ -1,0 +1,1 @@
+"""What objects of a Kubernetes cluster mean for pools. Pure."""

@@ -1,0 +1,97 @@
+"""What a cluster says about one pool, out of the collections that are watched for it."""
+
+from collections.abc import Iterator, Mapping
+
+from pointsman_contracts.pool import PoolRules
+from pointsman_core.config import Kubernetes, Pool
+from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.kubernetes.collections import (
+    Collection,
+    Look,
+    T,
+    inference_pool,
+    objectives,
+    pods,
+    rewrites,
+)
+from pointsman_metrics_collector.domain.kubernetes.objects import KubeObject, Pod
+from pointsman_metrics_collector.domain.kubernetes.pods import pod_engines
+from pointsman_metrics_collector.domain.kubernetes.rules import pool_rules
+
+
+def wanted(where: Kubernetes, namespace: str, look: Look) -> Iterator[Collection[KubeObject]]:
+    """The collections that a pool needs; `namespace` is the one where it names none."""
+    namespace = where.namespace or namespace
+    if where.inference_pool is not None:
+        yield inference_pool(namespace, where.inference_pool)
+        yield from objectives(namespace)
+        yield from rewrites(namespace)
+    chosen = _pods(where, namespace, look)
+    if chosen is not None:
+        yield chosen[0]
+
+
+def find(
+    name: str, pool: Pool, where: Kubernetes, namespace: str, look: Look, before: Finding | None, known: set[str]
+) -> Finding | None:
+    """The finding that comes after `before`; None while there is no answer from the cluster.
+
+    What can't be seen now stays as it was, and the problem says so. `known` as `pod_engines`.
+    """
+    namespace = where.namespace or namespace
+    engines = {} if before is None else dict(before.engines)
+    rules = None if before is None else before.rules
+    problems: list[str] = []
+    answered = False
+    if where.inference_pool is not None:
+        seen = look(inference_pool(namespace, where.inference_pool))
+        problems.append(seen.problem)
+        if seen.objects is not None and not seen.objects:
+            answered = True
+            engines.clear()
+            problems.append(f"there is no InferencePool {where.inference_pool!r} in namespace {namespace!r}")
+        found_rules, rule_problems = _rules(name, where.inference_pool, namespace, look)
+        rules = found_rules or rules
+        problems += rule_problems
+    chosen = _pods(where, namespace, look)
+    if chosen is not None:
+        collection, ports = chosen
+        found = look(collection)
+        problems.append(found.problem)
+        if found.objects is not None:
+            answered = True
+            engines = pod_engines(name, pool, where, ports, found.objects, known)
+    problem = "; ".join(dict.fromkeys(filter(None, problems)))
+    if before is None and not answered and not problem:
+        return None
+    return Finding("kubernetes", engines, problem, rules)
+
+
+def _pods(where: Kubernetes, namespace: str, look: Look) -> tuple[Collection[Pod], tuple[int, ...]] | None:
+    """The pods and their ports; None while the InferencePool that names them isn't there."""
+    if where.inference_pool is None:
+        return pods(namespace, where.selector), where.ports
+    objects = look(inference_pool(namespace, where.inference_pool)).objects
+    pool = objects.get(where.inference_pool) if objects else None
+    # A selector without labels would be every pod of the namespace.
+    if pool is None or not pool.spec.selector.match_labels or not pool.spec.target_ports:
+        return None
+    return pods(namespace, pool.spec.selector.match_labels), tuple(port.number for port in pool.spec.target_ports)
+
+
+def _rules(name: str, pool: str, namespace: str, look: Look) -> tuple[PoolRules | None, list[str]]:
+    seen_objectives = [look(collection) for collection in objectives(namespace)]
+    seen_rewrites = [look(collection) for collection in rewrites(namespace)]
+    problems = [seen.problem for seen in (*seen_objectives, *seen_rewrites)]
+    if any(seen.objects is None for seen in (*seen_objectives, *seen_rewrites)):
+        return None, problems
+    merged_objectives = _first(*(seen.objects or {} for seen in seen_objectives))
+    merged_rewrites = _first(*(seen.objects or {} for seen in seen_rewrites))
+    return pool_rules(name, pool, merged_objectives.values(), merged_rewrites.values()), problems
+
+
+def _first(*groups: Mapping[str, T]) -> dict[str, T]:
+    merged: dict[str, T] = {}
+    for group in reversed(groups):
+        merged |= group
+    return merged

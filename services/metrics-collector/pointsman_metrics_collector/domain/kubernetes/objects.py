@@ -1,0 +1,171 @@
+"""Objects of the Kubernetes API, as far as they say anything here. Everything else in them is ignored.
+
+Pods: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/. InferencePool v1 and
+InferenceObjective and InferenceModelRewrite v1alpha2: https://gateway-api-inference-extension.sigs.k8s.io/reference/spec/
+and https://github.com/llm-d/llm-d-router (endpoint-picker.md §1.10).
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+
+class _Camel(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+
+class Metadata(_Camel):
+    """Of every object and every list."""
+
+    name: str = ""
+    uid: str = ""
+    labels: dict[str, str] = Field(default_factory=dict[str, str])
+    resource_version: str = ""
+    """Opaque; only ever given back."""
+    creation_timestamp: str = ""
+    """RFC 3339 in UTC, so that texts sort as times do."""
+    deletion_timestamp: str | None = None
+    """Set while the object is being deleted."""
+    continue_: str = Field(default="", alias="continue")
+    """Of a list that goes on: where."""
+
+
+class KubeObject(_Camel):
+    """Any object."""
+
+    metadata: Metadata = Metadata()
+
+
+class PodSpec(_Camel):
+    """Where a pod runs."""
+
+    node_name: str = ""
+
+
+class PodCondition(_Camel):
+    """One of a pod's conditions, e.g. `Ready`."""
+
+    type: str
+    status: str
+
+
+class PodStatus(_Camel):
+    """What a pod does."""
+
+    phase: str = ""
+    pod_ip: str = Field(default="", alias="podIP")
+    conditions: tuple[PodCondition, ...] = ()
+
+
+class Pod(KubeObject):
+    """A pod."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has an address at which something may listen. A finished or evicted pod keeps its address in its
+        status while another pod may have got it."""
+        return self.status.phase == "Running" and bool(self.status.pod_ip)
+
+    @property
+    def terminates(self) -> bool:
+        """Whether it is being deleted."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it runs and its readiness probes pass."""
+        return self.runs and any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
+
+
+class PoolSelector(_Camel):
+    """Which pods."""
+
+    match_labels: dict[str, str] = Field(default_factory=dict[str, str])
+
+
+class TargetPort(_Camel):
+    """A port at which each pod serves."""
+
+    number: int
+
+
+class InferencePoolSpec(_Camel):
+    """Pods and ports."""
+
+    selector: PoolSelector = PoolSelector()
+    target_ports: tuple[TargetPort, ...] = ()
+
+
+class InferencePool(KubeObject):
+    """`inference.networking.k8s.io/v1`."""
+
+    spec: InferencePoolSpec = InferencePoolSpec()
+
+
+class PoolRef(_Camel):
+    """The InferencePool that an object is about, in the same namespace."""
+
+    name: str = ""
+
+
+class InferenceObjectiveSpec(_Camel):
+    """A priority; none is 0."""
+
+    priority: int | None = None
+    pool_ref: PoolRef = PoolRef()
+
+
+class InferenceObjective(KubeObject):
+    """A priority under a name that requests may give in a header."""
+
+    spec: InferenceObjectiveSpec = InferenceObjectiveSpec()
+
+
+class ModelMatch(_Camel):
+    """A model's name."""
+
+    type: str = "Exact"
+    value: str = ""
+
+
+class RewriteMatch(_Camel):
+    """What a request must name."""
+
+    model: ModelMatch | None = None
+
+
+class RewriteTarget(_Camel):
+    """A model and its share."""
+
+    model_rewrite: str
+    weight: int | None = Field(default=None, ge=0)
+
+
+class RewriteRule(_Camel):
+    """Requests that match are served by one of the targets; no match stands for all."""
+
+    matches: tuple[RewriteMatch, ...] = ()
+    targets: tuple[RewriteTarget, ...] = ()
+
+
+class InferenceModelRewriteSpec(_Camel):
+    """Rules of a pool."""
+
+    pool_ref: PoolRef = PoolRef()
+    rules: tuple[RewriteRule, ...] = ()
+
+
+class InferenceModelRewrite(KubeObject):
+    """Which models serve requests for which names."""
+
+    spec: InferenceModelRewriteSpec = InferenceModelRewriteSpec()
+
+
+class Status(_Camel):
+    """What the API server answers instead of an object."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""

@@ -1,0 +1,54 @@
+"""From pods to engines."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pointsman_core.config import Kubernetes, Pool
+from pointsman_engines.report import Worker
+from pointsman_metrics_collector.domain.engines import Engine, Key, base_models, kind
+from pointsman_metrics_collector.domain.kubernetes.objects import Pod
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+"""The label that a worker gets with the name of its pod's node."""
+
+
+def pod_engines(
+    pool_name: str, pool: Pool, where: Kubernetes, ports: tuple[int, ...], pods: Mapping[str, Pod], known: set[str]
+) -> dict[Key, Engine]:
+    """An engine for each port of each pod that takes requests, or did.
+
+    `known` are uids of pods that were ready before; it is brought up to date. A pod that isn't ready any more, or
+    terminates, drains: what it has goes on, and what is known of its cache stays for its return. A pod that never was
+    ready is left out: nobody listens there yet.
+    """
+    known &= {pod.metadata.uid for pod in pods.values()}
+    known |= {pod.metadata.uid for pod in pods.values() if pod.ready and not pod.terminates}
+    return {
+        (pool_name, engine.worker.worker): engine
+        for pod in pods.values()
+        if pod.runs and pod.metadata.uid in known
+        for engine in _engines(pool_name, pool, where, ports, pod)
+    }
+
+
+def _engines(pool_name: str, pool: Pool, where: Kubernetes, ports: tuple[int, ...], pod: Pod) -> Iterable[Engine]:
+    address = pod.status.pod_ip
+    host = f"[{address}]" if ":" in address else address
+    labels = dict(pod.metadata.labels)
+    if pod.spec.node_name:
+        labels.setdefault(HOSTNAME, pod.spec.node_name)
+    for port in ports:
+        yield Engine(
+            worker=Worker(
+                pool=pool_name,
+                worker=pod.metadata.name if len(ports) == 1 else f"{pod.metadata.name}:{port}",
+                url=f"{where.scheme}://{host}:{port}",
+                role=labels.get(where.role_label) or "both",
+                labels=labels,
+                models=base_models(pool),
+            ),
+            engine=kind(where.engine),
+            metrics_url=None if where.metrics_port is None else f"http://{host}:{where.metrics_port}/metrics",
+            health=where.health,
+            draining=pod.terminates or not pod.ready,
+        )
