@@ -12,9 +12,10 @@ import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
+from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage, Target
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_core.config import load
 from pointsman_edge.domain.policy import compile_policy
 from pointsman_epp_adapter.main import EppAdapter, Surroundings
@@ -235,3 +236,89 @@ async def test_a_client_that_leaves_while_its_request_is_decided_is_forgotten(se
     done = await setup.completed()
     assert (done.outcome, done.status) == ("client_gone", 499)
     assert setup.first.received == []
+
+
+def reviewing(mode: str) -> tuple[Stage, ...]:
+    """One stage on the way back."""
+    use = AnswerUse(mode=mode, content="text", window=4, overlap=2)
+    return (Stage(service="guard", answer=use),)
+
+
+def blocking(review: ResponseReview) -> Verdict:
+    """Lets everything pass but the word `secret`."""
+    action = "block" if any("secret" in text.text for text in review.texts) else "pass"
+    return Verdict(request_id=review.request_id, action=action)
+
+
+def delta(text: str) -> bytes:
+    """An event of a stream."""
+    return b"data: " + json.dumps({"id": "c", "choices": [{"index": 0, "delta": {"content": text}}]}).encode() + b"\n\n"
+
+
+def saying(*texts: str) -> Callable[[Received], Awaitable[None]]:
+    """A stream of them."""
+
+    async def script(request: Received) -> None:
+        await request.begin_stream()
+        for text in texts:
+            await request.chunk(delta(text))
+        await request.chunk(b"data: [DONE]\n\n")
+        await request.chunk(b"")
+
+    return script
+
+
+@both
+async def test_a_document_is_changed_by_a_stage_before_the_client_has_it(setup: Setup, door: str) -> None:
+    document = {"id": "c", "choices": [{"index": 0, "message": {"content": "my secret"}}]}
+
+    def redacting(review: ResponseReview) -> Verdict:
+        edits = tuple(TextEdit(part=each.part, text="*") for each in review.texts)
+        headers = (HeaderEdit(name="x-checked", value="yes"),)
+        return Verdict(request_id=review.request_id, action="replace", texts=edits, headers=headers)
+
+    async def answer(request: Received) -> None:
+        await request.answer(json.dumps(document).encode())
+
+    setup.first.script = answer
+    setup.stages.changes = {"response": reviewing("buffer")}
+    setup.reviewers.say = redacting
+    status, body, headers = await setup.ask(door)
+    assert (status, headers["x-checked"], int(headers.get("content-length", len(body)))) == (200, "yes", len(body))
+    assert json.loads(body)["choices"][0]["message"]["content"] == "*"
+
+
+@both
+@pytest.mark.parametrize("mode", ["buffer", "window"])
+async def test_a_stream_that_passes_its_stages_is_the_engines(setup: Setup, door: str, mode: str) -> None:
+    setup.first.script = saying("some ", "harmless ", "words")
+    setup.stages.changes = {"response": reviewing(mode)}
+    setup.reviewers.say = blocking
+    status, body, _ = await setup.ask(door)
+    assert (status, body) == (200, delta("some ") + delta("harmless ") + delta("words") + b"data: [DONE]\n\n")
+    assert (await setup.completed()).outcome == "ok"
+
+
+@both
+async def test_a_stream_that_is_blocked_whole_is_a_403(setup: Setup, door: str) -> None:
+    setup.first.script = saying("my ", "secret")
+    setup.stages.changes = {"response": reviewing("buffer")}
+    setup.reviewers.say = blocking
+    status, body, _ = await setup.ask(door)
+    assert (status, json.loads(body)["error"]["code"]) == (403, "content_filter")
+    assert (await setup.completed()).outcome == "blocked"
+
+
+@both
+async def test_a_stream_that_is_blocked_on_its_way_ends_as_filtered(setup: Setup, door: str) -> None:
+    setup.first.script = saying("harmless ", "words ", "secret ", "and ", "more ", "of ", "it")
+    setup.stages.changes = {"response": reviewing("window")}
+    setup.reviewers.say = blocking
+    status, body, _ = await setup.ask(door)
+    assert status == 200
+    assert body.startswith(delta("harmless "))
+    assert b"secret" not in body
+    assert b"more" not in body
+    assert body.endswith(b"data: [DONE]\n\n")
+    assert b'"finish_reason":"content_filter"' in body
+    assert (await setup.completed()).outcome == "blocked"

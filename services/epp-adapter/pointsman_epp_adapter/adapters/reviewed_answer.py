@@ -1,6 +1,6 @@
 """An answer before which stages stand, on its way through Envoy: nothing goes on that they haven't let pass."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import Exchange
@@ -16,12 +16,16 @@ class ReviewedAnswer:
     """One answer. `piece` raises Withheld while none of it is out; a stream that had begun ends as its API says, and
     whatever follows stays here."""
 
-    def __init__(self, way_back: WayBack, exchange: Exchange, stream: Stream, mode: BodyMode) -> None:
-        """`mode` is how Envoy is told to send the body."""
+    def __init__(
+        self, way_back: WayBack, exchange: Exchange, stream: Stream, mode: BodyMode, ended: Callable[[], None]
+    ) -> None:
+        """`mode` is how Envoy is told to send the body; `ended` is called before Envoy gets its end, upon which it
+        may close the stream."""
         self._way_back = way_back
         self._exchange = exchange
         self._stream = stream
         self._mode = mode
+        self._ended = ended
         self._duplex = mode is BodyMode.FULL_DUPLEX_STREAMED
         self._status = 0
         self._told: list[Header] = []
@@ -47,11 +51,11 @@ class ReviewedAnswer:
         """A piece of the body. `last`: nothing of the body follows; `end`: no trailers either."""
         if self._cut:
             self.withholds = not last
-            await self._out(b"", end=end)
+            await self._out(b"", last=last, end=end)
         elif not self._exchange.stream:
             await self._document(data, last=last, end=end)
         else:
-            await self._events(self._way_back.finish(data) if last else self._way_back.push(data), end=end)
+            await self._events(self._way_back.finish(data) if last else self._way_back.push(data), last=last, end=end)
 
     async def _document(self, data: bytes, *, last: bool, end: bool) -> None:
         self._pieces.append(data)
@@ -59,14 +63,14 @@ class ReviewedAnswer:
         if last:
             _, body = await self._way_back.whole(self._status, self._way_back.headers, b"".join(self._pieces))
             self._pieces = []
-        await self._out(body, end=end)
+        await self._out(body, last=last, end=end)
 
-    async def _events(self, passed: AsyncIterator[bytes], *, end: bool) -> None:
+    async def _events(self, passed: AsyncIterator[bytes], *, last: bool, end: bool) -> None:
         out: list[bytes] = []
         try:
             async for data in passed:
                 if self._duplex:
-                    await self._out(data, end=False)
+                    await self._out(data, last=False, end=False)
                 else:
                     out.append(data)  # a piece has one answer
         except Withheld as withheld:
@@ -82,11 +86,13 @@ class ReviewedAnswer:
                 else error_event(withheld.message, withheld.code or SERVER_ERROR, self._exchange.api)
             )
             end = True
-        await self._out(b"".join(out), end=end)
+        await self._out(b"".join(out), last=last, end=end)
 
-    async def _out(self, data: bytes, *, end: bool) -> None:
+    async def _out(self, data: bytes, *, last: bool, end: bool) -> None:
         """What Envoy is told instead of a piece, or in full duplex in addition to what it was told before."""
         self.bytes_out += len(data)
+        if last:
+            self._ended()
         if data:
             self._way_back.left(data)
         if not self._duplex:

@@ -103,10 +103,10 @@ class Watching:
             self._first_byte()
         if self._way_back is not None:
             await self._begin_review(self._way_back, head, answer, mode, stream)
-        else:
-            await stream.write(wire.response_head(self._changes(head, answer), mode))
+            return
         if head.end:
             self._ended()
+        await stream.write(wire.response_head(self._changes(head, answer), mode))
 
     async def _begin_review(
         self, way_back: WayBack, head: ResponseHead, answer: Answer, mode: BodyMode | None, stream: Stream
@@ -114,12 +114,14 @@ class Watching:
         changed = answer.rewriting is not None or way_back.blocks
         headers = client_headers(head.headers, self._own(), changed=changed and not head.end)
         if way_back.blocks and not head.end:
-            self._reviewed = ReviewedAnswer(way_back, self._exchange, stream, mode or self._mode)
+            self._reviewed = ReviewedAnswer(way_back, self._exchange, stream, mode or self._mode, self._ended)
             await self._reviewed.begin(answer.status, head.headers, headers)
             return
         way_back.begin(answer.status, headers)
         if way_back.blocks:
             headers, _ = await way_back.whole(answer.status, headers, b"")
+        if head.end:
+            self._ended()
         headers = edited_answer_headers(headers, self._exchange.answer_headers)
         await stream.write(wire.response_head(header_changes(head.headers, headers), mode))
 
@@ -133,8 +135,6 @@ class Watching:
         data = answer.feed(piece.data, end=piece.end)
         if self._reviewed is not None:
             await self._reviewed.piece(data, last=piece.end, end=piece.end)
-            if piece.end:
-                self._ended()
             return
         if self._way_back is not None:
             self._way_back.left(data)
