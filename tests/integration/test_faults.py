@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import eventually
@@ -100,10 +101,12 @@ async def test_an_idle_frontend_that_is_killed_takes_nothing_along(doubled: Stac
     known = {"model": "auto", "prompt": "a prompt that was answered before " * 60, "max_tokens": 2}
     async with observing(doubled.nats.url) as seen, aiohttp.ClientSession() as http:
         decisions = seen.listen(RequestScheduled, ANY)
+        ended = seen.listen(ResponseCompleted, ANY)
         for lives in (1, 2):
             async with http.post(f"{doubled.door}/v1/completions", json=known) as answer:
                 assert answer.status == 200
-            await eventually(lambda lives=lives: len(decisions) == lives)
+            # Until it has said that the answer is over, it isn't idle.
+            await eventually(lambda lives=lives: len(decisions) == len(ended) == lives)
             doubled.services["frontend"][0].kill()
             await doubled.restart("frontend", 0)
     assert decisions[1].cached_tokens > 300

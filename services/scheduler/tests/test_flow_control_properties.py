@@ -22,6 +22,8 @@ from pointsman_scheduler.plugins.flow_control import flow_registries
 
 FAIRNESS = st.sampled_from(["round-robin", "global-strict", "least-attained-service"])
 REGISTRIES = flow_registries()
+ROUNDING = 1e-9
+"""Seconds by which a difference of two sums of times may be off."""
 ORDERING = st.sampled_from(["fcfs", "edf", "slo-deadline", "weighted-shortest-prefill"])
 
 
@@ -80,13 +82,13 @@ class FlowMachine(RuleBasedStateMachine):
             assert outcome.refusal.retry_after_s is not None
             assert outcome.refusal.retry_after_s >= 1
             if outcome.drop in (Drop.EXPIRED, Drop.NO_ENDPOINTS) and outcome.queued_s > 0:
-                assert outcome.queued_s >= min(self.policy.ttl, self.policy.no_endpoint_ttl)
+                assert outcome.queued_s >= min(self.policy.ttl, self.policy.no_endpoint_ttl) - ROUNDING
             return
         capacity = self.pool.gauge()
         assert capacity.endpoints > 0
         assert capacity.saturation < self.policy.band(item.priority).ceiling
         assert self.now < item.deadline
-        assert outcome.queued_s < max(self.policy.ttl, self.policy.no_endpoint_ttl)
+        assert outcome.queued_s < max(self.policy.ttl, self.policy.no_endpoint_ttl) + ROUNDING
         assert all(other.priority <= item.priority for other in self.parked.values()), "overtook a higher band"
         self.pool.free -= 1
 
