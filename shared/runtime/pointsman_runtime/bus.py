@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessRequest, StageReport
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
+from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.subjects import ANY, STAGES, direct_subject, inbox, stage_subject, subject, token
 from pointsman_runtime import elsewhere, message_headers
 from pointsman_runtime.addresses import Addresses
@@ -25,6 +26,7 @@ from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Fifo, LatestWins, Mailbox, Tally
 from pointsman_runtime.presence import Direct, Nobody
 from pointsman_runtime.replies import FutureWaiter, ReplyTable
+from pointsman_runtime.review_stage import Reviewer, ReviewStage
 from pointsman_runtime.routing_slip import astray, route_of, skipped, unanswered
 from pointsman_runtime.stage import Handler, Stage
 from pointsman_runtime.telemetry import Tracing
@@ -69,6 +71,7 @@ class Bus:
         self._custom_stages = CustomStages(self)
         self._mailboxes: list[Mailbox] = []
         self._stages: list[tuple[str, str, Mailbox]] = []
+        self._reviews: list[tuple[str, Mailbox]] = []
         self._stage_sids: list[int] = []
         self._addresses = Addresses()
         self._connected = asyncio.Event()
@@ -105,11 +108,14 @@ class Bus:
         await self._connected.wait()
 
     def serve(self) -> None:
-        """Join the queue groups of all stages, and say that this instance is ready."""
+        """Join the queue groups of all stages, on both ways, and say that this instance is ready."""
         for group, direct, mailbox in self._stages:
             self._stage_sids.append(self.link.subscribe(group, mailbox.receive, queue=self.identity.service))
             self._stage_sids.append(self.link.subscribe(direct, mailbox.receive))
         self._stages.clear()
+        for group, mailbox in self._reviews:
+            self._stage_sids.append(self.link.subscribe(group, mailbox.receive, queue=self.identity.service))
+        self._reviews.clear()
         self.heartbeat.ready = True
         self.heartbeat.beat()
 
@@ -175,6 +181,16 @@ class Bus:
         self._stages.append(
             (stage_subject(service, *route), direct_subject(service, self.identity.instance, *route), mailbox)
         )
+
+    def reviews(self, reviewer: Reviewer, *, pending: int = 4096, concurrency: int = 256) -> None:
+        """Say about answers what the stage on the way back named after this service has to say. Takes effect at
+        `serve`. `reviewer(review)` is a function or a coroutine function; bounds as of `stage`."""
+        service = self.identity.service
+        tally = self.new_tally(f"reviews.{service}")
+        stage = ReviewStage(self, tally, reviewer)
+        mailbox = Fifo(tally, stage.handle, self.link.soon, messages=pending, concurrency=concurrency)
+        self._mailboxes.append(mailbox)
+        self._reviews.append((subject(ResponseReview, service), mailbox))
 
     def listen(
         self,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, Stage, StageReport, Target
-from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import stage_subject
 from pointsman_runtime import elsewhere
 from pointsman_runtime.bus import Bus
@@ -28,12 +28,12 @@ class World:
 
     def __init__(self, buses: Buses) -> None:
         self.arrived: list[Journey] = []
-        self.answers: list[Decision | Rejection | Parked] = []
+        self.answers: list[Decision | Rejection | Parked | Answer] = []
         self.asked: list[Document] = []
         self._buses = buses
         self.edge = buses.make("frontend")
         self.edge.link.subscribe(
-            "_INBOX.test", lambda subject, reply, headers, payload: self.answers.append(REPLY.validate_json(payload))
+            "_INBOX.test", lambda subject, reply, headers, payload: self.answers.append(read_reply(payload))
         )
         self._scheduler = buses.make("scheduler")
         self._scheduler.stage(Journey, self._schedule)
@@ -51,7 +51,7 @@ class World:
 
         bus.link.subscribe(stage_subject("gate"), receive, queue="gate")
 
-    async def outcome(self, stage: Stage = DENIED, **facts: Any) -> Decision | Rejection:
+    async def outcome(self, stage: Stage = DENIED, **facts: Any) -> Decision | Rejection | Answer:
         """What the edge gets in the end for a request through the gate."""
         await self._buses.meet()
         journey = builders.journey("scheduler", **facts)
@@ -195,3 +195,21 @@ def test_a_forged_trail_is_replaced_by_the_true_one() -> None:
     assert result.trail[0] == before
     assert (result.trail[1].stage, result.trail[1].outcome, result.trail[1].took_ms) == ("gate", "passed", 2.0)
     assert len(result.trail[1].note or "") == 512
+
+
+async def test_a_custom_stage_ends_the_journey_with_an_answer_of_its_own(buses: Buses) -> None:
+    world = World(buses)
+    body = b'{"choices":[]}'
+
+    def answer(document: Document) -> bytes:
+        said = {"kind": "answer", "request_id": document["request_id"], "stage": "somebody", "model": "another"}
+        return json.dumps(said | {"response": [{"service": "mine"}]}).encode() + b"\n" + body
+
+    world.gate(answer)
+    kept = (Stage(service="guard"),)
+    outcome = await world.outcome(response=kept, answer_headers=(HeaderEdit(name="x-left", value="7"),))
+    assert isinstance(outcome, Answer)
+    assert (outcome.body, outcome.stage, outcome.model) == (body, "gate", "llama-8b")
+    assert (outcome.response, outcome.answer_headers) == (kept, (HeaderEdit(name="x-left", value="7"),))
+    assert [report.outcome for report in outcome.trail] == ["answered"]
+    assert world.arrived == []
