@@ -8,14 +8,16 @@ from typing import Final, ParamSpec, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter
 
+from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.body import Completion
 from pointsman_preprocessor.domain.parse import parse
-from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe
+from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, processor_reports
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
+from pointsman_preprocessor.verdict_metrics import VerdictMetrics
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.logs import Log
 from pointsman_runtime.stage import Hop
@@ -70,6 +72,7 @@ class Handlers:
             ["outcome"],
             registry=registry,
         )
+        self._verdicts: Final = VerdictMetrics(registry)
         self._told: Final[set[tuple[str, str]]] = set()
 
     def preprocess(
@@ -123,6 +126,7 @@ class Handlers:
         return Incoming(request, parse(request.path, raw, self._max_values), headers)
 
     def _depart(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
+        self._verdicts.count(incoming)
         model = incoming.model
         block_tokens = pipeline.block_tokens(model)
         tokenizer = pipeline.tokenizers.of(model)
@@ -164,7 +168,19 @@ class Handlers:
 
     def _refuse(self, refusal: Refusal, hop: Hop[PreprocessRequest], incoming: Incoming | None) -> Rejection:
         self._refused.labels(refusal.code or refusal.type).inc()
-        return hop.refuse(refusal, tuple(incoming.answer_headers.values()) if incoming is not None else ())
+        if incoming is None:
+            return hop.refuse(refusal)
+        self._verdicts.count(incoming)
+        rejection = hop.refuse(refusal, tuple(incoming.answer_headers.values()), Identity.of(incoming.attributes))
+        own = rejection.trail[-1]
+        trail = (*rejection.trail[:-1], *processor_reports(incoming, own.instance), own)
+        return rejection.model_copy(update={"trail": trail})
+
+
+async def bounded(waiting: Awaitable[None], seconds: float) -> None:
+    """Wait at most so long. Raises TimeoutError."""
+    async with asyncio.timeout(seconds):
+        await waiting
 
 
 def _is_token_ids(incoming: Incoming) -> bool:

@@ -6,9 +6,11 @@ from functools import cache, partial
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_core.config import Config, ConfigError
 from pointsman_core.plugins import PluginError, Registry
+from pointsman_preprocessor.adapters.key_buckets import KeyBuckets
+from pointsman_preprocessor.adapters.published_keys import PublishedKeys
 from pointsman_preprocessor.domain.pipeline import Pipeline, registry
-from pointsman_preprocessor.domain.processing import RequestProcessor
-from pointsman_preprocessor.handlers import Handlers
+from pointsman_preprocessor.domain.processing import Ports, RequestProcessor
+from pointsman_preprocessor.handlers import Handlers, bounded
 from pointsman_preprocessor.plugins import BUILTIN
 from pointsman_preprocessor.settings import PreprocessorSettings
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
@@ -21,12 +23,14 @@ def processors() -> Registry[RequestProcessor]:
     return registry(BUILTIN)
 
 
-def compile_pipeline(config: Config, revision: int = 0, files: TokenizerFiles | None = None) -> Pipeline:
-    """The `preprocessing` section, ready to run; without `files` it has no tokenizers. Raises ConfigError that names
-    the processor or the tokenizer."""
+def compile_pipeline(
+    config: Config, revision: int = 0, files: TokenizerFiles | None = None, ports: Ports | None = None
+) -> Pipeline:
+    """The `preprocessing` section, ready to run; without `files` it has no tokenizers, without `ports` its processors
+    ask nobody. Raises ConfigError that names the processor or the tokenizer."""
     del revision
     try:
-        return Pipeline(config, processors(), None if files is None else files.load)
+        return Pipeline(config, processors(), None if files is None else files.load, ports, bounded)
     except PluginError as error:
         raise ConfigError.at("preprocessing", error) from error
 
@@ -40,8 +44,10 @@ def build(service: Service[PreprocessorSettings]) -> None:
     """Construct everything; connect to nothing."""
     threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="large-bodies")
     files = TokenizerFiles(service.settings.token_cache)
+    key_sets = PublishedKeys()
+    ports = Ports(KeyBuckets(service.bucket), key_sets)
     handlers = Handlers(
-        service.configuration(partial(compile_pipeline, files=files)),
+        service.configuration(partial(compile_pipeline, files=files, ports=ports)),
         service.registry,
         thread_above=service.settings.thread_above,
         tokenize_in_thread_above=service.settings.tokenize_in_thread_above,
@@ -49,8 +55,10 @@ def build(service: Service[PreprocessorSettings]) -> None:
         threads=threads,
     )
     service.bus.stage(PreprocessRequest, handlers.preprocess)
+    service.every(1.0, key_sets.tick)
 
     async def close() -> None:
+        await key_sets.close()
         threads.shutdown(wait=False)
 
     service.on_stop(close)

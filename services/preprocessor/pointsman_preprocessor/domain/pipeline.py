@@ -1,21 +1,27 @@
 """What one configuration revision does to every request."""
 
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable
 from typing import Final
 
 from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage, StageReport
-from pointsman_core.config import Config
-from pointsman_core.plugins import Registry, Spec, check_dataflow, within
+from pointsman_core.config import Config, ProcessorUse
+from pointsman_core.plugins import Registry, within
 from pointsman_core.prefix import salt
 from pointsman_core.rewriting import Rewrites
+from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
+from pointsman_preprocessor.domain.chain import Chain, Step, Within
 from pointsman_preprocessor.domain.facts import features, max_output_tokens, readable_fields
 from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers
-from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming, RequestProcessor
+from pointsman_preprocessor.domain.order import admission_position, check_order
+from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming, Ports, RequestProcessor
 from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt, prompt_of
 
 ENTRY_POINTS: Final = "pointsman.preprocessor.processors"
 """Group in which other distributions offer request processors."""
+
+NOTE_LIMIT: Final = 256
+"""Characters of a processor's note that are kept."""
 
 _NEEDED_BY: Final = {"semantic-match": "prompt-vector"}
 """Scorer of a model-selector → processor that produces what it reads; added when nobody lists it."""
@@ -36,17 +42,13 @@ class Pipeline:
         config: Config,
         processors: Registry[RequestProcessor],
         load: Load | None = None,
+        ports: Ports | None = None,
+        bound: Within | None = None,
     ) -> None:
-        """`load` reads a tokenizer; without it none is used. Raises PluginError for a processor that can't be built or
-        whose inputs nobody produces, and what `load` raises."""
-        specs = [use.spec for use in config.preprocessing]
-        needed = [use for scorer, use in _NEEDED_BY.items() if config.ranks_by(scorer)]
-        specs += [Spec(use, use, {}) for use in needed if all(spec.use != use for spec in specs)]
-        self.processors: Final = processors.build(specs)
-        check_dataflow(self.processors)
-        for position, processor in enumerate(self.processors):
-            with within(position):
-                processor.bind(config)
+        """`load` reads a tokenizer; without it none is used. `ports`: what processors ask beyond the request; `bound`
+        keeps the timeouts of those that wait. Raises PluginError for a processor that can't be built or stands in the
+        wrong place, and what `load` raises."""
+        self._chain: Final = Chain(_steps(config, processors, ports or Ports()), bound)
         pools = config.pools
         own = {
             name: pools[served.pool].block_tokens
@@ -70,24 +72,38 @@ class Pipeline:
         if found is not None:
             incoming.rule = found.rule
             incoming.set_field("model", found.model)
-        return self._run(incoming, iter(self.processors))
+        return self._chain.run(incoming)
 
     def block_tokens(self, model: str) -> tuple[int, ...]:
         """Tokens in a block of the pools that may serve `model`, the likeliest first."""
         return self._block_sizes.get(model, self._all_block_sizes)
 
-    def _run(self, incoming: Incoming, left: Iterator[RequestProcessor]) -> Awaitable[None] | None:
-        for processor in left:
-            waiting = processor.process(incoming)
-            if waiting is not None:
-                return self._resume(incoming, waiting, left)
-        return None
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The processors that run, in order."""
+        return self._chain.steps
 
-    async def _resume(self, incoming: Incoming, waiting: Awaitable[None], left: Iterator[RequestProcessor]) -> None:
-        await waiting
-        rest = self._run(incoming, left)
-        if rest is not None:
-            await rest
+
+def _steps(config: Config, types: Registry[RequestProcessor], ports: Ports) -> list[Step]:
+    uses = list(config.preprocessing)
+    needed = [use for scorer, use in _NEEDED_BY.items() if config.ranks_by(scorer)]
+    uses += [ProcessorUse(use=use) for use in needed if all(other.use != use for other in uses)]
+    processors = types.build([use.spec for use in uses])
+    check_order(uses, processors, config)
+    steps: list[Step] = []
+    for position, (use, processor) in enumerate(zip(uses, processors, strict=True)):
+        if use.mode == "off":
+            continue
+        with within(position):
+            processor.bind(config)
+        processor.connect(ports)
+        steps.append(Step.of(processor, use))
+    admission = admission_position(steps)
+    if admission is not None:
+        # What is in shadow alone refuses nobody.
+        shadow = all(step.shadow for step in steps if step.processor.authenticates)
+        steps.insert(admission, Step(Admission(), shadow))
+    return steps
 
 
 def describe(incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt | None = None) -> RequestFacts:
@@ -137,6 +153,7 @@ def describe(incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt |
 def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degraded: str = "") -> Journey:
     """The journey that leaves preprocessing for the profile-picker. `degraded`: what went wrong here, if anything."""
     envelope = incoming.envelope
+    reasons = (*incoming.degraded, degraded) if degraded else tuple(incoming.degraded)
     return Journey(
         request_id=envelope.request_id,
         edge=envelope.edge,
@@ -151,7 +168,21 @@ def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degrade
         headers=tuple(incoming.header_edits.values()),
         body=tuple(incoming.body_edits.values()),
         answer_headers=tuple(incoming.answer_headers.values()),
-        trail=(report,),
-        level="degraded" if degraded else "full",
-        reasons=(degraded,) if degraded else (),
+        trail=(*processor_reports(incoming, report.instance), report),
+        level="degraded" if reasons else "full",
+        reasons=reasons,
+    )
+
+
+def processor_reports(incoming: Incoming, instance: str) -> tuple[StageReport, ...]:
+    """What the processors had to say, for the trail. `instance` is the process that they ran in."""
+    return tuple(
+        StageReport(
+            stage=f"preprocessor/{verdict.processor}",
+            instance=instance,
+            outcome=verdict.outcome,
+            took_ms=verdict.took_ms,
+            note=verdict.note if verdict.note is None else verdict.note[:NOTE_LIMIT],
+        )
+        for verdict in incoming.verdicts
     )

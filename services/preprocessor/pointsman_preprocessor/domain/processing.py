@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Awaitable
-from typing import TypeVar, cast
+from typing import ClassVar, Final, NamedTuple, TypeVar, cast
 
 from pydantic import JsonValue
 
@@ -15,16 +15,56 @@ from pointsman_preprocessor.domain.request_headers import HeaderFacts
 T = TypeVar("T")
 
 IDENTITY: Key[dict[str, JsonValue]] = Key("identity", dict[str, JsonValue])
-"""Who sends the request, as authentication found out: `tenant`, `user`, `plan`, `models`… Absent when nobody asked."""
+"""Who sends the request, as authentication found out. Absent when nobody asked.
+
+`tenant`, `subject`, `plan`: texts. `scopes`: list of texts. `models`: list of names and patterns that it may use;
+absent: all. `limits`: name → value, for limits that take their values from here. `source`: the instance that found
+out."""
 
 ENGINE_SALT: Key[bool] = Key("engine_salt", bool)
 """True when the `cache_salt` that the engine gets stands for the tenant too."""
 
 
+class Verdict(NamedTuple):
+    """What one processor did, for the decision's trail."""
+
+    processor: str
+    """Its instance name."""
+    outcome: str
+    """As `StageReport.outcome`."""
+    took_ms: float
+    note: str | None
+
+
+class Failure(NamedTuple):
+    """A processor that couldn't do its work, where the request went on all the same."""
+
+    processor: str
+    error: Exception
+
+
+class Unavailable(Exception):
+    """A processor can't do its work now: somebody that it needs doesn't answer. The text is for operators."""
+
+
+class Ports:
+    """What processors ask beyond the request, by type: made once by `main`, none of it where a pipeline runs alone."""
+
+    def __init__(self, *ports: object) -> None:
+        self._ports: Final = ports
+
+    def find(self, kind: type[T]) -> T | None:
+        """The port of this type."""
+        return next((port for port in self._ports if isinstance(port, kind)), None)
+
+
 class Incoming:
     """A request in preprocessing: what arrived, and what the processors make of it."""
 
-    __slots__ = ("answer_headers", "attributes", "body", "body_edits", "envelope", "header_edits", "headers", "rule")
+    __slots__ = (
+        "answer_headers", "attributes", "body", "body_edits", "degraded", "envelope", "failures", "header_edits",
+        "headers", "note", "rule", "shadow", "verdicts",
+    )  # fmt: skip
 
     def __init__(self, envelope: PreprocessRequest, body: StructuredBody, headers: HeaderFacts) -> None:
         self.envelope = envelope
@@ -38,6 +78,14 @@ class Incoming:
         """Of what the client gets, errors included; lower-case names."""
         self.rule: str | None = None
         """The rewrite that was for the model asked for."""
+        self.note: str | None = None
+        """What the processor that runs has to say; use `say`."""
+        self.verdicts: list[Verdict] = []
+        self.failures: list[Failure] = []
+        self.degraded: list[str] = []
+        """Why the decision isn't made as configured."""
+        self.shadow: dict[str, JsonValue] = {}
+        """Attributes that processors in shadow produced, for those in shadow behind them."""
 
     @property
     def model(self) -> str:
@@ -51,6 +99,10 @@ class Incoming:
     def write(self, key: Key[T], value: T) -> None:
         """Produce an attribute; later stages read it as `request.attributes[key.name]`. It must be JSON."""
         self.attributes[key.name] = cast("JsonValue", value)
+
+    def say(self, note: str) -> None:
+        """Why the running processor decides so: for the decision's trail, without prompt text or credentials."""
+        self.note = note
 
     def header(self, name: str) -> str | None:
         """A header (lower-case name) as it stands after the edits so far."""
@@ -74,6 +126,12 @@ class Incoming:
         name = name.lower()
         self.answer_headers[name] = HeaderEdit(name=name, value=value)
 
+    def hide_header(self, name: str) -> None:
+        """Keep a header that holds a credential from the engine and from everybody who reads the request's facts."""
+        name = name.lower()
+        self.remove_header(name)
+        self.headers.readable.pop(name, None)
+
     def field(self, name: str) -> JsonValue:
         """A top-level field of the body as it stands after the edits so far; None when absent or null."""
         edit = self.body_edits.get(name)
@@ -94,13 +152,31 @@ class Incoming:
 class RequestProcessor(Plugin):
     """Runs for every request, whichever profile it gets."""
 
+    reports: ClassVar[bool] = False
+    """Whether its verdict is told of every request. That of others is told when they say something, end the request or
+    fail."""
+    authenticates: ClassVar[bool] = False
+    """Whether it finds out who sends the request. A request that none of these recognises is refused with 401."""
+
     def bind(self, config: Config) -> None:
         """Check the parameters against the whole configuration. Raises PluginError; called once, before `process`."""
         del config
 
+    def connect(self, ports: Ports) -> None:
+        """Take what it asks beyond the request; called once, after `bind`. Without ports it runs alone, for a test of
+        the configuration."""
+        del ports
+
     @abstractmethod
     def process(self, incoming: Incoming) -> Awaitable[None] | None:
-        """Read the request, produce attributes, edit headers and fields; raise Refusal to end it.
+        """Read the request, produce attributes, edit headers and fields; raise Refusal to end it, and Unavailable when
+        the work can't be done now, which the entry's `on_error` decides about.
 
         Returns an awaitable only when it has to wait for somebody.
         """
+
+    def degrade(self, incoming: Incoming) -> bool:
+        """Do what can be done without whoever failed in `process`, for `on_error: degrade`; False when that is nothing.
+        What `process` had changed by then is undone. Raises Refusal."""
+        del incoming
+        return False

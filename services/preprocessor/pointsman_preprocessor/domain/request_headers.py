@@ -25,7 +25,7 @@ LONGEST_ID: Final = 256
 """Characters of a session or fairness id."""
 LONGEST_VALUE: Final = 1024
 """Characters of a header value that is kept for rules."""
-HEADERS_LIMIT: Final = 8192
+HEADERS_LIMIT: Final = 6144
 """Characters of all kept headers together: a journey has 64 KiB, and its blocks may take 43."""
 
 _SECRET_NAMES: Final = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie"})

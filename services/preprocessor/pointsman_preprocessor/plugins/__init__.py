@@ -3,9 +3,13 @@
 from typing import Final
 
 from pointsman_preprocessor.domain.processing import RequestProcessor
+from pointsman_preprocessor.plugins.anonymous import Anonymous
+from pointsman_preprocessor.plugins.api_key_auth import ApiKeyAuth
+from pointsman_preprocessor.plugins.authorization import Authorization
 from pointsman_preprocessor.plugins.field_to_header import FieldToHeader
 from pointsman_preprocessor.plugins.header_guard import HeaderGuard
 from pointsman_preprocessor.plugins.identity_headers import IdentityHeaders
+from pointsman_preprocessor.plugins.jwt_auth import JwtAuth
 from pointsman_preprocessor.plugins.model_to_header import ModelToHeader
 from pointsman_preprocessor.plugins.prompt_vector import PromptVector
 from pointsman_preprocessor.plugins.request_id import RequestId
@@ -13,9 +17,13 @@ from pointsman_preprocessor.plugins.stream_usage import StreamUsage
 from pointsman_preprocessor.plugins.tenant_salt import TenantSalt
 
 BUILTIN: Final[tuple[type[RequestProcessor], ...]] = (
+    Anonymous,
+    ApiKeyAuth,
+    Authorization,
     FieldToHeader,
     HeaderGuard,
     IdentityHeaders,
+    JwtAuth,
     ModelToHeader,
     PromptVector,
     RequestId,

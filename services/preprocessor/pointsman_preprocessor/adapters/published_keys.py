@@ -1,0 +1,122 @@
+"""Key sets that issuers of tokens publish."""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import Final
+
+import aiohttp
+
+from pointsman_preprocessor.domain.key_sets import KeySet, KeySets, parse_key_set
+from pointsman_runtime.logs import Log
+
+TIMEOUT_S: Final = 5.0
+LARGEST: Final = 2**20
+"""Bytes of a set."""
+FRESH_S: Final = 3600.0
+"""A set is read again after this, whether or not a key was missed."""
+FLOOR_S: Final = 10.0
+"""Between two readings: tokens with made-up key ids must not make a storm of them."""
+
+_log = Log("key-sets")
+
+
+class _Published:
+    """One address."""
+
+    def __init__(self) -> None:
+        self.keys: KeySet | None = None
+        self.text = b""
+        self.tried_s = float("-inf")
+        self.read_s = float("-inf")
+        self.reading: asyncio.Task[None] | None = None
+        self.failing = ""
+
+
+class PublishedKeys(KeySets):
+    """Reads each set when it is first asked for, hourly, and when a token names a key that isn't in it.
+
+    A set that can't be read anew stays in force as it was; that is logged once, and again when it has been read in
+    between.
+    """
+
+    def __init__(self, *, fresh_s: float = FRESH_S, floor_s: float = FLOOR_S) -> None:
+        self._fresh_s: Final = fresh_s
+        self._floor_s: Final = floor_s
+        self._published: Final[dict[str, _Published]] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    def follow(self, url: str) -> None:
+        """As `KeySets.follow`."""
+        self._published.setdefault(url, _Published())
+
+    def get(self, url: str) -> KeySet | None:
+        """As `KeySets.get`."""
+        published = self._published.get(url)
+        return None if published is None else published.keys
+
+    def refresh(self, url: str) -> Awaitable[None] | None:
+        """As `KeySets.refresh`. Everybody who asks meanwhile waits for the same reading."""
+        published = self._published.setdefault(url, _Published())
+        if published.reading is None:
+            if time.monotonic() - published.tried_s < self._floor_s:
+                return None
+            self._begin(url, published)
+        # One request's timeout must not end the reading that others wait for.
+        return None if published.reading is None else asyncio.shield(published.reading)
+
+    def tick(self) -> None:
+        """Read what is due. Call about once a second."""
+        now = time.monotonic()
+        for url, published in self._published.items():
+            due = published.read_s + self._fresh_s
+            if published.reading is None and now >= max(due, published.tried_s + self._floor_s):
+                self._begin(url, published)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = [published.reading for published in self._published.values() if published.reading is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._session is not None:
+            await self._session.close()
+
+    def _begin(self, url: str, published: _Published) -> None:
+        published.tried_s = time.monotonic()
+        task = published.reading = asyncio.get_running_loop().create_task(self._read(url, published))
+
+        def over(_: asyncio.Task[None]) -> None:
+            published.reading = None
+
+        task.add_done_callback(over)
+
+    async def _read(self, url: str, published: _Published) -> None:
+        try:
+            text = await self._fetched(url)
+            if text != published.text:
+                published.keys = parse_key_set(text)
+                published.text = text
+                _log.info("key_set_read", url=url, keys=len(published.keys))
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            problem = type(error).__name__ if not isinstance(error, ValueError) else str(error)
+            if published.failing != problem:
+                published.failing = problem
+                _log.warning("key_set_unreadable", url=url, problem=problem, in_force=published.keys is not None)
+            return
+        published.failing = ""
+        published.read_s = time.monotonic()
+
+    async def _fetched(self, url: str) -> bytes:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
+        async with self._session.get(url, allow_redirects=False) as answer:
+            if answer.status != 200:
+                raise ValueError(f"the answer has status {answer.status}")
+            text = await answer.content.read(LARGEST + 1)
+            while len(text) <= LARGEST and (more := await answer.content.read(LARGEST + 1 - len(text))):
+                text += more
+            if len(text) > LARGEST:
+                raise ValueError(f"it is longer than {LARGEST} bytes")
+            return text

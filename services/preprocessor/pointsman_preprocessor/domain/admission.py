@@ -1,0 +1,48 @@
+"""Where a request must have an identity: behind the processors that find it out."""
+
+from typing import Final
+
+from pointsman_core.plugins import Params
+from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
+
+NAME: Final = "authentication"
+"""In trails and metrics."""
+CREDENTIAL_HEADERS: Final = ("authorization", "x-api-key", "api-key")
+"""Where clients of OpenAI, Anthropic and Azure send theirs."""
+CHALLENGE: Final = "www-authenticate"
+
+
+class Admission(RequestProcessor):
+    """Refuses what none of the processors before it recognised. It is added behind the last one of them."""
+
+    type_name = NAME
+    consumes = (IDENTITY,)
+
+    def __init__(self) -> None:
+        super().__init__(NAME, Params(), {})
+
+    def process(self, incoming: Incoming) -> None:
+        if incoming.read(IDENTITY) is not None:
+            return
+        if any(incoming.envelope.headers.get(name) for name in CREDENTIAL_HEADERS):
+            raise unauthorized(incoming, "Incorrect API key or token provided.")
+        incoming.set_answer_header(CHALLENGE, 'Bearer realm="pointsman"')
+        raise Refusal(
+            401,
+            "The request carries no credential; send an API key or a token as `Authorization: Bearer …`.",
+            code="missing_api_key",
+        )
+
+
+def unauthorized(incoming: Incoming, message: str, code: str = "invalid_api_key") -> Refusal:
+    """401 for a credential that isn't valid (RFC 6750, section 3.1). `message` never repeats it."""
+    incoming.set_answer_header(CHALLENGE, 'Bearer realm="pointsman", error="invalid_token"')
+    return Refusal(401, message, code=code)
+
+
+def forbidden(incoming: Incoming, message: str, scopes: tuple[str, ...]) -> Refusal:
+    """403 for an identity without the scopes that are needed (RFC 6750, section 3.1)."""
+    wanted = " ".join(scopes)
+    incoming.set_answer_header(CHALLENGE, f'Bearer realm="pointsman", error="insufficient_scope", scope="{wanted}"')
+    return Refusal(403, message, type="permission_error", code="insufficient_scope")

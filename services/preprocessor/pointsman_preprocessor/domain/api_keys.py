@@ -1,0 +1,114 @@
+"""API keys: what is kept of each, never the key itself, and how one is found."""
+
+import hmac
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, JsonValue
+
+from pointsman_core.plugins import Params
+from pointsman_preprocessor.domain.identities import Grant
+
+_PREFIX: Final = 16
+
+
+class KeyFacts(Params):
+    """Who an API key belongs to."""
+
+    id: str = Field(default="", pattern=r"^[A-Za-z0-9._@-]{0,100}$")
+    """Name of the key, in trails and logs."""
+    tenant: str = Field(min_length=1)
+    subject: str = ""
+    """Default: the key's `id`."""
+    plan: str = ""
+    scopes: tuple[str, ...] = ()
+    models: tuple[str, ...] | None = None
+    """Names, patterns (`llama-*`) or `group:<group>`; default: all."""
+    limits: dict[str, str | float] = Field(default_factory=dict[str, str | float])
+    """Name → value, for limits that take their value from the identity."""
+    expires: datetime | None = None
+    """With a time zone; from then on the key is refused."""
+    disabled: bool = False
+
+    def grant(self) -> Grant:
+        """What the key proves."""
+        limits: dict[str, JsonValue] = dict(self.limits)
+        return Grant(self.tenant, self.subject or self.id, self.plan, self.scopes, self.models, limits)
+
+    def problem(self, now_ms: int) -> str | None:
+        """Why it isn't valid now, for the client; None when it is."""
+        if self.disabled:
+            return "The API key is disabled."
+        if self.expires is not None and self.expires.timestamp() * 1000 <= now_ms:
+            return "The API key has expired."
+        return None
+
+
+class ApiKey(KeyFacts):
+    """A key in the configuration."""
+
+    sha256: Annotated[str, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)] = Field(
+        pattern=r"^(?:sha256:)?[0-9a-f]{64}$"
+    )
+    """Of the key: `printf %s KEY | sha256sum`."""
+
+    @property
+    def digest(self) -> str:
+        """64 hexadecimal digits."""
+        return self.sha256.removeprefix("sha256:")
+
+
+class KeyStore(ABC):
+    """Keys that are kept elsewhere."""
+
+    @abstractmethod
+    def follow(self, bucket: str) -> None:
+        """Keep the keys of a bucket at hand."""
+
+    @abstractmethod
+    def missing(self, bucket: str) -> str | None:
+        """Why its keys aren't known yet; None when they are."""
+
+    @abstractmethod
+    def find(self, bucket: str, digest: str) -> KeyFacts | None:
+        """The key with this digest."""
+
+
+class KeyTable:
+    """Keys by digest. What is compared with a digest takes as long whether it is right or not."""
+
+    def __init__(self, keys: Iterable[tuple[str, KeyFacts]] = ()) -> None:
+        self._rows: Final[dict[str, list[tuple[str, KeyFacts]]]] = {}
+        for digest, facts in keys:
+            self.put(digest, facts)
+
+    def put(self, digest: str, facts: KeyFacts) -> None:
+        """Add a key, or take the place of the one with this digest."""
+        self.remove(digest)
+        self._rows.setdefault(digest[:_PREFIX], []).append((digest, facts))
+
+    def remove(self, digest: str) -> None:
+        """Forget a key."""
+        rows = [row for row in self._rows.get(digest[:_PREFIX], ()) if row[0] != digest]
+        if rows:
+            self._rows[digest[:_PREFIX]] = rows
+        else:
+            self._rows.pop(digest[:_PREFIX], None)
+
+    def find(self, digest: str) -> KeyFacts | None:
+        """The key with this digest. The prefix that leads there is of a hash: guessing it tells nothing of the key."""
+        found: KeyFacts | None = None
+        for known, facts in self._rows.get(digest[:_PREFIX], ()):
+            if hmac.compare_digest(known, digest):
+                found = facts
+        return found
+
+    def __len__(self) -> int:
+        return sum(map(len, self._rows.values()))
+
+
+def stored_key(data: bytes) -> KeyFacts:
+    """A key as it is kept in a bucket. Raises ValueError."""
+    return KeyFacts.model_validate_json(data)

@@ -1,0 +1,193 @@
+"""Processors in their order, each as much in force as its entry says."""
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pydantic import JsonValue
+
+from pointsman_contracts.journey import BodyEdit, HeaderEdit
+from pointsman_core.config import ProcessorUse
+from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.domain.processing import Failure, Incoming, RequestProcessor, Unavailable, Verdict
+
+Within = Callable[[Awaitable[None], float], Awaitable[None]]
+"""Waits at most so many seconds; then TimeoutError."""
+
+_RETRY_AFTER_S: Final = 1.0
+
+
+class Step(NamedTuple):
+    """A processor and how much it counts."""
+
+    processor: RequestProcessor
+    shadow: bool = False
+    on_error: str = "deny"
+    timeout_s: float | None = None
+
+    @classmethod
+    def of(cls, processor: RequestProcessor, use: ProcessorUse) -> "Step":
+        """As its entry says."""
+        return cls(processor, use.mode == "shadow", use.on_error, use.timeout)
+
+    @property
+    def undoable(self) -> bool:
+        """Whether what it changes may have to be taken back."""
+        return self.shadow or self.on_error != "deny"
+
+
+class _Before:
+    """The request as it was before a step."""
+
+    __slots__ = ("_answer_headers", "_attributes", "_body_edits", "_header_edits")
+
+    def __init__(self, incoming: Incoming) -> None:
+        self._attributes: dict[str, JsonValue] = incoming.attributes
+        self._header_edits: dict[str, HeaderEdit] = incoming.header_edits
+        self._body_edits: dict[str, BodyEdit] = incoming.body_edits
+        self._answer_headers: dict[str, HeaderEdit] = incoming.answer_headers
+        incoming.attributes = dict(incoming.attributes)
+        incoming.header_edits = dict(incoming.header_edits)
+        incoming.body_edits = dict(incoming.body_edits)
+        incoming.answer_headers = dict(incoming.answer_headers)
+
+    def restore(self, incoming: Incoming) -> dict[str, JsonValue]:
+        """Undo what happened since; returns the attributes that were written."""
+        written = {
+            name: value
+            for name, value in incoming.attributes.items()
+            if name not in self._attributes or self._attributes[name] is not value
+        }
+        incoming.attributes = self._attributes
+        incoming.header_edits = self._header_edits
+        incoming.body_edits = self._body_edits
+        incoming.answer_headers = self._answer_headers
+        return written
+
+
+class Chain:
+    """Runs the steps one after the other."""
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        within: Within | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`within` None: nothing is waited for with a bound."""
+        self.steps: Final = tuple(steps)
+        self._within: Final = within
+        self._clock: Final = clock
+
+    def run(self, incoming: Incoming) -> Awaitable[None] | None:
+        """Run all steps; returns the rest as an awaitable when one of them waits. Raises Refusal, and what a processor
+        raises that may not fail."""
+        return self._run(incoming, iter(self.steps))
+
+    def _run(self, incoming: Incoming, left: Iterator[Step]) -> Awaitable[None] | None:
+        for step in left:
+            began = self._clock()
+            before = self._enter(step, incoming) if step.undoable else None
+            try:
+                waiting = step.processor.process(incoming)
+            except Exception as error:  # noqa: BLE001 - a plugin may raise anything; `on_error` decides
+                self._ended(step, incoming, began, before, error)
+                continue
+            if waiting is not None:
+                return self._resume(step, incoming, began, before, waiting, left)
+            if before is not None or incoming.note is not None or step.processor.reports:
+                self._ended(step, incoming, began, before, None)
+        return None
+
+    async def _resume(
+        self,
+        step: Step,
+        incoming: Incoming,
+        began: float,
+        before: _Before | None,
+        waiting: Awaitable[None],
+        left: Iterator[Step],
+    ) -> None:
+        failed: Exception | None = None
+        try:
+            if step.timeout_s is None or self._within is None:
+                await waiting
+            else:
+                await self._within(waiting, step.timeout_s)
+        except Exception as error:  # noqa: BLE001 - as in `_run`
+            failed = error
+        self._ended(step, incoming, began, before, failed)
+        rest = self._run(incoming, left)
+        if rest is not None:
+            await rest
+
+    def _enter(self, step: Step, incoming: Incoming) -> _Before:
+        before = _Before(incoming)
+        if step.shadow:
+            incoming.attributes |= incoming.shadow
+        return before
+
+    def _ended(
+        self, step: Step, incoming: Incoming, began: float, before: _Before | None, error: Exception | None
+    ) -> None:
+        note, incoming.note = incoming.note, None
+        took_ms = round((self._clock() - began) * 1000, 3)
+        name = step.processor.name
+
+        def told(outcome: str, why: str | None) -> None:
+            incoming.verdicts.append(Verdict(name, outcome, took_ms, why))
+
+        if isinstance(error, Refusal):
+            note = f"{error.status} {error.code or error.type}" + (f": {note}" if note else "")
+        if step.shadow and before is not None:
+            incoming.shadow = incoming.shadow | before.restore(incoming)
+            if error is None:
+                told("shadow_passed", note)
+            elif isinstance(error, Refusal):
+                told("shadow_rejected", note)
+            else:
+                incoming.failures.append(Failure(name, error))
+                told("skipped", _problem(error))
+        elif error is None:
+            if note is not None or step.processor.reports:
+                told("passed", note)
+        elif isinstance(error, Refusal):
+            told("rejected", note)
+            raise error
+        elif before is None:
+            told("rejected", _problem(error))
+            raise _denied(name, error)
+        else:
+            before.restore(incoming)
+            incoming.failures.append(Failure(name, error))
+            incoming.degraded.append(f"{name} {_problem(error)}")
+            try:
+                lesser = step.on_error == "degrade" and step.processor.degrade(incoming)
+            except Refusal as refusal:
+                told("rejected", f"{refusal.status} {refusal.code or refusal.type}, degraded: {_problem(error)}")
+                raise
+            note, incoming.note = incoming.note, None
+            told("degraded" if lesser else "skipped", "; ".join(filter(None, (_problem(error), note))))
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "was too slow"
+    return f"failed: {error}" if isinstance(error, Unavailable) else "failed"
+
+
+def _denied(name: str, error: Exception) -> Exception:
+    """How a request ends whose processor may not fail. What nobody foresaw is the runtime's to answer and log."""
+    if isinstance(error, TimeoutError):
+        return Refusal(
+            504, f"{name} did not finish in time; try again shortly.", type="server_error", code="stage_timeout"
+        )
+    if isinstance(error, Unavailable):
+        return Refusal(
+            503,
+            f"{name} can't check requests at the moment; try again shortly.",
+            type="server_error",
+            code="policy_unavailable",
+            retry_after_s=_RETRY_AFTER_S,
+        )
+    return error

@@ -1,0 +1,69 @@
+"""From the claims of a token to an identity, as a mapping says."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from pydantic import Field, JsonValue
+
+from pointsman_core.plugins import Params
+from pointsman_preprocessor.domain.identities import Grant
+
+
+class ClaimNames(Params):
+    """Claim of each part of the identity: its name, or a path such as `org.id`."""
+
+    tenant: str = Field(default="tenant", min_length=1)
+    subject: str = Field(default="sub", min_length=1)
+    plan: str = Field(default="plan", min_length=1)
+    scopes: str = Field(default="scope", min_length=1)
+    """A list, or a text with spaces between them."""
+    models: str = Field(default="models", min_length=1)
+    """A list of names, patterns (`llama-*`) or `group:<group>`. Without the claim all models may be used."""
+    limits: str = Field(default="limits", min_length=1)
+    """An object: name → value, for limits that take their value from the identity."""
+
+
+def grant_of(claims: Mapping[str, JsonValue], names: ClaimNames, tenant: str) -> Grant:
+    """What the claims say. `tenant`: whose token it is when they don't. Raises ValueError for a claim that can't be
+    understood, since leaving it out might allow more than was meant."""
+    limits = _at(claims, names.limits)
+    if limits is not None and not isinstance(limits, dict):
+        raise ValueError(f"the claim {names.limits} isn't an object")
+    models = _at(claims, names.models)
+    return Grant(
+        _text(claims, names.tenant) or tenant,
+        _text(claims, names.subject),
+        _text(claims, names.plan),
+        _words(_at(claims, names.scopes), names.scopes),
+        None if models is None else _words(models, names.models),
+        limits or {},
+    )
+
+
+def _at(claims: Mapping[str, JsonValue], name: str) -> JsonValue:
+    # Names are often URLs, which have dots themselves.
+    if name in claims:
+        return claims[name]
+    value: JsonValue = dict(claims)
+    for step in name.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _text(claims: Mapping[str, JsonValue], name: str) -> str:
+    value = _at(claims, name)
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f"the claim {name} isn't a text")  # noqa: TRY004 - a client's value, not a type of ours
+    return str(value)
+
+
+def _words(value: JsonValue, name: str) -> Sequence[str]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return value.split()
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return cast("list[str]", value)
+    raise ValueError(f"the claim {name} isn't a list of texts")

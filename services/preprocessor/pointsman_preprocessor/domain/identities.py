@@ -1,0 +1,65 @@
+"""What a credential proves, and the attribute that says so."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import orjson
+from pydantic import JsonValue
+
+from pointsman_core.config import Config
+
+LARGEST: Final = 2048
+"""Bytes of an identity as JSON: it travels with the request, whose facts have 64 KiB."""
+
+_GROUP: Final = "group:"
+
+
+class Grant(NamedTuple):
+    """Who somebody is and what they may do."""
+
+    tenant: str
+    subject: str = ""
+    plan: str = ""
+    scopes: Sequence[str] = ()
+    models: Sequence[str] | None = None
+    """Names, patterns or `group:<group>`; None: all."""
+    limits: Mapping[str, JsonValue] = {}
+
+
+class ModelGroups:
+    """Names of the models of each group: further stages know models by name alone."""
+
+    def __init__(self, config: Config | None = None) -> None:
+        self._groups: Final[dict[str, list[str]]] = {}
+        for name, model in (config.models if config is not None else {}).items():
+            for group in model.groups:
+                self._groups.setdefault(group, []).append(name)
+
+    def names(self, models: Sequence[str]) -> list[JsonValue]:
+        """The list with groups written out; a group that doesn't exist has no models."""
+        found: dict[str, None] = {}
+        for entry in models:
+            if entry.startswith(_GROUP):
+                found |= dict.fromkeys(self._groups.get(entry.removeprefix(_GROUP), ()))
+            else:
+                found[entry] = None
+        return list(found)
+
+
+def identity_of(grant: Grant, source: str, groups: ModelGroups) -> dict[str, JsonValue]:
+    """The attribute `identity`. Raises ValueError when it is too large to travel."""
+    identity: dict[str, JsonValue] = {
+        "tenant": grant.tenant,
+        "subject": grant.subject,
+        "plan": grant.plan,
+        "scopes": list(grant.scopes),
+        "source": source,
+    }
+    if grant.models is not None:
+        identity["models"] = groups.names(grant.models)
+    if grant.limits:
+        identity["limits"] = dict(grant.limits)
+    size = len(orjson.dumps(identity))
+    if size > LARGEST:
+        raise ValueError(f"the identity has {size} bytes, at most {LARGEST} can travel")
+    return identity

@@ -1,0 +1,91 @@
+"""Sets of public keys (RFC 7517) that tokens are checked with."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Final, cast
+
+import orjson
+from jwt import PyJWK
+from jwt.exceptions import PyJWTError
+
+ALGORITHMS: Final = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
+)
+"""Signatures with key pairs. Who checks a token must not be able to make one: nothing symmetric, and never `none`."""
+
+
+class KeySet:
+    """Keys by their id. Each belongs to one algorithm: its own `alg`, or what its type is usually used with."""
+
+    def __init__(self, keys: Iterable[Mapping[str, object]]) -> None:
+        """Leaves out what isn't for signatures of `ALGORITHMS`."""
+        self._named: Final[dict[str, PyJWK]] = {}
+        self._nameless: Final[list[PyJWK]] = []
+        for document in keys:
+            key = _key(document)
+            if key is None:
+                continue
+            kid = document.get("kid")
+            if isinstance(kid, str):
+                self._named[kid] = key
+            else:
+                self._nameless.append(key)
+
+    def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
+        """The key that a token names, or the only one of its algorithm when it names none; None for a token that claims
+        another algorithm than the key's."""
+        if kid is not None and kid in self._named:
+            found = [self._named[kid]]
+        elif kid is None:
+            found = [*self._named.values(), *self._nameless]
+        else:
+            found = self._nameless
+        fitting = [key for key in found if key.algorithm_name == algorithm]
+        return fitting[0] if len(fitting) == 1 else None
+
+    def names(self, kid: str | None) -> bool:
+        """Whether there is a key of this id; for a token that names none, whether there is any key."""
+        return kid in self._named if kid is not None else len(self) > 0
+
+    def __len__(self) -> int:
+        return len(self._named) + len(self._nameless)
+
+
+def parse_key_set(data: bytes) -> KeySet:
+    """Raises ValueError for what isn't a set with at least one key that can be used."""
+    document = cast("object", orjson.loads(data))
+    keys = cast("Mapping[str, object]", document).get("keys") if isinstance(document, dict) else None
+    if not isinstance(keys, list):
+        raise ValueError("it isn't a JSON object with a list `keys`")  # noqa: TRY004 - the text is wrong, not a type
+    listed = [cast("Mapping[str, object]", key) for key in cast("list[object]", keys) if isinstance(key, dict)]
+    found = KeySet(listed)
+    if not len(found):
+        raise ValueError(f"none of its keys is for {', '.join(sorted(ALGORITHMS))}")
+    return found
+
+
+class KeySets(ABC):
+    """Key sets that are published elsewhere."""
+
+    @abstractmethod
+    def follow(self, url: str) -> None:
+        """Keep the set at this address at hand and fresh."""
+
+    @abstractmethod
+    def get(self, url: str) -> KeySet | None:
+        """The set as it was last read; None before it was."""
+
+    @abstractmethod
+    def refresh(self, url: str) -> Awaitable[None] | None:
+        """Read it now, for a key that isn't in it; None when that was done a moment ago. What goes wrong is told to
+        operators, and the last set stays."""
+
+
+def _key(document: Mapping[str, object]) -> PyJWK | None:
+    if document.get("use", "sig") != "sig" or document.get("kty") == "oct":
+        return None
+    try:
+        key = PyJWK(dict(document))
+    except PyJWTError:
+        return None
+    return key if key.algorithm_name in ALGORITHMS else None

@@ -1,0 +1,99 @@
+"""Signed tokens (RFC 7519): what one says of itself before it is checked, and the check."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, cast
+
+import jwt
+import orjson
+from jwt import PyJWK
+from jwt.exceptions import PyJWTError
+from jwt.utils import base64url_decode
+from pydantic import JsonValue
+
+_OPTIONS: Final = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_iss": False}
+"""Times are checked here, by the clock of the request."""
+
+
+class TokenHead(NamedTuple):
+    """What a token says of itself, unproven."""
+
+    algorithm: str
+    kid: str | None
+    issuer: str | None
+
+
+class TokenRefused(Exception):
+    """A token isn't valid. The text is for its sender."""
+
+    def __init__(self, message: str, code: str = "invalid_token") -> None:
+        super().__init__(message)
+        self.code: Final = code
+
+
+class Expected(NamedTuple):
+    """What a token must say to be valid."""
+
+    issuer: str
+    audience: Sequence[str]
+    """One of these; empty: whatever it is for."""
+    leeway_s: float
+
+
+def head_of(token: str) -> TokenHead | None:
+    """None for a text that isn't a signed token."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        header = cast("object", orjson.loads(base64url_decode(parts[0])))
+        claims = cast("object", orjson.loads(base64url_decode(parts[1])))
+    except ValueError:
+        return None
+    if not isinstance(header, dict) or not isinstance(claims, dict):
+        return None
+    named = cast("Mapping[str, object]", header)
+    algorithm, kid = named.get("alg"), named.get("kid")
+    issuer = cast("Mapping[str, object]", claims).get("iss")
+    if not isinstance(algorithm, str):
+        return None
+    return TokenHead(algorithm, kid if isinstance(kid, str) else None, issuer if isinstance(issuer, str) else None)
+
+
+def verified(token: str, key: PyJWK, expected: Expected, now_s: float) -> dict[str, JsonValue]:
+    """The claims of a valid token. `now_s`: unix time. Raises TokenRefused."""
+    try:
+        claims = cast(
+            "dict[str, JsonValue]",
+            jwt.decode(
+                token,
+                key,
+                algorithms=[key.algorithm_name],
+                audience=list(expected.audience) or None,
+                options={**_OPTIONS, "verify_aud": bool(expected.audience)},  # pyright: ignore[reportArgumentType] - its TypedDict wants every key
+            ),
+        )
+    except jwt.InvalidAudienceError as error:
+        raise TokenRefused("The token is for another audience.") from error
+    except PyJWTError as error:
+        # Its words may quote the token.
+        raise TokenRefused("The token's signature isn't valid.") from error
+    if claims.get("iss") != expected.issuer:
+        raise TokenRefused("The token is of another issuer.")
+    expires = _time(claims, "exp")
+    if expires is None:
+        raise TokenRefused("The token has no time of expiry (`exp`).")
+    if expires <= now_s - expected.leeway_s:
+        raise TokenRefused("The token has expired.", "token_expired")
+    begins = _time(claims, "nbf")
+    if begins is not None and begins > now_s + expected.leeway_s:
+        raise TokenRefused("The token isn't valid yet.")
+    return claims
+
+
+def _time(claims: Mapping[str, JsonValue], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TokenRefused(f"The token's `{name}` isn't a time.")
+    return float(value)

@@ -1,0 +1,103 @@
+"""`api-key-auth`: clients are known by their API keys, of which only the hashes are kept."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic import Field, field_validator
+
+from pointsman_core.config import Config
+from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_preprocessor.domain.admission import CREDENTIAL_HEADERS, unauthorized
+from pointsman_preprocessor.domain.api_keys import ApiKey, KeyFacts, KeyStore, KeyTable
+from pointsman_preprocessor.domain.credentials import digest, presented
+from pointsman_preprocessor.domain.identities import ModelGroups, identity_of
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
+
+
+class ApiKeyAuthParams(Params):
+    """The keys, and where clients send theirs."""
+
+    keys: tuple[ApiKey, ...] = ()
+    """Hashes of keys and whose they are."""
+    bucket: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]+$")
+    """A key-value bucket with more of them: under the hash, the rest as JSON. Changes count within a second."""
+    headers: tuple[str, ...] = Field(default=CREDENTIAL_HEADERS, min_length=1)
+    """Headers that may hold a key; of `authorization` what follows `Bearer`."""
+    forward: bool = False
+    """Leave the header to the engine. The edge forwards `authorization`, `x-api-key` and `api-key` only when it is told
+    to as well."""
+
+    @field_validator("headers")
+    @classmethod
+    def _lower(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name.lower() for name in value)
+
+
+class ApiKeyAuth(RequestProcessor):
+    """Produces the identity of a known key. An unknown one is left to the processors behind it, and refused with 401
+    when none of them knows it either."""
+
+    type_name = "api-key-auth"
+    params_type = ApiKeyAuthParams
+    produces = (IDENTITY,)
+    authenticates = True
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._params = cast("ApiKeyAuthParams", params)
+        self._table = KeyTable((key.digest, key) for key in self._params.keys)
+        self._store: KeyStore | None = None
+        self._groups = ModelGroups()
+        digests = [key.digest for key in self._params.keys]
+        for position, one in enumerate(digests):
+            if one in digests[:position]:
+                raise PluginError(f"{name!r}: two keys have the same hash", ("keys", position, "sha256"))
+
+    def bind(self, config: Config) -> None:
+        self._groups = ModelGroups(config)
+        for position, key in enumerate(self._params.keys):
+            try:
+                identity_of(key.grant(), self.name, self._groups)
+            except ValueError as error:
+                raise PluginError(f"{self.name!r}: {error}", ("keys", position)) from error
+
+    def connect(self, ports: Ports) -> None:
+        bucket = self._params.bucket
+        if bucket is not None:
+            self._store = ports.find(KeyStore)
+            if self._store is not None:
+                self._store.follow(bucket)
+
+    def process(self, incoming: Incoming) -> None:
+        if incoming.read(IDENTITY) is not None:
+            return
+        for header, key in presented(incoming.envelope.headers, self._params.headers):
+            facts = self._find(digest(key))
+            # The edge keeps the usual headers from engines by itself, and they may hold another processor's credential.
+            if not self._params.forward and (facts is not None or header not in CREDENTIAL_HEADERS):
+                incoming.hide_header(header)
+            if facts is None:
+                continue
+            problem = facts.problem(incoming.envelope.received_ms)
+            if problem is not None:
+                incoming.say(f"key {facts.id}")
+                raise unauthorized(incoming, problem)
+            try:
+                identity = identity_of(facts.grant(), self.name, self._groups)
+            except ValueError as error:
+                raise Unavailable(f"key {facts.id}: {error}") from error
+            incoming.write(IDENTITY, identity)
+            incoming.say(f"key {facts.id}, tenant {facts.tenant}")
+            return
+
+    def _find(self, digested: str) -> KeyFacts | None:
+        found = self._table.find(digested)
+        bucket = self._params.bucket
+        if found is not None or bucket is None:
+            return found
+        if self._store is None:
+            raise Unavailable(f"the keys of bucket {bucket} aren't here")
+        missing = self._store.missing(bucket)
+        if missing is not None:
+            raise Unavailable(missing)
+        return self._store.find(bucket, digested)

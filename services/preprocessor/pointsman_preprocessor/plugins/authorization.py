@@ -1,0 +1,45 @@
+"""`authorization`: what an identity must be allowed to before anything else is done for it."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic import Field
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_preprocessor.domain.admission import forbidden
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
+
+
+class AuthorizationParams(Params):
+    """What it needs."""
+
+    scopes: tuple[str, ...] = Field(min_length=1)
+    """All of these."""
+    apis: tuple[str, ...] = ()
+    """Only for requests of these APIs, e.g. `embeddings`; default: all."""
+
+
+class Authorization(RequestProcessor):
+    """Refuses with 403 whoever lacks a scope. Which models an identity may use is in its `models`, and is looked at
+    where the model is settled."""
+
+    type_name = "authorization"
+    params_type = AuthorizationParams
+    consumes = (IDENTITY,)
+    reports = True
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        parameters = cast("AuthorizationParams", params)
+        self._scopes = parameters.scopes
+        self._needed = frozenset(parameters.scopes)
+        self._apis = frozenset(parameters.apis)
+
+    def process(self, incoming: Incoming) -> None:
+        if self._apis and incoming.body.api not in self._apis:
+            return
+        scopes = (incoming.read(IDENTITY) or {}).get("scopes")
+        held = {str(scope) for scope in scopes} if isinstance(scopes, list) else set[str]()
+        lacking = self._needed - held
+        if lacking:
+            raise forbidden(incoming, f"This needs the scope {', '.join(sorted(lacking))}.", self._scopes)

@@ -1,0 +1,38 @@
+"""`concurrency-limit`: so many requests at the same time."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic import Field, JsonValue
+
+from pointsman_contracts.limits import LimitWindow
+from pointsman_core.plugins import Params, Plugin
+from pointsman_preprocessor.plugins.limit import Limit, LimitParams
+
+
+class ConcurrencyLimitParams(LimitParams):
+    """How many requests."""
+
+    limit: int = Field(ge=0)
+    """Requests that have begun and not ended."""
+
+
+class ConcurrencyLimit(Limit):
+    """A request counts from here to the end of its answer."""
+
+    type_name = "concurrency-limit"
+    params_type = ConcurrencyLimitParams
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        limit = cast("ConcurrencyLimitParams", params)
+        self._windows_configured = (LimitWindow(unit="concurrency", amount=limit.limit),)
+
+    @property
+    def windows(self) -> tuple[LimitWindow, ...]:
+        return self._windows_configured
+
+    def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ValueError("a whole number is expected")
+        return (LimitWindow(unit="concurrency", amount=value),)

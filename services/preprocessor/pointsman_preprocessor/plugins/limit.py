@@ -1,0 +1,170 @@
+"""What all limits do alike: whose count a request belongs to, which amounts hold for it, what a refusal says."""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Mapping
+from math import ceil
+from typing import Final, cast
+
+from pydantic import Field, JsonValue, ValidationError
+
+from pointsman_contracts.limits import LimitAsk, LimitVerdict, LimitWindow
+from pointsman_core.plugins import Key, Params, Plugin
+from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
+from pointsman_preprocessor.domain.limits.scope import ScopeName, Scopes
+from pointsman_preprocessor.domain.limits.told import tell
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports, RequestProcessor
+
+GRACE_MS: Final = 5_000
+"""After a request's deadline: by then its end has been told, or its edge is gone."""
+_MOST_KEPT: Final = 4096
+"""Amounts from claims that stay compiled."""
+
+
+class LimitParams(Params):
+    """Whose count it is, and where its amounts come from."""
+
+    per: tuple[ScopeName, ...] = ()
+    """Each combination of values has a count of its own: `tenant`, `subject`, `plan`, `model`, `header:<name>`. Without
+    any, all requests share one."""
+    claim: str | None = Field(default=None, min_length=1)
+    """Entry of the identity's `limits` that replaces the amount, where an identity has it; 0 lets nothing through."""
+    tell: bool = True
+    """Tell clients what is left (`x-ratelimit-*`)."""
+
+
+class Limit(RequestProcessor):
+    """Counts requests, and ends those that are too many with 429."""
+
+    params_type = LimitParams
+    reports = True
+    kept = False
+    """What it counts stays counted when another limit refuses the request."""
+
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        limit = cast("LimitParams", params)
+        self._claim = limit.claim
+        self._tell = limit.tell
+        self.scopes = Scopes(name, limit.per)
+        if self.scopes.need_identity or limit.claim is not None:
+            self.consumes: tuple[Key[object], ...] = (IDENTITY,)
+        self._limiter: Limiter = OwnBook()
+        self._claimed: dict[str, tuple[LimitWindow, ...] | None] = {}
+
+    @property
+    @abstractmethod
+    def windows(self) -> tuple[LimitWindow, ...]:
+        """As configured."""
+
+    @abstractmethod
+    def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
+        """The windows that a claim stands for. Raises ValueError."""
+
+    def connect(self, ports: Ports) -> None:
+        self._limiter = ports.find(Limiter) or self._limiter
+
+    def process(self, incoming: Incoming) -> Awaitable[None] | None:
+        ask = self._ask(incoming)
+        verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
+        if isinstance(verdict, LimitVerdict):
+            return self._ruled(incoming, ask, verdict)
+        return self._wait(incoming, ask, verdict)
+
+    def degrade(self, incoming: Incoming) -> bool:
+        """Count here, against this process's share."""
+        ask = self._ask(incoming)
+        self._ruled(incoming, ask, self._limiter.alone(ask, incoming.envelope.received_ms / 1000))
+        return True
+
+    def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> float:
+        """What to count before it is known."""
+        del incoming, windows
+        return 1.0
+
+    def until_ms(self, incoming: Incoming) -> int:
+        """When the request can't be open any more."""
+        return incoming.envelope.deadline_ms + GRACE_MS
+
+    @property
+    def reactive(self) -> bool:
+        """Whether nothing is counted before it is known."""
+        return False
+
+    async def _wait(self, incoming: Incoming, ask: LimitAsk, verdict: Awaitable[LimitVerdict]) -> None:
+        self._ruled(incoming, ask, await verdict)
+
+    def _ask(self, incoming: Incoming) -> LimitAsk:
+        envelope = incoming.envelope
+        scope, shard = self.scopes.of(incoming)
+        windows = self._windows(incoming)
+        return LimitAsk(
+            edge=envelope.edge,
+            request_id=envelope.request_id,
+            attempt=envelope.attempt,
+            limit=self.name,
+            shard=shard,
+            scope=scope,
+            windows=windows,
+            cost=self.cost(incoming, windows),
+            reactive=self.reactive,
+            kept=self.kept,
+            until_ms=self.until_ms(incoming),
+        )
+
+    def _windows(self, incoming: Incoming) -> tuple[LimitWindow, ...]:
+        if self._claim is None:
+            return self.windows
+        limits = (incoming.read(IDENTITY) or {}).get("limits")
+        value = limits.get(self._claim) if isinstance(limits, dict) else None
+        if value is None:
+            return self.windows
+        key = repr(value)
+        if key not in self._claimed:
+            if len(self._claimed) >= _MOST_KEPT:
+                self._claimed.clear()
+            try:
+                self._claimed[key] = self.claimed(value)
+            except (ValueError, ValidationError):
+                self._claimed[key] = None
+        found = self._claimed[key]
+        if found is None:
+            incoming.say(f"the claim {self._claim!r} is no amount; the configured one counts")
+            incoming.degraded.append(f"{self.name}: claim {self._claim!r} is no amount")
+            return self.windows
+        return found
+
+    def _ruled(self, incoming: Incoming, ask: LimitAsk, verdict: LimitVerdict) -> None:
+        if self._tell or verdict.outcome == "refused":
+            tell(incoming, ask.windows, verdict)
+        if verdict.outcome == "admitted":
+            incoming.charges.append(ask)
+            return
+        raise self._refusal(ask.windows[verdict.window], verdict.retry_s)
+
+    def _refusal(self, window: LimitWindow, retry_s: float | None) -> Refusal:
+        what = f"{self.name}: {describe(window)}{self.scopes}"
+        if window.amount <= 0:
+            return Refusal(
+                429,
+                f"The quota of the limit {what} is 0; trying again won't help.",
+                type="insufficient_quota",
+                code="insufficient_quota",
+                dropped_reason=f"limit {self.name}",
+            )
+        wait_s = 1 if retry_s is None else max(1, ceil(retry_s))
+        return Refusal(
+            429,
+            f"Rate limit reached: {what}. Please try again in {wait_s} s.",
+            type="requests" if window.unit == "concurrency" else window.unit,
+            code="rate_limit_exceeded",
+            retry_after_s=float(wait_s),
+            dropped_reason=f"limit {self.name}",
+        )
+
+
+def describe(window: LimitWindow) -> str:
+    """In words, e.g. `50 requests in 1 s`."""
+    if window.unit == "concurrency":
+        return f"{window.amount:g} requests at the same time"
+    return f"{window.amount:.15g} {window.unit} in {window.period_s:g} s"

@@ -1,0 +1,61 @@
+"""Verdicts of processors, counted, and failures told once."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter
+
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
+from pointsman_runtime.logs import Log
+
+PLANS: Final = 50
+"""Plans that are told apart; they come from credentials, and each makes its own series."""
+OTHER: Final = "other"
+
+_log = Log("policy")
+
+
+class VerdictMetrics:
+    """One of a process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._verdicts: Final = Counter(
+            "pointsman_policy_verdicts",
+            "Verdicts of request processors that have one to tell, by instance, outcome and the client's plan.",
+            ["stage", "outcome", "plan"],
+            registry=registry,
+        )
+        self._children: Final[dict[tuple[str, str, str], Counter]] = {}
+        self._plans: Final[set[str]] = set()
+        self._told: Final[set[tuple[str, type[Exception]]]] = set()
+
+    def count(self, incoming: Incoming) -> None:
+        """A request whose processors have run, to the end or not."""
+        if not incoming.verdicts:
+            return
+        plan = self._plan(incoming)
+        for verdict in incoming.verdicts:
+            key = (verdict.processor, verdict.outcome, plan)
+            child = self._children.get(key)
+            if child is None:
+                child = self._children[key] = self._verdicts.labels(*key)
+            child.inc()
+        for failure in incoming.failures:
+            told = (failure.processor, type(failure.error))
+            if told not in self._told:
+                self._told.add(told)
+                _log.error(
+                    "processor_failed",
+                    failure.error,
+                    processor=failure.processor,
+                    request_id=incoming.envelope.request_id,
+                    hint="told once; pointsman_policy_verdicts counts every request",
+                )
+
+    def _plan(self, incoming: Incoming) -> str:
+        plan = str((incoming.read(IDENTITY) or {}).get("plan") or "")
+        if plan in self._plans:
+            return plan
+        if len(self._plans) >= PLANS:
+            return OTHER
+        self._plans.add(plan)
+        return plan
