@@ -48,6 +48,7 @@ class Reflector(Generic[T]):
         on_change: Callable[[], None],
         *,
         relist_s: float = RELIST_S,
+        shortest_s: float = SHORTEST_S,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.seen: Seen[T] = Seen()
@@ -57,6 +58,7 @@ class Reflector(Generic[T]):
         self._collection: Final = collection
         self._on_change: Final = on_change
         self._relist_s: Final = relist_s
+        self._shortest_s: Final = shortest_s
         self._uniform: Final = uniform
         self._objects: dict[str, T] = {}
         self._unreadable: set[str] = set()
@@ -110,7 +112,7 @@ class Reflector(Generic[T]):
                 await self._pause()
                 return
             self._failures = 0
-            await asyncio.sleep(max(0.0, began + SHORTEST_S - loop.time()))
+            await asyncio.sleep(max(0.0, began + self._shortest_s - loop.time()))
 
     async def _watch(self) -> None:
         """One watch, to its end."""

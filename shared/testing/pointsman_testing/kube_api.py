@@ -1,0 +1,302 @@
+"""The part of a Kubernetes API server that is listed and watched, on a real socket, as the published API describes it:
+https://kubernetes.io/docs/reference/using-api/api-concepts/
+
+Versions are opaque to clients and count changes here; lists come in pages whose continuation expires; a watch sends
+what came after its version, bookmarks if asked for, and ends after `timeoutSeconds`; a version from before `compact` is
+410 Gone. What goes wrong in life is at hand: connections cut, lines half written, silence, errors, kinds that aren't
+there.
+"""
+
+import asyncio
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+import yaml
+from aiohttp import web
+
+Object = dict[str, Any]
+
+PODS: Final = ("v1", "pods")
+INFERENCE_POOLS: Final = ("inference.networking.k8s.io/v1", "inferencepools")
+OBJECTIVES: Final = ("llm-d.ai/v1alpha2", "inferenceobjectives")
+REWRITES: Final = ("llm-d.ai/v1alpha2", "inferencemodelrewrites")
+TOKEN: Final = "a-token-of-the-double"  # noqa: S105 - of nobody
+
+
+class Event(NamedTuple):
+    """A change, with the object before and after it."""
+
+    version: int
+    path: str
+    before: Object | None
+    after: Object | None
+
+
+class Asked(NamedTuple):
+    """One request."""
+
+    path: str
+    query: dict[str, str]
+
+    @property
+    def watches(self) -> bool:
+        """Whether it was for a watch."""
+        return self.query.get("watch") == "true"
+
+
+@dataclass(eq=False)
+class _Watch:
+    query: Mapping[str, str]
+    path: str
+    queue: asyncio.Queue[bytes | None]
+    request: web.Request
+    dead: bool = False
+
+
+@dataclass(eq=False)
+class KubeApi:
+    """Change its fields and objects while it runs."""
+
+    absent: set[str] = field(default_factory=set[str])
+    """Kinds (plural) that the cluster doesn't know."""
+    gone_in_stream: bool = False
+    """Whether a version that is too old is told by an event, as a server that began to answer does, not by a status."""
+    failing: list[tuple[int, dict[str, str]]] = field(default_factory=list[tuple[int, dict[str, str]]])
+    """Status and headers of the next answers."""
+    denied: set[str] = field(default_factory=set[str])
+    """Kinds (plural) that this client's role doesn't have."""
+    tokens: set[str] = field(default_factory=lambda: {TOKEN})
+    ends_at_once: bool = False
+    """Whether each watch ends before it said anything."""
+    page: int | None = None
+    """Objects of a page when a list is asked for in pages; None for as many as asked for."""
+
+    def __post_init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.url = ""
+        self._objects: dict[str, dict[str, Object]] = {}
+        self._events: list[Event] = []
+        self._version = 100
+        self._oldest = 100
+        self._watches: set[_Watch] = set()
+        self._runner: web.AppRunner | None = None
+        self._lists: dict[str, tuple[int, list[Object]]] = {}
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cut()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    # The cluster ------------------------------------------------------------------------------------
+
+    def kubeconfig(self, folder: Path, *, token: str = TOKEN, namespace: str = "default") -> Path:
+        """Write a kubeconfig for this server."""
+        file = folder / "kubeconfig.yaml"
+        context = {"cluster": "double", "user": "tester", "namespace": namespace}
+        document = {
+            "current-context": "double",
+            "clusters": [{"name": "double", "cluster": {"server": self.url}}],
+            "users": [{"name": "tester", "user": {"token": token}}],
+            "contexts": [{"name": "double", "context": context}],
+        }
+        file.write_text(yaml.safe_dump(document))
+        return file
+
+    def put(self, kind: tuple[str, str], name: str, document: Object, namespace: str = "default") -> None:
+        """Create an object, or put another in its place. `document` may have `metadata` of its own."""
+        path = _path(kind, namespace)
+        objects = self._objects.setdefault(path, {})
+        before = objects.get(name)
+        self._version += 1
+        metadata = {"uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"} | document.get("metadata", {})
+        metadata |= {"name": name, "namespace": namespace, "resourceVersion": str(self._version)}
+        objects[name] = copy.deepcopy({**document, "metadata": metadata})
+        self._happened(Event(self._version, path, before, objects[name]))
+
+    def delete(self, kind: tuple[str, str], name: str, namespace: str = "default") -> None:
+        """Delete an object."""
+        path = _path(kind, namespace)
+        before = self._objects[path].pop(name)
+        self._version += 1
+        self._happened(Event(self._version, path, before, None))
+
+    def pod(self, name: str, ip: str = "10.0.0.1", **changes: Any) -> None:
+        """A pod with `labels`, `ready`, `phase`, `terminating`, `node` and `uid`."""
+        metadata: Object = {"labels": changes.get("labels", {"app": "vllm"}), "uid": changes.get("uid", f"uid-{name}")}
+        if changes.get("terminating"):
+            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        ready = "True" if changes.get("ready", True) else "False"
+        status = {
+            "phase": changes.get("phase", "Running"),
+            "podIP": ip,
+            "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": ready}],
+        }
+        self.put(PODS, name, {"metadata": metadata, "spec": {"nodeName": changes.get("node", "n1")}, "status": status})
+
+    def inference_pool(self, name: str, *ports: int, labels: Mapping[str, str] | None = None) -> None:
+        """An InferencePool."""
+        spec = {
+            "selector": {"matchLabels": dict(labels or {"app": "vllm"})},
+            "targetPorts": [{"number": port} for port in ports or (8000,)],
+            "endpointPickerRef": {"name": "epp", "port": {"number": 9002}},
+        }
+        self.put(INFERENCE_POOLS, name, {"spec": spec})
+
+    # What goes wrong --------------------------------------------------------------------------------
+
+    @property
+    def watching(self) -> int:
+        """Watches that are open."""
+        return len(self._watches)
+
+    def compact(self) -> None:
+        """Forget what happened so far: watches from before are 410 Gone, and so are lists that were begun."""
+        self._oldest = self._version
+        self._lists.clear()
+
+    def bookmark(self) -> None:
+        """Tell watches that asked for it how far things have come."""
+        self._version += 1
+        for watch in self._watches:
+            if watch.query.get("allowWatchBookmarks") == "true":
+                watch.queue.put_nowait(
+                    _line("BOOKMARK", {"kind": "Any", "metadata": {"resourceVersion": str(self._version)}})
+                )
+
+    def send(self, data: bytes) -> None:
+        """Bytes as they are, into every watch."""
+        for watch in self._watches:
+            watch.queue.put_nowait(data)
+
+    def end(self) -> None:
+        """End every watch as the server does when its time is over."""
+        for watch in self._watches:
+            watch.queue.put_nowait(None)
+
+    def cut(self) -> None:
+        """Cut every watch's connection."""
+        for watch in list(self._watches):
+            if watch.request.transport is not None:
+                watch.request.transport.abort()
+
+    def fall_silent(self) -> None:
+        """Send nothing more into watches that are open: their connections are dead and nobody was told."""
+        for watch in self._watches:
+            watch.dead = True
+        self._watches.clear()
+
+    # Answers ----------------------------------------------------------------------------------------
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        asked = Asked(request.path, dict(request.query))
+        self.asked.append(asked)
+        plural = request.path.rpartition("/")[2]
+        if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.tokens:
+            return _status(401, "Unauthorized")
+        if plural in self.absent:
+            return web.Response(status=404, text="404 page not found\n")
+        if plural in self.denied:
+            return _status(403, f'{plural} is forbidden: User "tester" cannot list resource "{plural}"')
+        if self.failing:
+            code, headers = self.failing.pop(0)
+            return _status(code, "it fails", headers)
+        return await self._watch(request, asked) if asked.watches else self._list(asked)
+
+    def _list(self, asked: Asked) -> web.Response:
+        query = asked.query
+        if "continue" in query:
+            version, rest = self._lists.pop(query["continue"], (0, []))
+            if not version:
+                return _status(410, "The provided continue parameter is too old")
+        else:
+            version = self._version
+            rest = [each for each in self._objects.get(asked.path, {}).values() if _matches(each, query)]
+        limit = int(query.get("limit") or 0)
+        limit = min(limit, self.page) if limit and self.page else limit
+        metadata = {"resourceVersion": str(version)}
+        if limit and len(rest) > limit:
+            metadata["continue"] = f"token-{len(self.asked)}"
+            self._lists[metadata["continue"]] = version, rest[limit:]
+            rest = rest[:limit]
+        return web.json_response({"kind": "List", "metadata": metadata, "items": rest})
+
+    async def _watch(self, request: web.Request, asked: Asked) -> web.StreamResponse:
+        since = int(asked.query.get("resourceVersion") or self._version)
+        if since < self._oldest and not self.gone_in_stream:
+            return _status(410, f"too old resource version: {since} ({self._oldest})")
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        await response.prepare(request)
+        if since < self._oldest:
+            await response.write(_line("ERROR", _failure(410, f"too old resource version: {since}")))
+            return response
+        if self.ends_at_once:
+            return response
+        watch = _Watch(asked.query, asked.path, asyncio.Queue(), request)
+        for event in self._events:
+            if event.version > since:
+                self._tell(watch, event)
+        self._watches.add(watch)
+        try:
+            async with asyncio.timeout(float(asked.query.get("timeoutSeconds") or 1800)):
+                while (data := await watch.queue.get()) is not None:
+                    await response.write(data)
+        except (TimeoutError, ConnectionError):
+            if watch.dead:
+                await asyncio.Event().wait()
+        finally:
+            self._watches.discard(watch)
+        return response
+
+    def _happened(self, event: Event) -> None:
+        self._events.append(event)
+        for watch in self._watches:
+            self._tell(watch, event)
+
+    def _tell(self, watch: _Watch, event: Event) -> None:
+        if event.path != watch.path:
+            return
+        before = event.before is not None and _matches(event.before, watch.query)
+        if event.after is not None and _matches(event.after, watch.query):
+            watch.queue.put_nowait(_line("MODIFIED" if before else "ADDED", event.after))
+        elif before and event.before is not None:
+            last = event.before if event.after is None else event.after
+            metadata = {**last["metadata"], "resourceVersion": str(event.version)}
+            watch.queue.put_nowait(_line("DELETED", {**last, "metadata": metadata}))
+
+
+def _path(kind: tuple[str, str], namespace: str) -> str:
+    api, plural = kind
+    return f"/{'apis' if '/' in api else 'api'}/{api}/namespaces/{namespace}/{plural}"
+
+
+def _matches(document: Object, query: Mapping[str, str]) -> bool:
+    labels = document["metadata"].get("labels", {})
+    wanted = [part.split("=", 1) for part in query.get("labelSelector", "").split(",") if part]
+    name = query.get("fieldSelector", "").removeprefix("metadata.name=")
+    return all(labels.get(key) == value for key, value in wanted) and name in ("", document["metadata"]["name"])
+
+
+def _line(kind: str, document: Object) -> bytes:
+    return json.dumps({"type": kind, "object": document}).encode() + b"\n"
+
+
+def _failure(code: int, message: str) -> Object:
+    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
+
+
+def _status(code: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.json_response(_failure(code, message), status=code, headers=headers)
