@@ -6,6 +6,7 @@ from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_contracts.limits import LimitAsks, LimitHandOver, LimitReleases, LimitShard, LimitVerdicts
 from pointsman_contracts.message import Message
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolRules, PoolSnapshot
@@ -61,6 +62,11 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     ServicePresence,
     OpenRequestsQuery,
     OpenRequests,
+    LimitAsks,
+    LimitVerdicts,
+    LimitReleases,
+    LimitHandOver,
+    LimitShard,
     ContentQuery,
     Content,
     ContentEdits,

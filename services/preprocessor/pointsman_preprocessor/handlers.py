@@ -13,6 +13,7 @@ from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.body import Completion
+from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, processor_reports
 from pointsman_preprocessor.domain.processing import Incoming
@@ -22,6 +23,8 @@ from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.logs import Log
 from pointsman_runtime.stage import Hop
 from pointsman_tokenization.failure import NotTokenized
+
+TOO_MANY: Final = 429
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,6 +44,7 @@ class Handlers:
         tokenize_in_thread_above: int = 4096,
         max_values: int,
         threads: Executor,
+        limiter: Limiter | None = None,
     ) -> None:
         """Bodies over `thread_above` bytes are parsed by `threads`, those over `tokenize_in_thread_above` tokenized by
         them; `max_values` as `parse`."""
@@ -49,6 +53,7 @@ class Handlers:
         self._tokenize_in_thread_above: Final = tokenize_in_thread_above
         self._max_values: Final = max_values
         self._threads: Final = threads
+        self._limiter: Final = limiter or OwnBook()
         self._decodes: Final = Counter(
             "pointsman_json_decodes", "Request bodies decoded; one for each request.", registry=registry
         )
@@ -111,6 +116,8 @@ class Handlers:
         incoming: Incoming | None = None
         try:
             incoming = await self._in_thread(self._open, request, hop.body)
+            if pipeline.tokenizers.of(incoming.model) is None:
+                await self._in_thread(incoming.measure)
             waiting = pipeline.run(incoming)
             if waiting is not None:
                 await waiting
@@ -171,10 +178,19 @@ class Handlers:
         if incoming is None:
             return hop.refuse(refusal)
         self._verdicts.count(incoming)
+        if incoming.charges:
+            self._take_back(incoming, refusal)
         rejection = hop.refuse(refusal, tuple(incoming.answer_headers.values()), Identity.of(incoming.attributes))
         own = rejection.trail[-1]
         trail = (*rejection.trail[:-1], *processor_reports(incoming, own.instance), own)
         return rejection.model_copy(update={"trail": trail})
+
+    def _take_back(self, incoming: Incoming, refusal: Refusal) -> None:
+        """What runs no further uses nothing; whether it counts as a request is for the limit to say that refused it."""
+        charges = incoming.charges
+        if refusal.status != TOO_MANY:
+            charges = [charge for charge in charges if charge.windows[0].unit != "requests"]
+        self._limiter.release(charges, incoming.envelope.received_ms / 1000)
 
 
 async def bounded(waiting: Awaitable[None], seconds: float) -> None:

@@ -15,7 +15,7 @@ from pointsman_preprocessor.domain.facts import features, max_output_tokens, rea
 from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers
 from pointsman_preprocessor.domain.order import admission_position, check_order
 from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming, Ports, RequestProcessor
-from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt, prompt_of
+from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt
 
 ENTRY_POINTS: Final = "pointsman.preprocessor.processors"
 """Group in which other distributions offer request processors."""
@@ -74,6 +74,11 @@ class Pipeline:
             incoming.set_field("model", found.model)
         return self._chain.run(incoming)
 
+    @property
+    def processors(self) -> tuple[RequestProcessor, ...]:
+        """Those that run, in shadow too, in their order."""
+        return tuple(step.processor for step in self._chain.steps)
+
     def block_tokens(self, model: str) -> tuple[int, ...]:
         """Tokens in a block of the pools that may serve `model`, the likeliest first."""
         return self._block_sizes.get(model, self._all_block_sizes)
@@ -113,7 +118,7 @@ def describe(incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt |
     document = body.document
     headers = incoming.headers
     if prompt is None:
-        prompt = prompt_of(body)
+        prompt = incoming.prompt
     tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")
     # A salt that the engine has too is all that keeps the tenant's blocks apart: KV events name them by it alone.
     keeper = "" if incoming.read(ENGINE_SALT) else tenant

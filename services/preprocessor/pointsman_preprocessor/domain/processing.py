@@ -7,9 +7,11 @@ from typing import ClassVar, Final, NamedTuple, TypeVar, cast
 from pydantic import JsonValue
 
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
+from pointsman_contracts.limits import LimitAsk
 from pointsman_core.config import Config
 from pointsman_core.plugins import Key, Plugin
 from pointsman_preprocessor.domain.body import StructuredBody
+from pointsman_preprocessor.domain.prompt import Prompt, prompt_of
 from pointsman_preprocessor.domain.request_headers import HeaderFacts
 
 T = TypeVar("T")
@@ -62,8 +64,8 @@ class Incoming:
     """A request in preprocessing: what arrived, and what the processors make of it."""
 
     __slots__ = (
-        "answer_headers", "attributes", "body", "body_edits", "degraded", "envelope", "failures", "header_edits",
-        "headers", "note", "rule", "shadow", "verdicts",
+        "_prompt", "answer_headers", "attributes", "body", "body_edits", "charges", "degraded", "envelope", "failures",
+        "header_edits", "headers", "note", "rule", "shadow", "verdicts",
     )  # fmt: skip
 
     def __init__(self, envelope: PreprocessRequest, body: StructuredBody, headers: HeaderFacts) -> None:
@@ -76,6 +78,9 @@ class Incoming:
         self.body_edits: dict[str, BodyEdit] = {}
         self.answer_headers: dict[str, HeaderEdit] = {}
         """Of what the client gets, errors included; lower-case names."""
+        self.charges: list[LimitAsk] = []
+        """What limits have counted of it."""
+        self._prompt: Prompt | None = None
         self.rule: str | None = None
         """The rewrite that was for the model asked for."""
         self.note: str | None = None
@@ -91,6 +96,18 @@ class Incoming:
     def model(self) -> str:
         """The model to route by: what the client asked for, or what preprocessing put in its place."""
         return str(self.field("model") or self.body.model)
+
+    @property
+    def prompt(self) -> Prompt:
+        """As it is known without a tokenizer."""
+        if self._prompt is None:
+            return self.measure()
+        return self._prompt
+
+    def measure(self) -> Prompt:
+        """Find out `prompt` now, which takes long for a large body."""
+        self._prompt = found = prompt_of(self.body)
+        return found
 
     def read(self, key: Key[T]) -> T | None:
         """The attribute that an earlier processor produced."""

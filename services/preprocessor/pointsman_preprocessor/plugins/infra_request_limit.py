@@ -1,6 +1,6 @@
 """`infra-request-limit`: so many requests for the whole gateway, before anybody is asked who they are (S3-5)."""
 
-from typing import Self
+from typing import Self, TypeVar
 
 from pydantic import model_validator
 
@@ -25,7 +25,10 @@ class InfraRequestLimit(RequestLimit):
     kept = True
 
 
-def without_identity[P: LimitParams](params: P) -> P:
+P = TypeVar("P", bound=LimitParams)
+
+
+def without_identity(params: P) -> P:
     """The parameters of a limit that runs before authentication. Raises ValueError."""
     personal = [scope for scope in params.per if scope in OF_IDENTITY]
     if personal or params.claim is not None:

@@ -8,7 +8,7 @@ from typing import Final, cast
 from pydantic import Field, JsonValue, ValidationError
 
 from pointsman_contracts.limits import LimitAsk, LimitVerdict, LimitWindow
-from pointsman_core.plugins import Key, Params, Plugin
+from pointsman_core.plugins import Params, Plugin
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.domain.limits.scope import ScopeName, Scopes
@@ -48,7 +48,7 @@ class Limit(RequestProcessor):
         self._tell = limit.tell
         self.scopes = Scopes(name, limit.per)
         if self.scopes.need_identity or limit.claim is not None:
-            self.consumes: tuple[Key[object], ...] = (IDENTITY,)
+            self.consumes = (IDENTITY,)  # pyright: ignore[reportAttributeAccessIssue] - others of its class need none
         self._limiter: Limiter = OwnBook()
         self._claimed: dict[str, tuple[LimitWindow, ...] | None] = {}
 

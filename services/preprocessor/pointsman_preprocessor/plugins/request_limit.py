@@ -63,5 +63,5 @@ def amounts(value: JsonValue, configured: tuple[Rate, ...]) -> tuple[Rate, ...]:
     if isinstance(value, int | float):
         if not 0 <= value < 1e15:
             raise ValueError("an amount isn't negative")
-        return (Rate(float(value), configured[0].period_s), *configured[1:] * bool(value))
+        return (Rate(float(value), configured[0].period_s), *configured[1:])
     return rates(value)

@@ -1,0 +1,161 @@
+"""How preprocessors keep one count together: each shard of the counters is kept by one of them, and asked of it.
+
+A shard is a part of all tenants. Its keeper is the live preprocessor that ranks highest for it; the others ask it, many
+requests in one message. With a single preprocessor none of these messages is sent.
+"""
+
+from typing import ClassVar, Literal
+
+from pointsman_contracts.message import Address, Message, Part
+
+SHARDS = 64
+"""Parts that all counters are cut into; more than there will be preprocessors."""
+LIMITS_BUCKET = "pm-limits"
+
+
+class LimitWindow(Part):
+    """One count that a request is held against."""
+
+    unit: Literal["requests", "tokens", "concurrency"]
+    amount: float
+    """At most so many."""
+    period_s: float = 0.0
+    """In so many seconds; 0 for `concurrency`, which counts what is open."""
+    burst: float = 0.0
+    """For `requests`: how many may come at once."""
+
+
+class LimitAsk(Part):
+    """A request before one limit."""
+
+    edge: str
+    request_id: str
+    attempt: int = 1
+    """From 2 on the request was sent again: what was counted isn't counted twice."""
+    limit: str
+    """Name of the limit, as configured."""
+    shard: int
+    scope: str = ""
+    """Whose count it is: the values of the limit's scopes, in order. Values of headers are hashed."""
+    windows: tuple[LimitWindow, ...]
+    """All of them admit the request, or none counts it."""
+    cost: float = 1.0
+    """What is counted until it is known: 1 for a request, the expected tokens."""
+    reactive: bool = False
+    """Nothing is counted before it is known; the request is admitted while something is left."""
+    kept: bool = False
+    """It stays counted when another limit refuses the request."""
+    until_ms: int
+    """Unix milliseconds after which the request can't be open any more."""
+
+
+class LimitAsks(Message):
+    """Requests before limits that another preprocessor keeps. Answered with `LimitVerdicts`."""
+
+    address: ClassVar[Address] = Address("ctl", "limits", "ask", route=("keeper",))
+
+    asks: tuple[LimitAsk, ...]
+
+
+class WindowStanding(Part):
+    """What is left of a window, the request included."""
+
+    remaining: float
+    reset_s: float
+    """Seconds until nothing is counted in it, if nothing is added."""
+
+
+class LimitVerdict(Part):
+    """What a limit says of a request."""
+
+    outcome: Literal["admitted", "refused", "elsewhere"]
+    """`elsewhere`: somebody else keeps the shard, or nobody yet."""
+    standings: tuple[WindowStanding, ...] = ()
+    """Of each window that was asked about."""
+    window: int = 0
+    """Of a refusal: the position of the window that refuses for longest."""
+    retry_s: float | None = None
+    """Of a refusal: seconds until the same request would be admitted, if nothing is added; None: never, or unknown."""
+    keeper: str = ""
+    """Of `elsewhere`: who keeps it, as far as known."""
+
+
+class LimitVerdicts(Message):
+    """The answer to `LimitAsks`, in the same order."""
+
+    address: ClassVar[Address] = Address("ctl", "limits", "verdicts", route=("inbox",))
+
+    verdicts: tuple[LimitVerdict, ...]
+
+
+class LimitRelease(Part):
+    """A request that another limit refused: it counts as if it had never come."""
+
+    edge: str
+    request_id: str
+    limit: str
+    shard: int
+
+
+class LimitReleases(Message):
+    """Takes back what a keeper counted. Sent by the preprocessor that had asked."""
+
+    address: ClassVar[Address] = Address("ctl", "limits", "release", route=("keeper",))
+
+    releases: tuple[LimitRelease, ...]
+
+
+class CounterState(Part):
+    """One count."""
+
+    window: str
+    """Unit and period, e.g. `tokens/60`."""
+    limit: str
+    scope: str = ""
+    due: float | None = None
+    """For `requests`: the theoretical arrival time, unix seconds."""
+    first_slot: int = 0
+    """For `tokens`: number of the oldest slot, each a 60th of the period, from the epoch."""
+    slots: tuple[float, ...] = ()
+    """For `tokens`: what was used in each."""
+
+
+class ChargeState(Part):
+    """A request that is counted and hasn't ended."""
+
+    edge: str
+    request_id: str
+    limit: str
+    scope: str = ""
+    windows: tuple[str, ...]
+    """As `CounterState.window`."""
+    cost: float
+    at: float
+    """When it was counted, unix seconds."""
+    until: float
+    """When it can't be open any more, unix seconds."""
+    kept: bool = False
+
+
+class LimitShard(Message):
+    """Everything that is counted in a shard. Value of its number in the bucket `pm-limits`, written by its keeper
+    twice a second while it changes; and the answer to `LimitHandOver`."""
+
+    address: ClassVar[Address] = Address("kv", "limits", "shard", route=("shard",), bucket=LIMITS_BUCKET)
+
+    shard: int
+    keeper: str
+    """Instance that keeps it; empty when it was given up."""
+    at_ms: int
+    counters: tuple[CounterState, ...] = ()
+    charges: tuple[ChargeState, ...] = ()
+
+
+class LimitHandOver(Message):
+    """Asks a keeper for a shard that now is another's. Answered with `LimitShard`, after which the asker keeps it."""
+
+    address: ClassVar[Address] = Address("ctl", "limits", "hand-over", route=("keeper",))
+
+    shard: int
+    to: str
+    """Instance that will keep it."""

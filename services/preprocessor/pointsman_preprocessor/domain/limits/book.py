@@ -1,0 +1,240 @@
+"""The ledger of one shard: every count in it, and every request that is counted and hasn't ended.
+
+Reserve, settle, release: what a request will cost is counted before it runs, corrected once by what it really cost, or
+taken back (request-filters.md §1.2, RFC 0021 of Kuadrant). A request that was never settled counts nothing in the end.
+"""
+
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import Final, NamedTuple
+
+from pointsman_contracts.limits import (
+    ChargeState,
+    LimitAsk,
+    LimitShard,
+    LimitVerdict,
+    LimitWindow,
+    WindowStanding,
+)
+from pointsman_preprocessor.domain.limits.counter import Counter, window_name
+
+MOST_COUNTERS: Final = 8192
+"""Of a shard. Scopes beyond it share one count for each limit, so that invented header values can't fill the memory."""
+OVERFLOW: Final = "*"
+"""The scope that they share."""
+_CounterKey = tuple[str, str, str]
+"""Limit, window, scope."""
+
+
+class _Charge:
+    """What one limit counted of one request."""
+
+    __slots__ = ("at", "cost", "kept", "limit", "scope", "until", "windows")
+
+    def __init__(
+        self,
+        limit: str,
+        scope: str,
+        windows: tuple[tuple[str, LimitWindow | None], ...],
+        cost: float,
+        at: float,
+        until: float,
+        *,
+        kept: bool,
+    ) -> None:
+        self.limit = limit
+        self.scope = scope
+        self.windows = windows
+        self.cost = cost
+        self.at = at
+        self.until = until
+        self.kept = kept
+
+
+class Settled(NamedTuple):
+    """A request whose cost became known."""
+
+    limit: str
+    reserved: float
+    actual: float
+
+
+class Book:
+    """Pure. A request is named by its edge and its id; the same name may come again when a client chooses it."""
+
+    def __init__(self, shard: int) -> None:
+        self.shard: Final = shard
+        self.changed = False
+        """Since the last snapshot."""
+        self.overflowed = 0
+        """Requests that were counted in a scope shared by those that had no room."""
+        self._counters: dict[_CounterKey, Counter] = {}
+        self._charges: dict[tuple[str, str], list[_Charge]] = {}
+
+    @property
+    def open_charges(self) -> int:
+        """How many."""
+        return sum(map(len, self._charges.values()))
+
+    def edges(self) -> set[str]:
+        """Of the requests that haven't ended."""
+        return {edge for edge, _ in self._charges}
+
+    def ask(self, ask: LimitAsk, now: float) -> LimitVerdict:
+        """Count a request if every window admits it."""
+        name = (ask.edge, ask.request_id)
+        scope = self._scope(ask)
+        counters = [self._counter(ask.limit, window_name(window), scope) for window in ask.windows]
+        again = ask.attempt > 1 and any(charge.limit == ask.limit for charge in self._charges.get(name, ()))
+        cost = 0.0 if ask.reactive else ask.cost
+        if not again:
+            waits = [
+                counter.wait(window, cost, now, reactive=ask.reactive)
+                for counter, window in zip(counters, ask.windows, strict=True)
+            ]
+            longest = max(waits)
+            if longest > 0:
+                return LimitVerdict(
+                    outcome="refused",
+                    standings=_standings(counters, ask.windows, now),
+                    window=waits.index(longest),
+                    retry_s=None if longest == inf else longest,
+                )
+            for counter, window in zip(counters, ask.windows, strict=True):
+                counter.add(window, cost, now)
+            names = tuple((window_name(window), window) for window in ask.windows)
+            until = ask.until_ms / 1000
+            charge = _Charge(ask.limit, scope, names, cost, now, until, kept=ask.kept)
+            self._charges.setdefault(name, []).append(charge)
+            self.changed = True
+        return LimitVerdict(outcome="admitted", standings=_standings(counters, ask.windows, now))
+
+    def settle(self, edge: str, request_id: str, actual: Callable[[str], float | None], now: float) -> list[Settled]:
+        """The request has ended. `actual(limit)` is what it cost; None takes back what was reserved."""
+        settled: list[Settled] = []
+        for charge in self._oldest(edge, request_id):
+            cost = actual(charge.limit)
+            self._close(charge, cost, now)
+            settled.append(Settled(charge.limit, charge.cost, cost or 0.0))
+        return settled
+
+    def release(self, edge: str, request_id: str, limit: str, now: float) -> bool:
+        """Another limit refused the request: take back what this one counted last. False when it counted nothing, or
+        keeps what it counts."""
+        charges = self._charges.get((edge, request_id), [])
+        for position in range(len(charges) - 1, -1, -1):
+            charge = charges[position]
+            if charge.limit == limit and not charge.kept:
+                del charges[position]
+                self._close(charge, None, now, refused=True)
+                if not charges:
+                    del self._charges[edge, request_id]
+                return True
+        return False
+
+    def abandon(self, gone: Callable[[str], bool], now: float) -> int:
+        """Take back what requests hold that can't be open any more: their time is over, or their edge is gone."""
+        count = 0
+        for (edge, request_id), charges in list(self._charges.items()):
+            lost = gone(edge)
+            left = [charge for charge in charges if not lost and charge.until > now]
+            if len(left) == len(charges):
+                continue
+            for charge in charges:
+                if charge not in left:
+                    self._close(charge, None, now)
+                    count += 1
+            if left:
+                self._charges[edge, request_id] = left
+            else:
+                del self._charges[edge, request_id]
+        return count
+
+    def used(self, limit: str, window: LimitWindow, scope: str, now: float) -> float:
+        """What a count holds, as `Counter.used`."""
+        counter = self._counters.get((limit, window_name(window), scope))
+        return 0.0 if counter is None else counter.used(now)
+
+    def snapshot(self, keeper: str, now: float) -> LimitShard:
+        """Everything that somebody else needs to go on; counts that are at nothing are forgotten."""
+        for key in [key for key, counter in self._counters.items() if counter.used(now) <= 0]:
+            del self._counters[key]
+        self.changed = False
+        return LimitShard(
+            shard=self.shard,
+            keeper=keeper,
+            at_ms=round(now * 1000),
+            counters=tuple(
+                counter.state(limit, scope, window) for (limit, window, scope), counter in self._counters.items()
+            ),
+            charges=tuple(self._charge_states()),
+        )
+
+    def take_over(self, state: LimitShard) -> None:
+        """Go on from a snapshot."""
+        for each in state.counters:
+            self._counter(each.limit, each.window, each.scope).take_over(each)
+        for each in state.charges:
+            windows = tuple((window, None) for window in each.windows)
+            charge = _Charge(each.limit, each.scope, windows, each.cost, each.at, each.until, kept=each.kept)
+            self._charges.setdefault((each.edge, each.request_id), []).append(charge)
+            for window in each.windows:
+                if window.startswith("concurrency/"):
+                    unused = LimitWindow(unit="concurrency", amount=0)
+                    self._counter(each.limit, window, each.scope).add(unused, each.cost, each.at)
+        self.changed = True
+
+    def _charge_states(self) -> Iterator[ChargeState]:
+        for (edge, request_id), charges in self._charges.items():
+            for charge in charges:
+                yield ChargeState(
+                    edge=edge,
+                    request_id=request_id,
+                    limit=charge.limit,
+                    scope=charge.scope,
+                    windows=tuple(name for name, _ in charge.windows),
+                    cost=charge.cost,
+                    at=charge.at,
+                    until=charge.until,
+                    kept=charge.kept,
+                )
+
+    def _scope(self, ask: LimitAsk) -> str:
+        if len(self._counters) < MOST_COUNTERS:
+            return ask.scope
+        if all((ask.limit, window_name(window), ask.scope) in self._counters for window in ask.windows):
+            return ask.scope
+        self.overflowed += 1
+        return OVERFLOW
+
+    def _counter(self, limit: str, window: str, scope: str) -> Counter:
+        key = (limit, window, scope)
+        found = self._counters.get(key)
+        if found is None:
+            found = self._counters[key] = Counter(window)
+        return found
+
+    def _oldest(self, edge: str, request_id: str) -> list[_Charge]:
+        """Take the charges of the request that came first under this name."""
+        charges = self._charges.pop((edge, request_id), None)
+        if charges is None:
+            return []
+        first: dict[str, _Charge] = {}
+        later = [charge for charge in charges if first.setdefault(charge.limit, charge) is not charge]
+        if later:
+            self._charges[edge, request_id] = later
+        return list(first.values())
+
+    def _close(self, charge: _Charge, actual: float | None, now: float, *, refused: bool = False) -> None:
+        self.changed = True
+        for name, window in charge.windows:
+            counter = self._counter(charge.limit, name, charge.scope)
+            counter.end(charge.cost)
+            if actual is not None:
+                counter.settle(charge.cost, actual, charge.at, now)
+            elif refused or name.startswith("tokens/"):
+                counter.take_back(window, charge.cost, charge.at, now)
+
+
+def _standings(counters: list[Counter], windows: tuple[LimitWindow, ...], now: float) -> tuple[WindowStanding, ...]:
+    return tuple(counter.standing(window, now) for counter, window in zip(counters, windows, strict=True))

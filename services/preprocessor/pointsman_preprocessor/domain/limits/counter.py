@@ -1,0 +1,97 @@
+"""One count of a book, whatever it counts."""
+
+from math import inf
+from typing import Final
+
+from pointsman_contracts.limits import CounterState, LimitWindow, WindowStanding
+from pointsman_preprocessor.domain.limits.arrivals import Arrivals
+from pointsman_preprocessor.domain.limits.usage_window import UsageWindow
+
+
+def window_name(window: LimitWindow) -> str:
+    """Unit and period: counts survive a change of the amount."""
+    return f"{window.unit}/{window.period_s:g}"
+
+
+class Counter:
+    """Requests by their arrivals, tokens in a window, or what is open."""
+
+    __slots__ = ("_arrivals", "_open", "_usage", "period_s")
+
+    def __init__(self, window: str) -> None:
+        """`window` as `window_name`."""
+        unit, _, period = window.partition("/")
+        self.period_s: Final = float(period)
+        self._arrivals = Arrivals() if unit == "requests" else None
+        self._usage = UsageWindow(self.period_s) if unit == "tokens" else None
+        self._open = 0.0
+
+    def wait(self, window: LimitWindow, cost: float, now: float, *, reactive: bool) -> float:
+        """Seconds until a request of `cost` is admitted; 0 now, infinite never or nobody knows."""
+        if self._usage is not None:
+            # Reactive: while anything is left, a request may use whatever it uses (S3-7).
+            return self._usage.wait(window.amount, 1.0 if reactive else cost, now)
+        if self._arrivals is not None:
+            return self._arrivals.wait(window, cost, now)
+        return 0.0 if self._open + cost <= window.amount else inf
+
+    def add(self, window: LimitWindow, cost: float, now: float) -> None:
+        """Count a request that was admitted."""
+        if self._usage is not None:
+            self._usage.add(cost, now)
+        elif self._arrivals is not None:
+            self._arrivals.add(window, cost, now)
+        else:
+            self._open += cost
+
+    def settle(self, cost: float, actual: float, at: float, now: float) -> None:
+        """What was counted as `cost` at the time `at` was `actual`."""
+        if self._usage is None:
+            return
+        if actual < cost:
+            self._usage.correct(cost - actual, at, now)
+        elif actual > cost:
+            self._usage.add(actual - cost, now)
+
+    def end(self, cost: float) -> None:
+        """A request that was open isn't any more."""
+        if self._usage is None and self._arrivals is None:
+            self._open = max(0.0, self._open - cost)
+
+    def take_back(self, window: LimitWindow | None, cost: float, at: float, now: float) -> None:
+        """A request that was counted at `at` counts as if it had never come; `window` is None when it isn't known."""
+        if self._usage is not None:
+            self._usage.correct(cost, at, now)
+        elif self._arrivals is not None and window is not None and window.amount > 0:
+            self._arrivals.take_back(window.period_s, window.amount, cost)
+
+    def standing(self, window: LimitWindow, now: float) -> WindowStanding:
+        """What is left."""
+        if self._usage is not None:
+            left, reset_s = window.amount - self._usage.used(now), self._usage.reset_s(now)
+        elif self._arrivals is not None:
+            left, reset_s = self._arrivals.remaining(window, now), self._arrivals.reset_s(now)
+        else:
+            left, reset_s = window.amount - self._open, 0.0
+        return WindowStanding(remaining=max(0.0, left), reset_s=reset_s)
+
+    def used(self, now: float) -> float:
+        """What is counted: tokens in the window, what is open, or seconds until nothing is due."""
+        if self._usage is not None:
+            return self._usage.used(now)
+        return self._arrivals.reset_s(now) if self._arrivals is not None else self._open
+
+    def state(self, limit: str, scope: str, window: str) -> CounterState:
+        """For the snapshot. What is open follows from the charges."""
+        if self._usage is not None:
+            first, slots = self._usage.state
+            return CounterState(window=window, limit=limit, scope=scope, first_slot=first, slots=slots)
+        due = self._arrivals.due if self._arrivals is not None else None
+        return CounterState(window=window, limit=limit, scope=scope, due=due)
+
+    def take_over(self, state: CounterState) -> None:
+        """As another one left it."""
+        if self._usage is not None:
+            self._usage = UsageWindow(self.period_s, state.first_slot, state.slots)
+        elif self._arrivals is not None:
+            self._arrivals = Arrivals(state.due or 0.0)

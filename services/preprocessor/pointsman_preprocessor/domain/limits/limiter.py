@@ -1,0 +1,46 @@
+"""Who keeps the counts, as limits see it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterable
+
+from pointsman_contracts.limits import LimitAsk, LimitVerdict
+from pointsman_preprocessor.domain.limits.book import Book
+from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
+
+
+class Limiter(ABC):
+    """A port; see `Ports`."""
+
+    lengths: OutputLengths
+    """What answers taught."""
+
+    @abstractmethod
+    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict | Awaitable[LimitVerdict]:
+        """Count a request that came at `at` (unix seconds) where it is counted; awaitable when somebody else has to be
+        asked. Raises Unavailable when nobody can say."""
+
+    @abstractmethod
+    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
+        """Count it here, against this process's share of the limit."""
+
+    @abstractmethod
+    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
+        """Take back what was counted of a request that goes no further."""
+
+
+class OwnBook(Limiter):
+    """Everything is counted here: for a pipeline that runs alone."""
+
+    def __init__(self) -> None:
+        self.lengths = OutputLengths()
+        self._book = Book(0)
+
+    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict:
+        return self._book.ask(ask, at)
+
+    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
+        return self._book.ask(ask, at)
+
+    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
+        for ask in asks:
+            self._book.release(ask.edge, ask.request_id, ask.limit, at)

@@ -1,0 +1,69 @@
+"""Whose count a request belongs to: the values of a limit's scopes."""
+
+import hashlib
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
+
+from pointsman_preprocessor.domain.limits.sharding import shard_of
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
+
+OF_IDENTITY: Final = ("tenant", "subject", "plan")
+_MODEL: Final = "model"
+_HEADER: Final = "header:"
+_HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
+_LONGEST: Final = 128
+"""Characters of a value that are kept as they are; longer ones are hashed."""
+
+
+def checked(scope: str) -> str:
+    """Raises ValueError on what is no scope."""
+    lowered = scope.lower()
+    if lowered.startswith(_HEADER) and _HEADER_NAME.fullmatch(lowered.removeprefix(_HEADER)):
+        return lowered
+    if scope not in (*OF_IDENTITY, _MODEL):
+        raise ValueError(f"{scope!r} is no scope; there are {', '.join(OF_IDENTITY)}, {_MODEL} and {_HEADER}<name>")
+    return scope
+
+
+ScopeName = Annotated[str, AfterValidator(checked)]
+
+
+class Scopes:
+    """Of one limit."""
+
+    def __init__(self, limit: str, names: tuple[str, ...]) -> None:
+        self._limit: Final = limit
+        self.names: Final = names
+        self.need_identity: Final = any(name in OF_IDENTITY for name in names)
+        self._fixed: Final = None if names else ("", shard_of(f"limit {limit}"))
+
+    def of(self, incoming: Incoming) -> tuple[str, int]:
+        """The values as one text, and the shard: that of the tenant, so that all of a tenant's counts are together.
+        Requests without a value share one count."""
+        if self._fixed is not None:
+            return self._fixed
+        identity = incoming.read(IDENTITY) or {}
+        values: list[str] = []
+        tenant: str | None = None
+        for name in self.names:
+            if name == _MODEL:
+                value = incoming.model
+            elif name in OF_IDENTITY:
+                value = str(identity.get(name) or "")
+            else:
+                # A header may hold a credential.
+                value = _digest(incoming.envelope.headers.get(name.removeprefix(_HEADER), ""))
+            if name == "tenant":
+                tenant = value
+            values.append(value if len(value) <= _LONGEST else _digest(value))
+        text = "".join([f"{len(value)}:{value}" for value in values])
+        return text, shard_of(f"tenant {tenant}" if tenant is not None else f"limit {self._limit} {text}")
+
+    def __str__(self) -> str:
+        return f" per {', '.join(self.names)}" if self.names else ""
+
+
+def _digest(value: str) -> str:
+    return hashlib.blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() if value else ""

@@ -1,0 +1,96 @@
+"""Counts tokens over a window that slides, in slots of a 60th of it.
+
+What is used belongs to the slot in which it was reserved: a settlement that comes later corrects that slot, so that the
+window holds what it would hold had the real usage been known from the start. What a request used beyond its
+reservation belongs to the slot in which that became known. The oldest slot counts by the part of it that is still
+inside.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from math import inf
+from typing import Final
+
+SLOTS: Final = 60
+"""Slots in a window: what is counted is at most a 60th of the period's amount off."""
+
+
+class UsageWindow:
+    """The tokens of one scope. Usage may exceed any amount (debt)."""
+
+    __slots__ = ("_first", "_slots", "_total", "width")
+
+    def __init__(self, period_s: float, first: int = 0, slots: Iterable[float] = ()) -> None:
+        self.width: Final = period_s / SLOTS
+        self._first = first
+        self._slots: deque[float] = deque(slots)
+        self._total = sum(self._slots)
+
+    @property
+    def state(self) -> tuple[int, tuple[float, ...]]:
+        """Number of the oldest slot, and what was used in each from it on."""
+        return self._first, tuple(self._slots)
+
+    def used(self, now: float) -> float:
+        """Tokens in the window that ends now."""
+        self._forget(now)
+        leaving = self._leaving(now)
+        return max(0.0, self._total - leaving)
+
+    def wait(self, amount: float, cost: float, now: float) -> float:
+        """Seconds until `cost` more fit into `amount`; 0 now, infinite never."""
+        excess = self.used(now) + cost - amount
+        if excess <= 0:
+            return 0.0
+        if cost > amount:
+            return inf
+        # The slots leave one after the other, each evenly while it does.
+        gone = -self._leaving(now)
+        for offset, tokens in enumerate(self._slots):
+            if gone + tokens >= excess and tokens > 0:
+                part = (excess - gone) / tokens
+                return max(0.0, (self._first + offset + SLOTS + part) * self.width - now)
+            gone += tokens
+        return max(0.0, (self._first + len(self._slots) + SLOTS) * self.width - now)
+
+    def add(self, tokens: float, now: float) -> None:
+        """Used now."""
+        self._forget(now)
+        slot = int(now / self.width)
+        if not self._slots:
+            self._first = slot
+        for _ in range(slot - self._first - len(self._slots) + 1):
+            self._slots.append(0.0)
+        # A clock that went back counts in the newest slot.
+        self._slots[min(max(slot - self._first, 0), len(self._slots) - 1)] += tokens
+        self._total += tokens
+
+    def correct(self, tokens: float, at: float, now: float) -> None:
+        """So much less was used than was added at `at`. What has left the window is settled by time."""
+        self._forget(now)
+        offset = int(at / self.width) - self._first
+        if 0 <= offset < len(self._slots):
+            taken = min(tokens, self._slots[offset])
+            self._slots[offset] -= taken
+            self._total -= taken
+
+    def reset_s(self, now: float) -> float:
+        """Seconds until nothing of what is counted is in the window."""
+        self._forget(now)
+        last = next((index for index in range(len(self._slots) - 1, -1, -1) if self._slots[index] > 0), None)
+        return 0.0 if last is None else max(0.0, (self._first + last + 1 + SLOTS) * self.width - now)
+
+    def _forget(self, now: float) -> None:
+        oldest = int(now / self.width) - SLOTS
+        while self._slots and self._first < oldest:
+            self._total -= self._slots.popleft()
+            self._first += 1
+        if not self._slots:
+            self._total = 0.0
+
+    def _leaving(self, now: float) -> float:
+        """Tokens of the oldest slot that are outside already."""
+        place = now / self.width
+        if not self._slots or self._first != int(place) - SLOTS:
+            return 0.0
+        return self._slots[0] * (place - int(place))
