@@ -15,8 +15,9 @@ from pointsman_runtime.logs import Log
 
 LONGEST: Final = 4 * 2**20
 """Bytes of a file; ten thousand endpoints have less."""
-LOOK_S: Final = 5.0
-"""How often a file is looked at although nothing was told: network file systems tell nothing."""
+LOOK_S: Final = 1.0
+"""How often a file is looked at although nothing was told: network file systems tell nothing, and what happened while
+the watch began isn't told either."""
 RETRY_S: Final = 1.0
 """How often a folder that isn't there is looked for."""
 

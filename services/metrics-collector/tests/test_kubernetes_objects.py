@@ -1,0 +1,239 @@
+"""What pods, InferencePools, InferenceObjectives and InferenceModelRewrites mean for a pool."""
+
+from typing import Any
+
+import pytest
+
+from pointsman_contracts.pool import PoolRewrite, WeightedModel
+from pointsman_core.config import load
+from pointsman_metrics_collector.domain.engines import Engine
+from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.kubernetes.collections import (
+    Collection,
+    Seen,
+    T,
+    inference_pool,
+    objectives,
+    pods,
+    rewrites,
+)
+from pointsman_metrics_collector.domain.kubernetes.finding import find, wanted
+from pointsman_metrics_collector.domain.kubernetes.objects import (
+    InferenceModelRewrite,
+    InferenceObjective,
+    InferencePool,
+    KubeObject,
+    Pod,
+)
+from pointsman_metrics_collector.domain.kubernetes.pods import pod_engines
+from pointsman_metrics_collector.domain.kubernetes.rules import pool_rules
+
+NAMESPACE = "here"
+
+
+def pod(name: str = "a", ip: str = "10.0.0.1", **changes: Any) -> Pod:
+    metadata = {"name": name, "uid": changes.get("uid", f"uid-{name}"), "labels": changes.get("labels", {})}
+    if changes.get("terminating"):
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    conditions = [{"type": "Ready", "status": str(changes.get("ready", True))}]
+    status = {"phase": changes.get("phase", "Running"), "podIP": ip, "conditions": conditions}
+    return Pod.model_validate({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status})
+
+
+def engines(
+    *found: Pod, known: set[str] | None = None, ports: tuple[int, ...] = (8000,), **where: Any
+) -> dict[str, Engine]:
+    section = {"selector": {"app": "x"}, "ports": list(ports), **where}
+    config = load(
+        {"pools": {"p": {"models": ["m", "l"], "loras": ["l"], "discovery": "kubernetes", "kubernetes": section}}}
+    )
+    pool = config.pools["p"]
+    assert pool.kubernetes is not None
+    by_name = {each.metadata.name: each for each in found}
+    named = pod_engines("p", pool, pool.kubernetes, ports, by_name, set() if known is None else known)
+    return {worker: engine for (_, worker), engine in named.items()}
+
+
+def test_a_ready_pod_is_an_engine_with_its_address_labels_and_models() -> None:
+    found = engines(pod(labels={"llm-d.ai/role": "decode", "rack": "7"}))
+    worker = found["a"].worker
+    assert (worker.url, worker.role, worker.models) == ("http://10.0.0.1:8000", "decode", ("m",))
+    assert worker.labels == {"llm-d.ai/role": "decode", "rack": "7", "kubernetes.io/hostname": "n1"}
+    assert not found["a"].draining
+    assert found["a"].engine is None
+
+
+def test_each_target_port_is_an_endpoint_of_its_own() -> None:
+    found = engines(pod(ip="fd00::1"), ports=(8000, 8001), scheme="https", metrics_port=9400)
+    assert {name: engine.worker.url for name, engine in found.items()} == {
+        "a:8000": "https://[fd00::1]:8000", "a:8001": "https://[fd00::1]:8001",
+    }  # fmt: skip
+    assert {engine.metrics_url for engine in found.values()} == {"http://[fd00::1]:9400/metrics"}
+
+
+def test_what_was_ready_drains_and_what_never_was_is_left_out() -> None:
+    known: set[str] = set()
+    assert not engines(pod(ready=False), known=known), "nobody listens there yet"
+    assert not engines(pod(terminating=True), known=known)
+    assert not engines(pod(), known=known)["a"].draining
+    assert engines(pod(ready=False), known=known)["a"].draining, "an overloaded engine misses its probe"
+    assert engines(pod(terminating=True), known=known)["a"].draining
+    assert not engines(pod(ready=False, uid="another"), known=known), "its successor was never ready"
+    assert not engines(pod(uid="another"), known=known)["a"].draining
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded", "Pending", "Unknown"])
+def test_an_evicted_or_finished_pod_is_no_engine_though_its_status_has_an_address(phase: str) -> None:
+    known = {"uid-a"}
+    assert not engines(pod(phase=phase), known=known)
+    assert not engines(pod(ip=""), known=known)
+
+
+def rewrite(name: str, created: str, *rules: dict[str, Any], pool: str = "ip") -> InferenceModelRewrite:
+    metadata = {"name": name, "creationTimestamp": created}
+    return InferenceModelRewrite.model_validate(
+        {"metadata": metadata, "spec": {"poolRef": {"name": pool}, "rules": list(rules)}}
+    )
+
+
+def exact(*names: str) -> list[dict[str, Any]]:
+    return [{"model": {"type": "Exact", "value": name}} for name in names]
+
+
+def target(model: str, weight: int | None = None) -> dict[str, Any]:
+    return {"modelRewrite": model} | ({} if weight is None else {"weight": weight})
+
+
+def test_objectives_of_the_pool_have_their_priorities() -> None:
+    def objective(name: str, priority: int | None, pool: str = "ip") -> InferenceObjective:
+        spec = {"poolRef": {"name": pool}} | ({} if priority is None else {"priority": priority})
+        return InferenceObjective.model_validate({"metadata": {"name": name}, "spec": spec})
+
+    found = [objective("vip", 50), objective("none", None), objective("batch", -(2**31)), objective("far", 9, "other")]
+    assert pool_rules("p", "ip", found, []).objectives == {"vip": 50, "none": 0, "batch": -1000}
+
+
+def test_rules_of_the_oldest_object_go_first_and_weights_are_as_the_api_says() -> None:
+    unknown = [{"model": {"type": "Regex", "value": ".*"}}]
+    found = [
+        rewrite("young", "2026-02-01T00:00:00Z", {"matches": exact("a"), "targets": [target("late")]}),
+        rewrite(
+            "old",
+            "2026-01-01T00:00:00Z",
+            {"matches": exact("a", "b"), "targets": [target("x", 9), target("y", 1), target("never")]},
+            {"targets": [target("u"), target("v")]},
+        ),
+        rewrite("elsewhere", "2025-01-01T00:00:00Z", {"targets": [target("z")]}, pool="other"),
+        rewrite("odd", "2025-01-01T00:00:00Z", {"matches": unknown, "targets": [target("z")]}),
+        rewrite("empty", "2025-01-01T00:00:00Z", {"matches": exact("c")}),
+    ]  # fmt: skip
+
+    def to(*shares: tuple[str, float]) -> tuple[WeightedModel, ...]:
+        return tuple(WeightedModel(model=model, weight=weight) for model, weight in shares)
+
+    assert pool_rules("p", "ip", [], found).rewrites == (
+        PoolRewrite(source="old", match=("a", "b"), to=to(("x", 9.0), ("y", 1.0))),
+        PoolRewrite(source="old", to=to(("u", 1.0), ("v", 1.0))),
+        PoolRewrite(source="young", match=("a",), to=to(("late", 1.0))),
+    )
+
+
+class Seeing:
+    """What is known of the collections of a cluster."""
+
+    def __init__(self) -> None:
+        self.seen: dict[Collection[KubeObject], Seen[KubeObject]] = {}
+
+    def look(self, collection: Collection[T]) -> Seen[T]:
+        return self.seen.get(collection, Seen())  # type: ignore[return-value, arg-type]
+
+    def has(self, collection: Collection[KubeObject], *found: KubeObject, problem: str = "") -> None:
+        self.seen[collection] = Seen({each.metadata.name: each for each in found}, problem)
+
+
+POOL = load({"pools": {"p": {"discovery": "kubernetes", "kubernetes": {"inference_pool": "ip"}}}}).pools["p"]
+
+
+def looked(seeing: Seeing, before: Finding | None = None) -> Finding | None:
+    assert POOL.kubernetes is not None
+    return find("p", POOL, POOL.kubernetes, NAMESPACE, seeing.look, before, set())
+
+
+def of_pool(port: int = 8000, **labels: str) -> InferencePool:
+    spec = {"selector": {"matchLabels": labels or {"app": "x"}}, "targetPorts": [{"number": port}]}
+    return InferencePool.model_validate({"metadata": {"name": "ip"}, "spec": spec})
+
+
+def test_a_pool_is_watched_with_what_its_inference_pool_names() -> None:
+    seeing = Seeing()
+    assert POOL.kubernetes is not None
+    alone = {inference_pool(NAMESPACE, "ip"), *objectives(NAMESPACE), *rewrites(NAMESPACE)}
+    assert set(wanted(POOL.kubernetes, NAMESPACE, seeing.look)) == alone
+    seeing.has(inference_pool(NAMESPACE, "ip"), of_pool())
+    assert set(wanted(POOL.kubernetes, NAMESPACE, seeing.look)) == {*alone, pods(NAMESPACE, {"app": "x"})}
+    assert inference_pool(NAMESPACE, "ip").path.endswith(
+        "/inference.networking.k8s.io/v1/namespaces/here/inferencepools"
+    )
+
+
+def test_nothing_is_said_before_the_cluster_answered_and_nothing_is_dropped_before_it_answers_again() -> None:
+    seeing = Seeing()
+    assert looked(seeing) is None
+    seeing.has(inference_pool(NAMESPACE, "ip"), of_pool())
+    assert looked(seeing) is None, "its pods aren't listed yet"
+    seeing.has(pods(NAMESPACE, {"app": "x"}), pod())
+    first = looked(seeing)
+    assert first is not None
+    assert (list(first.engines), first.problem, first.rules) == ([("p", "a")], "", None)
+    seeing.has(inference_pool(NAMESPACE, "ip"), of_pool(app="y"))
+    second = looked(seeing, first)
+    assert second is not None
+    assert second.engines == first.engines, "the pods of the new selector aren't listed yet"
+    seeing.has(pods(NAMESPACE, {"app": "y"}), pod("b"))
+    third = looked(seeing, second)
+    assert third is not None
+    assert list(third.engines) == [("p", "b")]
+
+
+def test_a_deleted_inference_pool_has_no_engines_and_an_unreachable_server_keeps_them() -> None:
+    seeing = Seeing()
+    seeing.has(inference_pool(NAMESPACE, "ip"), of_pool(), problem="the API server isn't reached")
+    seeing.has(pods(NAMESPACE, {"app": "x"}), pod(), problem="the API server isn't reached")
+    old = looked(seeing)
+    assert old is not None
+    assert (len(old.engines), old.problem) == (1, "the API server isn't reached")
+    seeing.has(inference_pool(NAMESPACE, "ip"))
+    gone = looked(seeing, old)
+    assert gone is not None
+    assert (len(gone.engines), gone.problem) == (0, "there is no InferencePool 'ip' in namespace 'here'")
+
+
+def test_a_selector_without_labels_is_not_every_pod_of_the_namespace() -> None:
+    seeing = Seeing()
+    assert POOL.kubernetes is not None
+    empty = InferencePool.model_validate({"metadata": {"name": "ip"}, "spec": {"targetPorts": [{"number": 1}]}})
+    seeing.has(inference_pool(NAMESPACE, "ip"), empty)
+    assert not [each for each in wanted(POOL.kubernetes, NAMESPACE, seeing.look) if each.plural == "pods"]
+
+
+def test_rules_are_known_when_every_group_was_answered_and_the_newer_group_counts() -> None:
+    seeing = Seeing()
+    seeing.has(inference_pool(NAMESPACE, "ip"), of_pool())
+    seeing.has(pods(NAMESPACE, {"app": "x"}))
+    newer, older = objectives(NAMESPACE)
+
+    def vip(priority: int) -> InferenceObjective:
+        spec = {"priority": priority, "poolRef": {"name": "ip"}}
+        return InferenceObjective.model_validate({"metadata": {"name": "vip"}, "spec": spec})
+
+    seeing.has(newer, vip(7))
+    found = looked(seeing)
+    assert found is not None
+    assert found.rules is None
+    for collection in (*rewrites(NAMESPACE), older):
+        seeing.has(collection)
+    seeing.has(older, vip(3))
+    found = looked(seeing)
+    assert found is not None
+    assert found.rules is not None
+    assert found.rules.objectives == {"vip": 7}
