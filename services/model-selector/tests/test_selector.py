@@ -335,3 +335,14 @@ def test_plugins_of_others_take_part() -> None:
         select(compiled["t"], request())
     with pytest.raises(PluginError, match="unknown model picker type"):
         compile_selectors(load({"selectors": {"s": {}}}), types)
+
+
+@pytest.mark.requirement("S3-8")
+def test_a_selector_chooses_and_falls_back_to_allowed_models_alone_whatever_its_filters() -> None:
+    compiled = selector({"scorers": ["quality"], "fallbacks": 3})
+    selected = select(compiled, request(attributes={"identity": {"models": ["llama-8b"]}}))
+    assert (selected.model.name, selected.fallbacks) == ("llama-8b", ())
+    assert set(selected.out.values()) == {"allowed: not allowed for this identity"}
+    with pytest.raises(Refusal) as caught:
+        select(compiled, request(attributes={"identity": {"models": ["other"]}}))
+    assert (caught.value.status, caught.value.code) == (403, "model_not_allowed")

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
+from pointsman_core.permission import allowed_models
 from pointsman_core.refusal import Refusal
 from pointsman_profile_picker.domain.picking import PickError
 from pointsman_profile_picker.domain.pools import PoolStates
@@ -53,9 +54,10 @@ class Handlers:
                 "response": route.response,
             }
             if not route.selects:
-                target = routing.target(journey.wanted, self._pools, journey.model)
+                allowed = allowed_models(journey.request.attributes)
+                target = routing.target(journey.wanted, self._pools, journey.model, allowed)
                 changes |= settled(journey, target, routing.block_tokens(target))
-                changes["alternatives"] = routing.fallbacks(journey.wanted)
+                changes["alternatives"] = routing.fallbacks(journey.wanted, allowed)
         except Refusal as refusal:
             return hop.refuse(refusal)
         except PickError as error:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.journey import JOURNEY_LIMIT, HeaderEdit, Journey, StageReport
+from pointsman_contracts.journey import JOURNEY_LIMIT, HeaderEdit, Journey, RequestFacts, StageReport
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import stage_subject
+from pointsman_core.permission import IDENTITY, NOT_ALLOWED, allowed_models, may_use, not_allowed
 from pointsman_runtime import message_headers
 from pointsman_runtime.errors import BusError, MessageTooLarge
 from pointsman_runtime.logs import Log
@@ -115,7 +116,13 @@ class CustomStages:
             return shadowed_by(journey, answer, took_ms)
         if isinstance(answer, Answer):
             return answered(journey, answer, took_ms)
-        return rejected(journey, answer, took_ms) if isinstance(answer, Rejection) else merged(journey, answer, took_ms)
+        if isinstance(answer, Rejection):
+            return rejected(journey, answer, took_ms)
+        following = merged(journey, answer, took_ms)
+        if not stays_allowed(journey, following):
+            refusal = not_allowed(journey.model)
+            return failed(following, self._bus.identity.service, refusal.status, NOT_ALLOWED, refusal.message)
+        return following
 
     def _failed(self, journey: Journey, what: str, status: int, code: str) -> Journey | Rejection:
         stage = journey.itinerary[0]
@@ -177,7 +184,7 @@ def merged(journey: Journey, answer: Journey, took_ms: float) -> Journey:
     """The journey with what a stage may change taken from its answer. What a request is and which way it goes stays."""
     return journey.model_copy(
         update={
-            "request": answer.request,
+            "request": _facts(journey, answer),
             "target": answer.target,
             "alternatives": answer.alternatives,
             "headers": answer.headers,
@@ -189,6 +196,27 @@ def merged(journey: Journey, answer: Journey, took_ms: float) -> Journey:
             "trail": (*journey.trail, _report(journey, answer, took_ms, "passed")),
         }
     )
+
+
+def stays_allowed(journey: Journey, following: Journey) -> bool:
+    """Whether the models that a stage chose are ones that the identity may use, by their names at the engines."""
+    allowed = allowed_models(journey.request.attributes)
+    if allowed is None:
+        return True
+    settled = (journey.target, *journey.alternatives)
+    chosen = (following.target, *following.alternatives)
+    return all(target is None or target in settled or may_use(allowed, target.model) for target in chosen)
+
+
+def _facts(journey: Journey, answer: Journey) -> RequestFacts:
+    """What the stage says of the request. Who sends it was found out before, and stays."""
+    before, after = journey.request.attributes, answer.request.attributes
+    if before.get(IDENTITY) == after.get(IDENTITY):
+        return answer.request
+    kept = {name: value for name, value in after.items() if name != IDENTITY}
+    if IDENTITY in before:
+        kept[IDENTITY] = before[IDENTITY]
+    return answer.request.model_copy(update={"attributes": kept})
 
 
 def rejected(journey: Journey, answer: Rejection, took_ms: float) -> Rejection:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, Stage, StageReport, Target
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFacts, Stage, StageReport, Target
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import stage_subject
 from pointsman_runtime import elsewhere
@@ -213,3 +213,27 @@ async def test_a_custom_stage_ends_the_journey_with_an_answer_of_its_own(buses: 
     assert (outcome.response, outcome.answer_headers) == (kept, (HeaderEdit(name="x-left", value="7"),))
     assert [report.outcome for report in outcome.trail] == ["answered"]
     assert world.arrived == []
+
+
+@pytest.mark.parametrize(("chosen", "settled"), [("mine", True), ("other", False)])
+async def test_a_stage_cannot_lead_to_a_model_that_the_identity_may_not_use(
+    buses: Buses, chosen: str, settled: bool
+) -> None:
+    world = World(buses)
+    world.gate(lambda document: {**document, "target": {"model": chosen, "pool": "p"}})
+    facts = RequestFacts(api="completions", attributes={"identity": {"models": ["mine"]}})
+    outcome = await world.outcome(request=facts)
+    if settled:
+        assert isinstance(outcome, Decision)
+    else:
+        assert isinstance(outcome, Rejection)
+        assert (outcome.status, outcome.code) == (403, "model_not_allowed")
+
+
+def test_a_stage_cannot_say_who_sends_a_request() -> None:
+    journey = builders.journey(
+        "gate", request=RequestFacts(api="completions", attributes={"identity": {"tenant": "a"}})
+    )
+    other = RequestFacts(api="completions", attributes={"identity": {"tenant": "b"}, "tag": 1})
+    result = merged(journey, journey.model_copy(update={"request": other}), 1.0)
+    assert result.request.attributes == {"identity": {"tenant": "a"}, "tag": 1}

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config, Ranking, Selector
+from pointsman_core.permission import allowed_models, may_use, not_allowed
 from pointsman_core.plugins import PluginError, Registry, unknown, within
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.domain.candidate import OLD_AFTER_S, Candidate, candidates_of
@@ -20,6 +21,8 @@ from pointsman_model_selector.domain.selecting import (
     RankingChooser,
     StatePlugin,
 )
+
+_NOT_ALLOWED: Final = "allowed: not allowed for this identity"
 
 Timing = Callable[[str, str], Callable[[], None]]
 """Begins to time a plugin, given its kind and name; the result ends it."""
@@ -159,6 +162,10 @@ class CompiledSelector:
     ) -> tuple[list[Candidate], dict[str, str]]:
         left = list(self.candidates)
         out: dict[str, str] = {}
+        allowed = allowed_models(question.journey.request.attributes)
+        if allowed is not None:
+            left = [candidate for candidate in left if may_use(allowed, candidate.name, candidate.groups)]
+            out = {candidate.name: _NOT_ALLOWED for candidate in self.candidates if candidate not in left}
         for plugin in ranking.filters:
             done = timing("filter", plugin.name) if timing else None
             kept: list[Candidate] = []
@@ -189,6 +196,8 @@ class CompiledSelector:
         return totals
 
     def _nothing_left(self, ranking: _Ranking, question: Question, out: Mapping[str, str]) -> Refusal:
+        if all(why == _NOT_ALLOWED for why in out.values()):
+            return not_allowed(question.journey.model)
         waits = [
             wait
             for plugin in ranking.filters

@@ -1,11 +1,11 @@
 """Filters over models."""
 
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from typing import cast
 
 from pydantic import Field
 
+from pointsman_core.permission import allowed_models, may_use
 from pointsman_core.plugins import Params, Plugin
 from pointsman_model_selector.domain.candidate import Candidate
 from pointsman_model_selector.domain.selecting import ModelFilter, Question
@@ -71,7 +71,7 @@ class Healthy(ModelFilter):
 
 
 class Allowed(ModelFilter):
-    """`allowed`: keeps models that the identity may use.
+    """`allowed`: keeps models that the identity may use. Every selector begins with it, listed or not.
 
     Reads `models` of the attribute `identity`: names, patterns (`llama-*`) or `group:<group>`. An identity without
     `models`, or a request without identity, may use all.
@@ -80,16 +80,8 @@ class Allowed(ModelFilter):
     type_name = "allowed"
 
     def objection(self, question: Question, candidate: Candidate) -> str | None:
-        identity = question.journey.request.attributes.get("identity")
-        permitted = identity.get("models") if isinstance(identity, dict) else None
-        if permitted is None:
-            return None
-        for entry in cast("Sequence[object]", permitted if isinstance(permitted, list) else [permitted]):
-            pattern = str(entry)
-            group = pattern.removeprefix("group:")
-            if group in candidate.groups if group is not pattern else fnmatchcase(candidate.name, pattern):
-                return None
-        return "not allowed for this identity"
+        allowed = allowed_models(question.journey.request.attributes)
+        return None if may_use(allowed, candidate.name, candidate.groups) else "not allowed for this identity"
 
 
 class RateLimitedParams(Params):

@@ -1,11 +1,12 @@
 """What one configuration revision does at this stage: pick, write the itinerary, settle the target."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import BodyEdit, Journey, Stage, Target
 from pointsman_core.config import Config, active, response_entry, stage_entry
+from pointsman_core.permission import may_use, not_allowed
 from pointsman_core.plugins import Registry
 from pointsman_core.prefix import salted
 from pointsman_core.refusal import Refusal
@@ -71,8 +72,9 @@ class Routing:
             for name in config.model_names()
             if (served := config.served(name)) is not None
         }
+        self._groups: Final[Mapping[str, Sequence[str]]] = {name: m.groups for name, m in config.models.items()}
         self._fallbacks: Final = {
-            name: tuple(self._targets[other] for other in model.fallbacks)
+            name: tuple((other, self._targets[other]) for other in model.fallbacks)
             for name, model in config.models.items()
             if model.fallbacks
         }
@@ -90,16 +92,20 @@ class Routing:
         old = tuple(pools.old(self._pools, now_s)) if self._picker.reads_pools else ()
         return Picked(choice.profile, route, choice.note, old)
 
-    def target(self, model: str, pools: PoolStates, asked: str | None = None) -> Target:
+    def target(
+        self, model: str, pools: PoolStates, asked: str | None = None, allowed: Sequence[str] | None = None
+    ) -> Target:
         """Who serves `model`: the configuration's word first, then what live workers say. `asked` is the name that the
-        client knows it by.
+        client knows it by; `allowed`: the models that it may use, None: all.
 
-        Raises Refusal 404, or 503 while a pool whose engines name their models hasn't been heard of.
+        Raises Refusal 403 and 404, or 503 while a pool whose engines name their models hasn't been heard of.
         """
         target = self._targets.get(model)
+        pool = pools.serving(model) if target is None else None
+        if (target is not None or pool is not None) and not self._allows(allowed, model):
+            raise not_allowed(asked or model)
         if target is not None:
             return target
-        pool = pools.serving(model)
         if pool is not None:
             return Target(model=model, pool=pool, lora=model if model in pools.get(pool).loras else None)
         for name in self._open_pools:
@@ -111,18 +117,24 @@ class Routing:
                     code="models_unknown",
                     retry_after_s=1.0,
                 )
-        raise self._unknown(asked or model, pools)
+        raise self._unknown(asked or model, pools, allowed)
 
     def block_tokens(self, target: Target) -> int | None:
         """Tokens in a prefix block of the target's pool; None at a provider."""
         return self._block_tokens.get(target.pool or "")
 
-    def fallbacks(self, model: str) -> tuple[Target, ...]:
-        """Who serves requests for `model` while that can't."""
-        return self._fallbacks.get(model, ())
+    def fallbacks(self, model: str, allowed: Sequence[str] | None = None) -> tuple[Target, ...]:
+        """Who serves requests for `model` while that can't, of those that are allowed."""
+        return tuple(target for name, target in self._fallbacks.get(model, ()) if self._allows(allowed, name))
 
-    def _unknown(self, model: str, pools: PoolStates) -> Refusal:
+    def _allows(self, allowed: Sequence[str] | None, model: str) -> bool:
+        return allowed is None or may_use(allowed, model, self._groups.get(model, ()))
+
+    def _unknown(self, model: str, pools: PoolStates, allowed: Sequence[str] | None) -> Refusal:
         known = list(dict.fromkeys((*self._targets, *self._aliases, *pools.models())))
+        if allowed is not None:
+            # What an identity may not use isn't told to it either.
+            known = [name for name in known if self._allows(allowed, name)]
         likely = difflib.get_close_matches(model, known, n=1)
         hint = f" Did you mean '{likely[0]}'?" if likely else ""
         listed = ", ".join(known[:NAMED_MODELS]) or "none"

@@ -1,0 +1,45 @@
+"""Which models an identity may use. Looked at wherever a model is settled, so that no alias, choice or fallback leads
+around it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, cast
+
+from pydantic import JsonValue
+
+from pointsman_core.refusal import Refusal
+
+IDENTITY: Final = "identity"
+"""Name of the attribute of a request that says who sends it."""
+NOT_ALLOWED: Final = "model_not_allowed"
+_GROUP: Final = "group:"
+
+
+def allowed_models(attributes: Mapping[str, JsonValue]) -> Sequence[str] | None:
+    """Names, patterns (`llama-*`) and `group:<group>` that the identity may use; None when it may use all."""
+    identity = attributes.get(IDENTITY)
+    models = identity.get("models") if isinstance(identity, dict) else None
+    if models is None:
+        return None
+    return [str(entry) for entry in cast("Sequence[object]", models if isinstance(models, list) else [models])]
+
+
+def may_use(allowed: Sequence[str] | None, model: str, groups: Collection[str] = ()) -> bool:
+    """Whether a model of this name, in these groups, is among those that are allowed."""
+    if allowed is None:
+        return True
+    return any(
+        entry.removeprefix(_GROUP) in groups if entry.startswith(_GROUP) else fnmatchcase(model, entry)
+        for entry in allowed
+    )
+
+
+def not_allowed(asked: str) -> Refusal:
+    """403 for the model that the client asked for, by whatever name."""
+    return Refusal(
+        403,
+        f"The model '{asked[:100]}' is not allowed for this identity.",
+        type="permission_error",
+        code=NOT_ALLOWED,
+        param="model",
+    )
