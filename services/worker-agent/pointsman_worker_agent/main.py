@@ -13,6 +13,7 @@ from pointsman_worker_agent.settings import WorkerAgentSettings
 
 def build(service: Service[WorkerAgentSettings]) -> None:
     """Construct everything; connect to nothing."""
+    service.keeps_events = False
     settings = service.settings
     session = aiohttp.ClientSession()
     service.on_stop(session.close)

@@ -83,6 +83,8 @@ class Service(Generic[T]):
         self.events = Events(settings, self.bus)
         self.registry = CollectorRegistry()
         """Register Prometheus collectors of the service here."""
+        self.keeps_events = True
+        """Whether it makes the stream of events where there is none; the login of an agent may not."""
         self.readiness = Readiness()
         self.health = HealthApp(self.readiness, self.registry)
         self._starting: list[Callable[[], Awaitable[None]]] = []
@@ -187,7 +189,9 @@ class Service(Generic[T]):
             await self._listen(health, "http_listening")
             self.bus.open()
             self.events.open()
-            self._keep(loop.create_task(try_until_done("event stream", self.events.keep_events), name="event stream"))
+            if self.keeps_events:
+                making = try_until_done("event stream", self.events.keep_events)
+                self._keep(loop.create_task(making, name="event stream"))
             starting = loop.create_task(self._start())
             stopped = loop.create_task(self._stop.wait())
             await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)

@@ -127,13 +127,31 @@ class EngineProcess:
         )
 
 
+Login = Callable[[str], Mapping[str, str]]
+"""What a process is told to log in with, by its service or `worker-agent/<pool>/<worker>`."""
+
+
+def nobody(user: str) -> Mapping[str, str]:
+    """On a server without accounts."""
+    del user
+    return {}
+
+
 class Stack:
     """NATS, the services and the engines of one test or one module."""
 
     def __init__(
-        self, nats: NatsServer, processes: Processes, folder: Path, config: Path, *, stored: bool = False
+        self,
+        nats: NatsServer,
+        processes: Processes,
+        folder: Path,
+        config: Path,
+        *,
+        stored: bool = False,
+        logins: Login = nobody,
     ) -> None:
         self.nats = nats
+        self.logins = logins
         self.services: dict[str, list[ServiceProcess]] = {}
         self.engines: list[EngineProcess] = []
         self.door = ""
@@ -168,12 +186,12 @@ class Stack:
             if code != 0:
                 raise AssertionError(output)
         for service in SERVICES:
-            self.services[service] = [self._start(service) for _ in range(replicas.get(service, 1))]
+            self.services[service] = [self.start(service) for _ in range(replicas.get(service, 1))]
         for number in range(1, engines + 1):
             self.engines.append(EngineProcess(f"engine-{number}", self._processes, self._folder, speedup, cache))
         await asyncio.gather(*(engine.start() for engine in self.engines))
         for engine in self.engines:
-            engine.start_agent(self.env)
+            engine.start_agent({**self.env, **self.logins(f"worker-agent/{POOL}/{engine.name}")})
         await asyncio.gather(*(process.wait_ready(timeout=60) for process in self.all_services()))
         self.door = f"http://127.0.0.1:{self._door_port}"
         async with aiohttp.ClientSession() as http:
@@ -192,7 +210,7 @@ class Stack:
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).with_name("pointsman")),
             *arguments,
-            env={**os.environ, "POINTSMAN_NATS_URL": self.nats.url},
+            env={**os.environ, "POINTSMAN_NATS_URL": self.nats.url, **self.logins("operator")},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -208,7 +226,7 @@ class Stack:
 
     async def restart(self, service: str, index: int) -> ServiceProcess:
         """Put a new process in the place of one that was killed; returns when it is ready."""
-        self.services[service][index] = process = self._start(service)
+        self.services[service][index] = process = self.start(service)
         await process.wait_ready(timeout=60)
         return process
 
@@ -229,9 +247,10 @@ class Stack:
 
         return lambda: asyncio.ensure_future(shows())
 
-    def _start(self, service: str) -> ServiceProcess:
+    def start(self, service: str) -> ServiceProcess:
+        """Start one more process of a service; wait with `wait_ready`."""
         extra = {"POINTSMAN_PORT": str(self._door_port)} if service == "frontend" else {}
-        return self._processes.start(f"pointsman-{service}", env={**self.env, **extra})
+        return self._processes.start(f"pointsman-{service}", env={**self.env, **extra, **self.logins(service)})
 
 
 class StackFactory:
@@ -253,9 +272,12 @@ class StackFactory:
         changes: Mapping[str, JsonValue] | None = None,
         stored: bool = False,
         cache: KvTelling | None = None,
+        nats: NatsServer | None = None,
+        logins: Login = nobody,
     ) -> AsyncGenerator[Stack]:
         """A stack with the sample configuration, this `static` policy everywhere, and `changes` of top-level keys;
-        `stored` applies it instead of giving services the file, `cache` lets the engines tell of theirs."""
+        `stored` applies it instead of giving services the file, `cache` lets the engines tell of theirs, `nats` is a
+        server that isn't started yet."""
         self._count += 1
         folder = self._folder / f"stack-{self._count}"
         folder.mkdir()
@@ -265,11 +287,11 @@ class StackFactory:
         document.update(changes or {})
         config = folder / "pointsman.yaml"
         config.write_text(yaml.safe_dump(document), encoding="utf-8")
-        nats = new_nats_server()
+        nats = nats or new_nats_server()
         processes = Processes(folder)
         await asyncio.to_thread(nats.start)
         try:
-            stack = Stack(nats, processes, folder, config, stored=stored)
+            stack = Stack(nats, processes, folder, config, stored=stored, logins=logins)
             await stack.begin(replicas or {}, engines, speedup, cache)
             yield stack
         finally:

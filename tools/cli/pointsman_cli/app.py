@@ -26,6 +26,8 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Check and apply configuration files.")
 app.add_typer(config_app, name="config")
+nats_app = typer.Typer(no_args_is_help=True, help="Make the logins of a NATS server.")
+app.add_typer(nats_app, name="nats")
 
 ConfigOption = Annotated[
     Path | None,
@@ -39,6 +41,9 @@ EngineOption = Annotated[
 ]
 EngineKeyOption = Annotated[
     str | None, typer.Option("--engine-key", metavar="env:NAME", help="Variable with the key that engines ask for.")
+]
+StageOption = Annotated[
+    list[str] | None, typer.Option("--stage", metavar="NAME", help="A stage of your own that gets a login; repeatable.")
 ]
 SimulatedOption = Annotated[int, typer.Option("--simulated", min=1, max=64, help="How many simulated engines.")]
 SpeedupOption = Annotated[float, typer.Option("--speedup", min=0.1, max=100, help="Of the simulated engines.")]
@@ -237,6 +242,39 @@ def config_reference() -> None:
     from pointsman_cli.reference import reference
 
     sys.stdout.write(reference())
+
+
+@nats_app.command("permissions")
+def nats_permissions(
+    stage: StageOption = None,
+    check: Annotated[
+        Path | None, typer.Option("--check", metavar="FILE", help="Print nothing; status 1 when FILE differs.")
+    ] = None,
+) -> None:
+    """What each service may publish and subscribe to, for the server's configuration."""
+    from pointsman_cli import accounts
+
+    text = accounts.permissions(stage or [])
+    if check is None:
+        sys.stdout.write(text)
+    elif check.read_text(encoding="utf-8") != text:
+        raise CommandError(f"{check} isn't what the contracts say.", f"Run: pointsman nats permissions > {check}")
+
+
+@nats_app.command("users")
+def nats_users(
+    folder: Annotated[Path, typer.Argument(help="Where to write; passwords that it has stay.")],
+    agent: Annotated[
+        list[str] | None, typer.Option("--agent", metavar="POOL/WORKER", help="A worker's agent; repeatable.")
+    ] = None,
+    stage: StageOption = None,
+    kubernetes: Annotated[bool, typer.Option("--kubernetes", help="Write secrets.yaml, for kubectl apply.")] = False,
+) -> None:
+    """Make a password for every login, and write the server's users and each service's credentials."""
+    from pointsman_cli import logins
+
+    written = logins.write(folder, [logins.worker(text) for text in agent or ()], stage or [], kubernetes=kubernetes)
+    _console().print(f"wrote {len(written)} files to {folder}; keep all of it but permissions.conf to yourself.")
 
 
 def main() -> None:

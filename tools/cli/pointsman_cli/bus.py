@@ -1,6 +1,7 @@
 """The command's own connection to NATS: plain nats-py with the login that services use."""
 
 import os
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -8,6 +9,7 @@ import nats.errors
 from nats.aio.client import Client
 
 from pointsman_cli.words import CommandError
+from pointsman_contracts.subjects import inbox
 from pointsman_runtime.settings import ServiceSettings, SettingsError, load
 
 CONNECT_TIMEOUT_S = 3
@@ -75,6 +77,8 @@ async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) 
             user_credentials=credentials.credentials_file,
             nkeys_seed=credentials.nkey_seed_file,
             tls=login.nats_tls(),
+            # A login may have inboxes of its own alone. Unlike those of services it has no life to tell apart.
+            inbox_prefix=inbox(credentials.user) if credentials.user else "_INBOX",
             # Without one nats-py prints; and of a failed connection it raises less than it tells here.
             error_cb=note,
         )
@@ -83,6 +87,9 @@ async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) 
         told = failures[-1] if failures else error
         if isinstance(told, ConnectionResetError):
             raise told from error
+        if isinstance(told, ssl.SSLError) and not isinstance(told, ssl.SSLCertVerificationError):
+            # With TLS, the same haste shows as words after the end.
+            raise ConnectionResetError(str(told)) from error
         reason = _words(told)
         if "authorization" in reason.lower():
             raise CommandError(

@@ -1,0 +1,114 @@
+"""`pointsman nats users`: makes a password for each login, once, and writes what the server and the services need."""
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import bcrypt
+import yaml
+
+from pointsman_cli import accounts
+from pointsman_cli.permissions import Worker
+from pointsman_cli.words import CommandError
+from pointsman_contracts.parties import AGENT, SERVICES
+from pointsman_contracts.subjects import ANY, REST, STAGES, token
+
+ROUNDS: Final = 4
+"""bcrypt's fewest. The passwords are 256 random bits, which nobody guesses; more rounds would only make a server that
+comes back spend a tenth of a second on each connection."""
+_PASSWORD: Final = "POINTSMAN_NATS_PASSWORD="  # noqa: S105 - the variable's name
+
+
+def worker(text: str) -> Worker:
+    """Parse `POOL/WORKER`. Raises CommandError."""
+    pool, slash, name = text.partition("/")
+    if not slash or not pool or not name or {pool, name} & {ANY, REST}:
+        raise CommandError(f"--agent {text}: not a pool and a worker.", "Write e.g. llama-8b/engine-1.")
+    return Worker(pool, name)
+
+
+def write(folder: Path, agents: Sequence[Worker], stages: Sequence[str], *, kubernetes: bool) -> list[Path]:
+    """Write the server's files and a file of credentials for each login; returns them. Passwords that are there stay.
+
+    Raises CommandError for a stage that has a name of this project.
+    """
+    for stage in stages:
+        if stage in STAGES or stage in accounts.LOGINS or stage in (AGENT, accounts.SYSTEM):
+            raise CommandError(f"--stage {stage}: this name is one of the project's own.")
+    credentials = folder / "credentials"
+    credentials.mkdir(parents=True, exist_ok=True)
+    credentials.chmod(0o700)
+    users = (*accounts.LOGINS, accounts.SYSTEM, *(agent.user for agent in agents), *stages)
+    passwords = {user: _password(credentials / _file(user)) for user in users}
+    hashes = {user: _hash(password) for user, password in passwords.items()}
+    texts = {
+        folder / "permissions.conf": accounts.permissions(stages),
+        folder / "users.conf": accounts.users(hashes, agents, stages),
+        **{credentials / _file(user): _environment(user, password) for user, password in passwords.items()},
+    }
+    if kubernetes:
+        own = (*accounts.LOGINS, *stages)
+        texts[folder / "secrets.yaml"] = _secrets(
+            {path.name: text for path, text in texts.items() if path.parent == folder},
+            {user: passwords[user] for user in own},
+            {f"{agent.pool}.{agent.worker}": (agent.user, passwords[agent.user]) for agent in agents},
+        )
+    for path, text in texts.items():
+        _keep_to_oneself(path, text)
+    return list(texts)
+
+
+def _file(user: str) -> str:
+    return ".".join(token(part) for part in user.split("/")) + ".env"
+
+
+def _password(path: Path) -> str:
+    """The one in the file, or a new one."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else ()
+    for line in lines:
+        if line.startswith(_PASSWORD):
+            return line.removeprefix(_PASSWORD)
+    return secrets.token_urlsafe(32)
+
+
+def _hash(password: str) -> str:
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(ROUNDS, prefix=b"2a")).decode()
+
+
+def _environment(user: str, password: str) -> str:
+    return f"POINTSMAN_NATS_USER={user}\n{_PASSWORD}{password}\n"
+
+
+def _keep_to_oneself(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(text, encoding="utf-8")
+
+
+def _secrets(server: dict[str, str], logins: dict[str, str], agents: dict[str, tuple[str, str]]) -> str:
+    """Secrets for `kubectl apply`: the server's, one for each login, and one with a settings file for each agent."""
+    documents = [_secret("pointsman-nats-users", server)]
+    for user, password in logins.items():
+        kind = user if user in SERVICES else f"login-{user}"
+        documents.append(
+            _secret(f"pointsman-nats-{kind}", {"POINTSMAN_NATS_USER": user, "POINTSMAN_NATS_PASSWORD": password})
+        )
+    if agents:
+        files = {
+            name: yaml.safe_dump({"nats_user": user, "nats_password": password})
+            for name, (user, password) in agents.items()
+        }
+        documents.append(_secret("pointsman-nats-agents", files))
+    return yaml.safe_dump_all(documents, sort_keys=False)
+
+
+def _secret(name: str, data: dict[str, str]) -> dict[str, object]:
+    labels = {"app.kubernetes.io/part-of": "pointsman"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": labels},
+        "type": "Opaque",
+        "stringData": data,
+    }

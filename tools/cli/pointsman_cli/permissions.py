@@ -1,0 +1,203 @@
+"""What each login may publish and subscribe to on the NATS server, made of the contracts. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pointsman_contracts.catalogue import MESSAGES
+from pointsman_contracts.journey import Journey, PreprocessRequest
+from pointsman_contracts.message import Message
+from pointsman_contracts.parties import AGENT, AUDITOR, NEXT, OPERATOR, PARTIES, SERVICES, WATCHERS
+from pointsman_contracts.presence import ServicePresence
+from pointsman_contracts.response_stage import ResponseReview
+from pointsman_contracts.subjects import ANY, REST, STAGES, direct_subject, inbox, stage_subject, subject
+from pointsman_runtime.buckets import CONFIG_BUCKET
+from pointsman_runtime.events import EVENT_STREAM, EVENT_SUBJECTS
+
+JS: Final = "$JS.API"
+_BUCKET: Final = "KV_"
+"""How the name of a bucket's stream begins."""
+_KINDS_IN_STREAMS: Final = {"evt": EVENT_STREAM, "rec": "PM_USAGE"}
+_MAKERS: Final = {
+    EVENT_STREAM: (*SERVICES, OPERATOR),
+    "PM_USAGE": ("recorder", OPERATOR),
+}
+"""Stream → who may make it where it isn't there yet. A bucket is made by those who write to it, agents excepted."""
+
+
+@dataclass(frozen=True, order=True)
+class Worker:
+    """Whom an agent speaks for."""
+
+    pool: str
+    worker: str
+
+    def __post_init__(self) -> None:
+        if {self.pool, self.worker} & {ANY, REST}:
+            raise ValueError("an agent speaks for one worker, not for * or >")
+
+    @property
+    def user(self) -> str:
+        """Name of the agent's login."""
+        return f"{AGENT}/{self.pool}/{self.worker}"
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """Subjects, sorted; what isn't here is refused."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    answers: bool = False
+    """Whether each message that arrives may be answered once. Whoever may publish to the inboxes of a service could
+    answer for others; agents and foreign stages get this in place of it, at the price of the server keeping count."""
+
+
+def of_service(party: str, stages: Iterable[str] = ()) -> Permissions:
+    """A service's, the operator's or the auditor's, in a gateway with these stages of somebody else's."""
+    return _sorted(_publishes(party, None, tuple(stages)), _subscribes(party, None))
+
+
+def of_agent(worker: Worker) -> Permissions:
+    """The agent's of one worker: it can speak for no other."""
+    return _sorted(_publishes(AGENT, worker, ()), _subscribes(AGENT, worker), answers=True)
+
+
+def of_stage(name: str) -> Permissions:
+    """Those of a stage of somebody else's, on the way there and on the way back."""
+    return _sorted((), (stage_subject(name), subject(ResponseReview, name), _inbox(name)), answers=True)
+
+
+def _sorted(publish: Iterable[str], subscribe: Iterable[str], *, answers: bool = False) -> Permissions:
+    return Permissions(_distinct(publish), _distinct(subscribe), answers)
+
+
+def _distinct(subjects: Iterable[str]) -> tuple[str, ...]:
+    """Without those that an open-ended one covers."""
+    found = set(subjects)
+    stems = tuple(one.removesuffix(REST) for one in found if one.endswith(f".{REST}"))
+    return tuple(sorted(one for one in found if one.endswith(f".{REST}") or not one.startswith(stems)))
+
+
+def _publishes(party: str, worker: Worker | None, stages: tuple[str, ...]) -> Iterator[str]:
+    for message in MESSAGES:
+        parties = PARTIES[message.address.type_id]
+        if party not in parties.senders:
+            continue
+        if message.address.route == ("inbox",):
+            if worker is None:
+                yield from (_inbox(reader) for reader in parties.readers)
+        elif message is PreprocessRequest:
+            yield from _stage(parties.readers)
+        elif message is Journey:
+            yield from _stage(NEXT[party])
+            yield from (stage_subject(stage) for stage in stages)
+        elif message is ResponseReview:
+            yield from (subject(message, stage) for stage in (*parties.readers, *stages))
+        else:
+            yield subject(message, *_route(message, party, worker))
+    for name in _streams():
+        if party in _writers(name) | _readers(name) | _makers(name):
+            yield f"{JS}.STREAM.INFO.{name}"
+        if party in _makers(name):
+            yield f"{JS}.STREAM.CREATE.{name}"
+        if party in _readers(name):
+            yield from _following(name) if name.startswith(_BUCKET) else _consuming(name)
+    if party == OPERATOR:
+        yield f"$KV.{CONFIG_BUCKET}.{REST}"
+        yield f"{JS}.STREAM.MSG.GET.{_BUCKET}{CONFIG_BUCKET}"
+        yield f"{JS}.INFO"
+
+
+def _subscribes(party: str, worker: Worker | None) -> Iterator[str]:
+    yield _inbox(worker.user if worker is not None else party)
+    for message in MESSAGES:
+        parties = PARTIES[message.address.type_id]
+        address = message.address
+        if party not in parties.readers or address.route == ("inbox",) or address.bucket:
+            continue
+        if message is PreprocessRequest or message is Journey:
+            yield from _stage((party,))
+        elif message is ResponseReview:
+            yield subject(message, party)
+        elif message is ServicePresence:
+            yield subject(message, ANY, ANY)
+        else:
+            yield subject(message, *_route(message, party, worker))
+    if party in WATCHERS:
+        yield EVENT_SUBJECTS
+
+
+def _stage(stages: Iterable[str]) -> Iterator[str]:
+    """The queue group's subjects and those of each replica."""
+    for stage in stages:
+        route = tuple(ANY for _ in STAGES[stage].route)
+        yield stage_subject(stage, *route)
+        yield direct_subject(stage, ANY, *route)
+
+
+def _route(message: type[Message], party: str, worker: Worker | None) -> list[str]:
+    """A party speaks of itself alone, and an agent of its worker; everything else may be anything."""
+    own = {"service": party} if message is ServicePresence else {}
+    if worker is not None:
+        own |= {"pool": worker.pool, "worker": worker.worker}
+    return [own.get(name, ANY) for name in message.address.route]
+
+
+def _inbox(user: str) -> str:
+    return f"{inbox(user)}.{REST}"
+
+
+def _streams() -> list[str]:
+    """Every stream; a bucket is one."""
+    buckets = {message.address.bucket for message in MESSAGES if message.address.bucket} | {CONFIG_BUCKET}
+    kinds = {message.address.kind for message in MESSAGES}
+    kept = [name for kind, name in _KINDS_IN_STREAMS.items() if kind in kinds]
+    return [*sorted(f"{_BUCKET}{bucket}" for bucket in buckets), *kept]
+
+
+def _parties_of(stream: str, part: int) -> set[str]:
+    """Senders (0) or readers (1) of the messages in a stream."""
+    return {
+        party
+        for message in MESSAGES
+        if stream in (f"{_BUCKET}{message.address.bucket}", _KINDS_IN_STREAMS.get(message.address.kind))
+        for party in PARTIES[message.address.type_id][part]
+    }
+
+
+def _writers(stream: str) -> set[str]:
+    return {OPERATOR} if stream == f"{_BUCKET}{CONFIG_BUCKET}" else _parties_of(stream, 0)
+
+
+def _readers(stream: str) -> set[str]:
+    """Who reads what is stored; events as they come are anybody's who subscribes to them."""
+    if stream == f"{_BUCKET}{CONFIG_BUCKET}":
+        return {*SERVICES, OPERATOR}
+    return set(WATCHERS) if stream == EVENT_STREAM else _parties_of(stream, 1)
+
+
+def _makers(stream: str) -> set[str]:
+    return set(_MAKERS.get(stream, _writers(stream) | _readers(stream))) - {AGENT, AUDITOR}
+
+
+def _following(stream: str) -> Iterator[str]:
+    """A bucket's keys, now and as they change, without a consumer that outlives the reader."""
+    yield f"{JS}.CONSUMER.CREATE.{stream}"
+    yield f"{JS}.CONSUMER.INFO.{stream}.{ANY}"
+    yield f"{JS}.CONSUMER.DELETE.{stream}.{ANY}"
+    yield f"{JS}.DIRECT.GET.{stream}.{REST}"
+    yield f"$JS.FC.{stream}.{REST}"
+
+
+def _consuming(stream: str) -> Iterator[str]:
+    """A stream's messages, also with a consumer that remembers how far it was read."""
+    yield f"{JS}.CONSUMER.CREATE.{stream}"
+    yield f"{JS}.CONSUMER.CREATE.{stream}.{REST}"
+    yield f"{JS}.CONSUMER.DURABLE.CREATE.{stream}.{ANY}"
+    yield f"{JS}.CONSUMER.INFO.{stream}.{ANY}"
+    yield f"{JS}.CONSUMER.DELETE.{stream}.{ANY}"
+    yield f"{JS}.CONSUMER.LIST.{stream}"
+    yield f"{JS}.CONSUMER.MSG.NEXT.{stream}.{ANY}"
+    yield f"$JS.ACK.{stream}.{REST}"
+    yield f"$JS.FC.{stream}.{REST}"

@@ -1,0 +1,85 @@
+"""`pointsman nats`: passwords are made once, shown to nobody else, and every subject comes from the contracts."""
+
+from pathlib import Path
+
+import bcrypt
+import pytest
+import yaml
+
+from pointsman_cli import accounts, logins
+from pointsman_cli.permissions import Worker, of_agent, of_service
+from pointsman_cli.words import CommandError
+
+ROOT = Path(__file__).resolve().parents[3]
+ENGINE = Worker("llama-8b", "engine-1")
+
+
+def test_the_committed_permissions_are_those_of_the_contracts() -> None:
+    """After a change of parties or messages: pointsman nats permissions > deploy/nats/permissions.conf."""
+    assert (ROOT / "deploy/nats/permissions.conf").read_text() == accounts.permissions()
+
+
+def test_passwords_that_exist_stay_and_new_logins_get_theirs(tmp_path: Path) -> None:
+    logins.write(tmp_path, [], [], kubernetes=False)
+    first = (tmp_path / "credentials/frontend.env").read_text()
+    logins.write(tmp_path, [ENGINE], ["size-limit"], kubernetes=False)
+    assert (tmp_path / "credentials/frontend.env").read_text() == first
+    assert (tmp_path / "credentials/worker-agent.llama-8b.engine-1.env").exists()
+    assert (tmp_path / "credentials/size-limit.env").exists()
+
+
+def test_the_server_is_given_hashes_and_never_a_password(tmp_path: Path) -> None:
+    logins.write(tmp_path, [ENGINE], [], kubernetes=False)
+    users = (tmp_path / "users.conf").read_text()
+    for path in (tmp_path / "credentials").iterdir():
+        user, password = (line.partition("=")[2] for line in path.read_text().splitlines())
+        assert len(password) >= 43  # 256 bits
+        assert password not in users
+        [line] = [line for line in users.splitlines() if f'user: "{user}"' in line]
+        assert bcrypt.checkpw(password.encode(), line.partition('password: "')[2].partition('"')[0].encode())
+
+
+def test_nobody_else_on_the_host_reads_what_was_written(tmp_path: Path) -> None:
+    for path in logins.write(tmp_path, [], [], kubernetes=True):
+        assert path.stat().st_mode & 0o077 == 0
+    assert (tmp_path / "credentials").stat().st_mode & 0o077 == 0
+
+
+def test_each_secret_of_kubernetes_has_one_login_or_the_servers_hashes(tmp_path: Path) -> None:
+    logins.write(tmp_path, [ENGINE], [], kubernetes=True)
+    secrets = {
+        each["metadata"]["name"]: each["stringData"]
+        for each in yaml.safe_load_all((tmp_path / "secrets.yaml").read_text())
+    }
+    assert set(secrets["pointsman-nats-users"]) == {"users.conf", "permissions.conf"}
+    assert secrets["pointsman-nats-frontend"]["POINTSMAN_NATS_USER"] == "frontend"
+    agent = yaml.safe_load(secrets["pointsman-nats-agents"]["llama-8b.engine-1"])
+    assert agent["nats_user"] == "worker-agent/llama-8b/engine-1"
+
+
+def test_a_foreign_stage_cannot_take_a_name_of_the_project(tmp_path: Path) -> None:
+    for name in ("scheduler", "operator", "worker-agent", "system"):
+        with pytest.raises(CommandError, match="one of the project's own"):
+            logins.write(tmp_path, [], [name], kubernetes=False)
+
+
+def test_a_worker_is_named_with_its_pool() -> None:
+    assert logins.worker("llama-8b/engine-1") == ENGINE
+    for text in ("llama-8b", "/engine-1", "llama-8b/", "*/engine-1", "llama-8b/>"):
+        with pytest.raises(CommandError, match="not a pool and a worker"):
+            logins.worker(text)
+
+
+def test_no_name_of_a_worker_widens_what_its_agent_may_do() -> None:
+    allowed = of_agent(Worker("a.*", "engine-1.>"))
+    assert len(allowed.publish) == len(of_agent(ENGINE).publish)
+    wild = [one for one in allowed.publish if {"*", ">"} & set(one.split("."))]
+    assert wild == ["pm.sig.service.presence.v1.worker-agent.*"]
+    with pytest.raises(ValueError, match="one worker"):
+        Worker("llama-8b", "*")
+
+
+def test_stages_hand_on_to_foreign_stages_only_where_there_are_some() -> None:
+    assert "pm.rpc.request.size-limit.v1" in of_service("profile-picker", ["size-limit"]).publish
+    assert "pm.rpc.response.review.v1.size-limit" in of_service("frontend", ["size-limit"]).publish
+    assert not [one for one in of_service("profile-picker").publish if "size-limit" in one]
