@@ -17,10 +17,10 @@ class Pool:
         self.ledger = Ledger(self.fleet.settle)
         self.sequence = 0
 
-    def join(self, name: str, role: str = "both") -> None:
+    def join(self, name: str, role: str = "both", engine: str = "vllm") -> None:
         self.fleet.register(
             WorkerRegistration(
-                worker=name, pool="p", url=f"http://{name}:1", role=role, boot_id="b", agent="a", version="1",
+                worker=name, pool="p", url=f"http://{name}:1", role=role, engine=engine, boot_id="b", agent="a", version="1",
                 registered_ms=0,
             )
         )  # fmt: skip
@@ -116,3 +116,18 @@ def test_concurrency_counts_what_is_on_the_books_whatever_was_reported(pool: Poo
     assert tokens == pytest.approx(14_000 / 20_000)
     hybrid = pool.saturation("concurrency", mode="hybrid", max_requests=10, max_tokens=10_000)
     assert hybrid == pytest.approx((0.6 + 0.8) / 2)
+
+
+def test_workers_that_tell_no_load_are_counted_by_the_books_and_never_saturate_by_utilization(pool: Pool) -> None:
+    for name in "ab":
+        pool.join(name, engine="opaque")
+        pool.hear(name, 99.9)
+    pool.send("a", 40, 99.0, prompt_tokens=4000, uncached=4000)
+    pool.hear("a", 99.95)
+    pool.fleet.refresh(100.0)
+    assert pool.fleet.waiting.tolist() == [40, 0], "a report of nothing takes nothing off the books"
+    worker = pool.fleet.find("a")
+    assert worker is not None
+    assert worker.surplus_since < 0, "nor does it say that the books hold too much"
+    assert pool.saturation("utilization") == 0.0
+    assert pool.saturation("concurrency", max_requests=40) == pytest.approx(0.5)

@@ -86,7 +86,7 @@ def _columns(run: ProfileRun) -> RenderableType:
     for row, worker in enumerate(columns.workers):
         age = columns.ages_ms[row]
         table.add_row(
-            f"    {worker}",
+            f"    {worker} (own counts)" if worker in columns.opaque else f"    {worker}",
             f"{age:.0f} ms" if age >= 0 else "none",
             str(columns.running[row]),
             str(columns.waiting[row]),

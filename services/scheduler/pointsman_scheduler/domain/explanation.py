@@ -66,6 +66,7 @@ def _columns(run: Run, sight: Sight, shown: int) -> CandidateColumns:
         scores=scores,
         totals=totals,
         filtered=filtered,
+        opaque=tuple([sight.names[row] for row in sorted(sight.opaque)]) if sight.opaque else (),
         omitted=0 if rows is None else count - len(rows),
     )
 
@@ -106,6 +107,8 @@ def _reason(outcome: Scheduled) -> str:
         [f"{name} {weight:g} * {score:.2f}" for (name, weight), score in zip(run.weights.items(), scores, strict=True)]
     )
     reason = f"{first} scored {total:.2f} ({parts})"
+    if run.chosen[0] in outcome.sight.opaque:
+        reason += ", by own counts: it tells no load"
     if len(run.chosen) > 1:
         reason += f"; next {outcome.endpoints[1].name} with {run.scores[-1, _index(run, run.chosen[1])]:.2f}"
     return reason

@@ -237,6 +237,8 @@ class Fleet:
         """Prompt tokens of all requests on the books."""
         self.capacity_tokens: Floats = np.array([worker.capacity_tokens for worker in self.workers], dtype=np.float64)
         """Tokens that the KV cache holds; 0 when the engine didn't say."""
+        self.opaque = frozenset(row for row, worker in enumerate(self.workers) if worker.opaque)
+        """Rows of workers that tell no load."""
         self._trust: Floats | None = None
         self._aged_bound = NEVER
         self._eligible_bound = NEVER

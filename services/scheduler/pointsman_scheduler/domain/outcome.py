@@ -96,6 +96,8 @@ class Sight(NamedTuple):
     """Monotonic time of the decision."""
     figures: Floats
     """[5, workers]: rows `HEARD`, `KV_USAGE`, `RUNNING`, `WAITING` of the fleet, and `MATCHED`."""
+    opaque: frozenset[int] = frozenset()
+    """Rows of workers that tell no load."""
 
 
 @dataclass(slots=True, eq=False)

@@ -109,7 +109,7 @@ class PoolScheduler:
             producer.produce(request, everyone)
         figures = fleet.figures(1)
         figures[MATCHED] = matched
-        sight = Sight(fleet.workers, fleet.names, now, figures)
+        sight = Sight(fleet.workers, fleet.names, now, figures, fleet.opaque)
         results: dict[str, Run | None] = {}
         runs: list[Run] = []
         try:

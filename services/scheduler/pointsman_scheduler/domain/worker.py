@@ -18,6 +18,9 @@ DECODE: Final = 2
 ENCODE: Final = 4
 ROLES: Final = {"prefill": PREFILL, "decode": DECODE, "encode": ENCODE, "both": PREFILL | DECODE}
 
+OPAQUE: Final = "opaque"
+"""Kind of an engine that tells no load."""
+
 VISIBLE_AFTER_S: Final = 0.05
 """A request chosen less than this before a load report came in may be missing from it: it was still on its way
 to the engine, or the report on its way here."""
@@ -54,6 +57,7 @@ class Worker:
         "life",
         "lora_holds",
         "name",
+        "opaque",
         "open",
         "prefill_tokens",
         "present",
@@ -119,6 +123,8 @@ class Worker:
         self.host = parts.hostname
         self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self.roles = role_bits(registration.role)
+        self.opaque = registration.engine == OPAQUE
+        """Its reports say whether it lives, and nothing of its load: the books stand for that."""
         self.capacity_tokens = max(0, (registration.kv_blocks or 0) * (registration.block_tokens or 0))
         """Tokens that the KV cache holds; 0 when the engine didn't say."""
         self.endpoint = ChosenEndpoint(worker=registration.worker, url=registration.url)
@@ -134,6 +140,8 @@ class Worker:
 
     def load(self) -> tuple[int, int, float]:
         """Requests waiting, sequences running, and the used part of the KV cache in [0,1]."""
+        if self.opaque:
+            return self.open, self.open, 0.0
         report = self.report
         if report is None:
             waiting, running, kv_usage = self.unseen_waiting, self.unseen_running, 0.0
@@ -160,7 +168,7 @@ class Worker:
             if hold.at <= self.seen_until:
                 break
             self._count_unseen(hold, 1)
-        if self.open > report.running + report.waiting:
+        if self.open > report.running + report.waiting and not self.opaque:
             self.surplus_since = now if self.surplus_since == NEVER else self.surplus_since
         else:
             self.surplus_since = NEVER

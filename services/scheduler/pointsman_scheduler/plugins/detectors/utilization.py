@@ -26,7 +26,8 @@ class UtilizationParams(Params):
 
 class Utilization(SaturationDetector):
     """Reads what engines report, corrected by the requests that were sent since: what leaves the queue in one turn
-    counts for the next. A worker that may not be chosen, for its silence or otherwise, doesn't count.
+    counts for the next. A worker that may not be chosen, for its silence or otherwise, doesn't count, nor does one that
+    tells no load: a pool of those is never saturated; `concurrency` bounds what is open there.
 
     A request that no report shows yet waits in the engine's queue if others do; in an empty queue the first of them
     go on to run.
@@ -49,12 +50,13 @@ class Utilization(SaturationDetector):
         silent_before = now - SILENT_AFTER_S
         if len(fleet.workers) > FEW:
             counted = (fleet.eligible_until >= now) & (fleet.heard >= silent_before)
+            counted[list(fleet.opaque)] = False
             return fullest(_fullness(figures, params), counted, stages)
         until, heard = fleet.eligible_until.tolist(), fleet.heard.tolist()
         values = {
             row: _fullness(each, params)
             for row, each in enumerate(zip(*[column.tolist() for column in figures], strict=True))
-            if until[row] >= now and heard[row] >= silent_before
+            if until[row] >= now and heard[row] >= silent_before and row not in fleet.opaque
         }
         return fullest_of_few(values, stages)
 
