@@ -25,6 +25,9 @@ class ServicePresence(Message):
     """Configuration revision that it runs."""
     routes: tuple[str, ...] = ()
     """Route tokens (pools) that it serves; empty when it serves all."""
+    contracts: tuple[int, int] = (1, 1)
+    """Oldest and newest generation of the contracts that it speaks. A process that has none in common with another one
+    doesn't get ready beside it, and is sent nothing."""
 
 
 class OpenRequestsQuery(Message):

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from pointsman_contracts.generation import SPOKEN, Generations
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_runtime.errors import BusError
+from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Tally
 from pointsman_runtime.presence import BEAT_S, PresenceTable
 
 if TYPE_CHECKING:
     from pointsman_runtime.bus import Bus
+
+
+_log = Log("heartbeat")
 
 
 class Heartbeat:
@@ -28,6 +33,7 @@ class Heartbeat:
         """Configuration revision that this instance runs."""
         self.routes: tuple[str, ...] = ()
         """Route tokens that it serves; empty when it serves all."""
+        self._strangers: dict[tuple[str, str], ServicePresence] = {}
         self._bus = bus
         self._tally = tally
         self._sequence = 0
@@ -38,6 +44,25 @@ class Heartbeat:
     def beating(self) -> bool:
         """Whether it was started and not stopped."""
         return self._timer is not None
+
+    @property
+    def stranger(self) -> str | None:
+        """Whom this instance must not get ready beside, in words; None when it may.
+
+        Who is ready stays. Of two that start, the older generation goes first: it belongs to what runs.
+        """
+        now = asyncio.get_running_loop().time()
+        for (service, instance), beat in list(self._strangers.items()):
+            theirs = Generations(*beat.contracts)
+            if not self.table.alive(service, instance, now):
+                del self._strangers[service, instance]
+            elif beat.ready or theirs.newest < SPOKEN.newest:
+                return (
+                    f"{service} {instance} (version {beat.version}) speaks generation {theirs} of the contracts, this "
+                    f"{self._bus.identity.service} (version {self._bus.identity.version}) {SPOKEN}: run versions that "
+                    "have one in common, or end the other ones first"
+                )
+        return None
 
     def start(self) -> None:
         """Begin to beat and to listen."""
@@ -66,6 +91,7 @@ class Heartbeat:
                     ready=self.ready,
                     revision=self.revision,
                     routes=self.routes,
+                    contracts=SPOKEN,
                 ),
                 identity.service,
                 identity.instance,
@@ -89,7 +115,24 @@ class Heartbeat:
             beat.service,
             beat.instance,
             asyncio.get_running_loop().time(),
-            ready=beat.ready,
+            ready=beat.ready and self._understands(beat),
             revision=beat.revision,
             routes=beat.routes,
         )
+
+    def _understands(self, beat: ServicePresence) -> bool:
+        who = beat.service, beat.instance
+        if beat.contracts == SPOKEN or SPOKEN.understands(Generations(*beat.contracts)):
+            self._strangers.pop(who, None)
+            return True
+        if who not in self._strangers:
+            _log.error(
+                "contracts_differ",
+                service=beat.service,
+                instance=beat.instance,
+                version=beat.version,
+                speaks=str(Generations(*beat.contracts)),
+                spoken_here=str(SPOKEN),
+            )
+        self._strangers[who] = beat
+        return False

@@ -180,6 +180,7 @@ class Service(Generic[T]):
         watch = LoopWatch(self.registry)
         watch.start()
         self.readiness.add("bus", lambda: None if self.bus.connected else f"bus disconnected: {self.bus.link.reason}")
+        self.readiness.add("contracts", lambda: None if self._serving else self.bus.heartbeat.stranger)
         self.readiness.add("service", lambda: None if self._serving else "starting or draining")
         loop = asyncio.get_running_loop()
         for what in (signal.SIGTERM, signal.SIGINT):
@@ -211,6 +212,8 @@ class Service(Generic[T]):
         await self._wait_for_the_bus()
         # One beat of everybody, so that the first forward doesn't find an empty table of who lives.
         await asyncio.sleep(1.5 * BEAT_S)
+        while self.bus.heartbeat.stranger is not None:  # noqa: ASYNC110 - beats that stop coming set no event
+            await asyncio.sleep(BEAT_S)
         for step in self._starting:
             await step()
         for server in self._servers:

@@ -1,6 +1,7 @@
 """A whole service as a process on a real server."""
 
 import asyncio
+import itertools
 import signal
 import sys
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.reply import REPLY, Decision
 from pointsman_runtime.buckets import CONFIG_BUCKET, CONFIG_KEY, HISTORY, Bucket
 from pointsman_runtime.bus import Bus, Identity
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.events import Events
+from pointsman_runtime.presence import BEAT_S
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 
@@ -64,6 +67,41 @@ async def test_a_service_answers_and_ends_with_0_on_sigterm(
     assert (await ask_for_a_decision(nats_server)).revision == 1
     assert await service.terminate() == 0
     assert "Traceback" not in service.log_text()
+
+
+@pytest.mark.requirement("S1-5")
+async def test_a_service_does_not_get_ready_beside_one_that_speaks_other_contracts(
+    nats_server: NatsServer, processes: Processes, config_file: Path
+) -> None:
+    bus = Bus(Connection([nats_server.url], name="newer"), Identity("guard", "guard-1"))
+    bus.open()
+    await bus.wait_connected()
+
+    async def beat() -> None:
+        for sequence in itertools.count(1):
+            newer = ServicePresence(
+                service="guard", instance="guard-1", sequence=sequence, at_ms=0, version="9.0", contracts=(9, 9)
+            )
+            bus.publish(newer, newer.service, newer.instance)
+            await asyncio.sleep(BEAT_S)
+
+    bus.heartbeat.stop()
+    beating = asyncio.create_task(beat())
+    try:
+        service = start(processes, nats_server, str(config_file))
+        url = await eventually(lambda: service.http_url, timeout=20)
+
+        async def refuses() -> str | None:
+            return (await ready_reasons(url)).get("contracts")
+
+        assert (await eventually(refuses, timeout=20)).startswith(
+            "guard guard-1 (version 9.0) speaks generation 9 of the contracts, this scheduler (version 0.1.0) 1: "
+        )
+        beating.cancel()
+        await service.wait_ready()
+    finally:
+        beating.cancel()
+        await bus.close()
 
 
 async def test_a_service_without_a_server_says_why_and_gets_ready_when_it_comes(

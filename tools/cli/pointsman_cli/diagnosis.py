@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import combinations
 from typing import Final
 
+from pointsman_contracts.generation import Generations
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
 from pointsman_core.config import Config, active
@@ -97,6 +99,7 @@ def findings(facts: Facts) -> list[Finding]:
         *_jetstream(facts),
         *_configuration(facts),
         *_services(facts),
+        *_contracts(facts.services),
         *_clocks(facts.services),
         *_pools(facts),
     ]
@@ -192,6 +195,23 @@ def _services(facts: Facts) -> Iterator[Finding]:
     versions = {presence.version for members in by_service.values() for presence in members}
     if len(versions) > 1:
         yield _warn(f"several versions run: {', '.join(sorted(versions))}", "Fine during an upgrade; finish it.")
+
+
+def _contracts(services: Sequence[Heard]) -> Iterator[Finding]:
+    speakers: dict[Generations, list[ServicePresence]] = {}
+    for heard in services:
+        speakers.setdefault(Generations(*heard.presence.contracts), []).append(heard.presence)
+    for one, other in combinations(sorted(speakers), 2):
+        if not one.understands(other):
+            sides = [
+                f"{', '.join(sorted({f'{presence.service} {presence.version}' for presence in speakers[side]}))} "
+                f"(generation {side})"
+                for side in (one, other)
+            ]
+            yield _fail(
+                f"these don't understand each other: {' and '.join(sides)}",
+                "Those that came later don't get ready. End one side, or run a version between that speaks both.",
+            )
 
 
 def _instances(service: str, members: Sequence[ServicePresence], revision: int) -> Iterator[Finding]:

@@ -52,6 +52,12 @@ def test_a_healthy_system_has_no_finding_but_good_ones() -> None:
     ("facts", "level", "words"),
     [
         (
+            replace(HEALTHY, services=[*HEALTHY.services, Heard(_presence("guard", contracts=(3, 4), ready=False), 0)]),
+            Level.FAIL,
+            "these don't understand each other: frontend 0.1.0, metrics-collector 0.1.0, preprocessor 0.1.0, "
+            "profile-picker 0.1.0, scheduler 0.1.0 (generation 1) and guard 0.1.0 (generation 3 to 4)",
+        ),
+        (
             replace(HEALTHY, server=replace(HEALTHY.server, max_payload=MIB)),
             Level.FAIL,
             "max_payload is 1 MiB, too small for bodies of 4 MiB (edge.max_body)",
