@@ -74,6 +74,8 @@ def verified(token: str, key: PyJWK, expected: Expected, now_s: float) -> dict[s
         )
     except jwt.InvalidAudienceError as error:
         raise TokenRefused("The token is for another audience.") from error
+    except jwt.MissingRequiredClaimError as error:
+        raise TokenRefused(f"The token has no `{error.claim}`.") from error
     except PyJWTError as error:
         # Its words may quote the token.
         raise TokenRefused("The token's signature isn't valid.") from error

@@ -27,6 +27,16 @@ class ApiKeyAuthParams(Params):
     """Leave the header to the engine. The edge forwards `authorization`, `x-api-key` and `api-key` only when it is told
     to as well."""
 
+    @field_validator("keys")
+    @classmethod
+    def _each_once(cls, value: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
+        known: set[str] = set()
+        for position, key in enumerate(value):
+            if key.digest in known:
+                raise ValueError(f"the key at {position} has the hash of one before it")
+            known.add(key.digest)
+        return value
+
     @field_validator("headers")
     @classmethod
     def _lower(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -48,10 +58,6 @@ class ApiKeyAuth(RequestProcessor):
         self._table = KeyTable((key.digest, key) for key in self._params.keys)
         self._store: KeyStore | None = None
         self._groups = ModelGroups()
-        digests = [key.digest for key in self._params.keys]
-        for position, one in enumerate(digests):
-            if one in digests[:position]:
-                raise PluginError(f"{name!r}: two keys have the same hash", ("keys", position, "sha256"))
 
     def bind(self, config: Config) -> None:
         self._groups = ModelGroups(config)

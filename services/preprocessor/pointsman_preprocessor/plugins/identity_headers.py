@@ -18,6 +18,7 @@ class IdentityHeadersParams(Params):
     fields: dict[str, str] = Field(
         default_factory=lambda: {
             "tenant": "x-pointsman-tenant",
+            "subject": "x-pointsman-user",
             "user": "x-pointsman-user",
             "workload": "x-pointsman-workload",
             "plan": "x-pointsman-plan",

@@ -1,0 +1,336 @@
+"""Who sends a request: API keys, tokens, nobody; and what is told of credentials, which is nothing."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import jwt
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+from pydantic import JsonValue
+
+from pointsman_contracts.journey import StageReport
+from pointsman_core.config import ConfigError, load
+from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.domain.api_keys import KeyFacts, KeyStore, KeyTable
+from pointsman_preprocessor.domain.parse import parse
+from pointsman_preprocessor.domain.pipeline import depart, describe
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports
+from pointsman_preprocessor.domain.request_headers import read_headers
+from pointsman_preprocessor.main import check, compile_pipeline
+from pointsman_testing import builders
+
+CANARY: Final = "sk-canary-9f31"
+NOW_MS: Final = 1_800_000_000_000
+NOW: Final = NOW_MS // 1000
+SECTIONS: Final[dict[str, object]] = {
+    "pools": {"p": {"models": ["a", "b"]}},
+    "models": {"a": {"pool": "p", "groups": ["own"]}, "b": {"pool": "p", "groups": ["own"]}},
+}
+
+
+def hashed(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+KEYS: Final[dict[str, object]] = {
+    "use": "api-key-auth",
+    "keys": [
+        {
+            "sha256": hashed(CANARY),
+            "id": "laptop",
+            "tenant": "acme",
+            "plan": "gold",
+            "scopes": ["chat"],
+            "models": ["group:own", "x-*"],
+            "limits": {"requests": "5/s"},
+        },
+        {
+            "sha256": f"sha256:{hashed('old').upper()}".lower(),
+            "id": "old",
+            "tenant": "t",
+            "expires": "2020-01-01T00:00:00Z",
+        },
+        {"sha256": hashed("off"), "id": "off", "tenant": "t", "disabled": True},
+    ],
+}
+
+
+def request(headers: Mapping[str, str] | None = None, **changes: object) -> Incoming:
+    envelope = builders.preprocess_request(
+        path="/v1/completions", headers=dict(headers or {}), received_ms=NOW_MS, **changes
+    )
+    body = parse(envelope.path, orjson.dumps({"model": "a", "prompt": "hi"}))
+    return Incoming(envelope, body, read_headers(envelope.headers))
+
+
+def run(incoming: Incoming, *entries: object, ports: Ports | None = None) -> Incoming:
+    pipeline = compile_pipeline(load(SECTIONS | {"preprocessing": list(entries)}), ports=ports)
+    assert pipeline.run(incoming) is None
+    return incoming
+
+
+def refused(headers: Mapping[str, str] | None, *entries: object) -> tuple[Refusal, str | None]:
+    """The refusal and the challenge that the client gets."""
+    incoming = request(headers)
+    with pytest.raises(Refusal) as caught:
+        run(incoming, *entries)
+    assert CANARY not in caught.value.message
+    assert all(CANARY not in str(verdict) for verdict in incoming.verdicts)
+    edit = incoming.answer_headers.get("www-authenticate")
+    return caught.value, None if edit is None else edit.value
+
+
+@pytest.mark.requirement("S3-8")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": f"Bearer {CANARY}"},
+        {"authorization": f"bearer  {CANARY} "},
+        {"x-api-key": CANARY},
+        {"api-key": CANARY},
+    ],
+)
+def test_a_key_is_known_by_its_hash_in_whatever_header_its_client_sends_it(headers: dict[str, str]) -> None:
+    incoming = run(request(headers), KEYS)
+    assert incoming.read(IDENTITY) == {
+        "tenant": "acme",
+        "subject": "laptop",
+        "plan": "gold",
+        "scopes": ["chat"],
+        "models": ["a", "b", "x-*"],
+        "limits": {"requests": "5/s"},
+        "source": "api-key-auth",
+    }
+    assert incoming.verdicts[0].note == "key laptop, tenant acme"
+    journey = depart(incoming, describe(incoming, (64,)), StageReport(stage="preprocessor", instance="i"))
+    assert CANARY.encode() not in journey.encode()
+
+
+@pytest.mark.parametrize(
+    ("headers", "code", "challenge"),
+    [
+        (None, "missing_api_key", 'Bearer realm="pointsman"'),
+        ({"authorization": "Basic eDp5"}, "invalid_api_key", 'Bearer realm="pointsman", error="invalid_token"'),
+        ({"authorization": f"Bearer {CANARY}x"}, "invalid_api_key", 'Bearer realm="pointsman", error="invalid_token"'),
+        ({"x-api-key": "old"}, "invalid_api_key", 'Bearer realm="pointsman", error="invalid_token"'),
+        ({"x-api-key": "off"}, "invalid_api_key", 'Bearer realm="pointsman", error="invalid_token"'),
+    ],
+)
+def test_what_nobody_recognises_gets_401_with_a_challenge(
+    headers: dict[str, str] | None, code: str, challenge: str
+) -> None:
+    refusal, told = refused(headers, KEYS)
+    assert (refusal.status, refusal.code, refusal.type, told) == (401, code, "invalid_request_error", challenge)
+
+
+def test_anonymous_is_whoever_carries_nothing_and_only_where_it_is_configured() -> None:
+    anonymous = {"use": "anonymous", "tenant": "public", "models": ["group:own"]}
+    identity = run(request(), KEYS, anonymous).read(IDENTITY)
+    assert identity is not None
+    assert (identity["tenant"], identity["models"], identity["source"]) == ("public", ["a", "b"], "anonymous")
+    refusal, _ = refused({"x-api-key": "wrong"}, KEYS, anonymous)
+    assert refusal.code == "invalid_api_key"
+
+
+def test_a_credential_in_a_header_of_its_own_reaches_neither_engine_nor_rules() -> None:
+    keys = KEYS | {"headers": ["X-Team-Pass"]}
+    incoming = run(request({"x-team-pass": CANARY, "x-other": "1"}), keys)
+    assert incoming.header("x-team-pass") is None
+    assert incoming.headers.readable == {"x-other": "1"}
+    kept = run(request({"x-team-pass": CANARY}), keys | {"forward": True})
+    assert kept.header("x-team-pass") == CANARY
+
+
+def test_scopes_are_needed_where_authorization_says_so() -> None:
+    needs = {"use": "authorization", "scopes": ["chat", "admin"]}
+    refusal, told = refused({"x-api-key": CANARY}, KEYS, needs)
+    assert (refusal.status, refusal.code) == (403, "insufficient_scope")
+    assert "admin" in refusal.message
+    assert told == 'Bearer realm="pointsman", error="insufficient_scope", scope="chat admin"'
+    run(request({"x-api-key": CANARY}), KEYS, needs | {"scopes": ["chat"]})
+    run(request({"x-api-key": CANARY}), KEYS, needs | {"apis": ["embeddings"]})
+
+
+class Stored(KeyStore):
+    """A bucket in memory."""
+
+    def __init__(self) -> None:
+        self.table = KeyTable()
+        self.followed: list[str] = []
+        self.away: str | None = None
+
+    def follow(self, bucket: str) -> None:
+        self.followed.append(bucket)
+
+    def missing(self, bucket: str) -> str | None:
+        return self.away
+
+    def find(self, bucket: str, digest: str) -> KeyFacts | None:
+        return self.table.find(digest)
+
+
+def test_keys_of_a_bucket_count_from_when_they_are_there_until_they_are_gone() -> None:
+    stored = Stored()
+    entry = {"use": "api-key-auth", "bucket": "pm-keys"}
+    ports = Ports(stored)
+    headers = {"x-api-key": CANARY}
+    stored.away = "not read yet"
+    with pytest.raises(Refusal) as caught:
+        run(request(headers), entry, ports=ports)
+    assert (caught.value.status, caught.value.code) == (503, "policy_unavailable")
+    stored.away = None
+    with pytest.raises(Refusal):
+        run(request(headers), entry, ports=ports)
+    stored.table.put(hashed(CANARY), KeyFacts(tenant="acme"))
+    assert (run(request(headers), entry, ports=ports).read(IDENTITY) or {})["tenant"] == "acme"
+    stored.table.remove(hashed(CANARY))
+    with pytest.raises(Refusal):
+        run(request(headers), entry, ports=ports)
+    assert set(stored.followed) == {"pm-keys"}
+    assert len(stored.table) == 0
+
+
+RSA: Final = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+EC: Final = ec.generate_private_key(ec.SECP256R1())
+ISSUER: Final = "https://id.example"
+
+
+def jwk(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, kid: str | None, **more: object) -> dict[str, object]:
+    algorithm = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
+    document: dict[str, object] = json.loads(algorithm.to_jwk(key.public_key()))  # pyright: ignore[reportArgumentType, reportUnknownMemberType]
+    document.pop("key_ops", None)
+    return document | ({} if kid is None else {"kid": kid}) | more
+
+
+JWT: Final[dict[str, object]] = {
+    "use": "jwt-auth",
+    "issuer": ISSUER,
+    "audience": ["gateway"],
+    "keys": [jwk(RSA, "r1"), jwk(EC, "e1")],
+    "claims": {"tenant": "org.id", "plan": "https://acme.example/plan"},
+}
+CLAIMS: Final[dict[str, JsonValue]] = {
+    "iss": ISSUER,
+    "aud": "gateway",
+    "sub": "ada",
+    "exp": NOW + 600,
+    "org": {"id": "acme"},
+    "https://acme.example/plan": "gold",
+    "scope": "chat embeddings",
+    "models": ["group:own"],
+    "limits": {"requests": "5/s"},
+}
+
+
+def token(algorithm: str = "RS256", kid: str | None = "r1", key: object = RSA, **changes: JsonValue) -> str:
+    claims = {name: value for name, value in (CLAIMS | changes).items() if value is not None}
+    return jwt.encode(claims, key, algorithm=algorithm, headers={} if kid is None else {"kid": kid})  # pyright: ignore[reportArgumentType]
+
+
+def bearing(text: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {text}"}
+
+
+@pytest.mark.requirement("S3-8")
+@pytest.mark.parametrize("text", [token(), token("ES256", "e1", EC), token(exp=NOW - 20), token(nbf=NOW + 20)])
+def test_a_valid_token_is_an_identity_by_the_mapping_of_its_claims(text: str) -> None:
+    incoming = run(request(bearing(text)), JWT)
+    assert incoming.read(IDENTITY) == {
+        "tenant": "acme",
+        "subject": "ada",
+        "plan": "gold",
+        "scopes": ["chat", "embeddings"],
+        "models": ["a", "b"],
+        "limits": {"requests": "5/s"},
+        "source": "jwt-auth",
+    }
+    assert [(v.processor, v.note) for v in incoming.verdicts] == [("jwt-auth", "token, tenant acme")]
+
+
+OTHER: Final = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+PUBLIC_TEXT: Final = str(jwk(RSA, "r1")["n"]).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (token(exp=NOW - 31), "token_expired", "has expired"),
+        (token(exp=None), "invalid_token", "no time of expiry"),
+        (token(nbf=NOW + 31), "invalid_token", "isn't valid yet"),
+        (token(aud="elsewhere"), "invalid_token", "another audience"),
+        (token(aud=None), "invalid_token", "has no `aud`"),
+        (token(key=OTHER), "invalid_token", "signature"),
+        (token("ES256", "r1", EC), "invalid_token", "that key's algorithm"),
+        (token("RS512", "r1"), "invalid_token", "that key's algorithm"),
+        (token("HS256", "r1", PUBLIC_TEXT), "invalid_token", "that key's algorithm"),
+        (token("none", "r1", None), "invalid_token", "that key's algorithm"),
+        (token(kid="unknown"), "invalid_token", "a known key"),
+        (token(models=7), "invalid_token", "the claim models isn't a list of texts"),
+        (token(models=[f"m{n:040}" for n in range(100)]), "invalid_token", "at most 2048 can travel"),
+        (token() + "x", "invalid_token", "signature"),
+    ],
+)
+def test_a_token_of_the_issuer_that_is_not_valid_gets_401_and_says_why(text: str, code: str, words: str) -> None:
+    refusal, challenge = refused(bearing(text), JWT)
+    assert (refusal.status, refusal.code) == (401, code)
+    assert words in refusal.message
+    assert text not in refusal.message
+    assert challenge is not None
+    assert 'error="invalid_token"' in challenge
+
+
+def test_a_token_that_names_no_key_is_checked_with_the_only_one_of_its_algorithm() -> None:
+    assert run(request(bearing(token(kid=None))), JWT).read(IDENTITY) is not None
+
+
+def test_the_first_that_recognises_a_credential_says_who_it_is() -> None:
+    other = JWT | {
+        "name": "partners",
+        "issuer": "https://partner.example",
+        "tenant": "partner",
+        "claims": {"plan": "p"},
+    }
+    chain = (KEYS, other, JWT)
+    by_key, by_token = run(request({"x-api-key": CANARY}), *chain), run(request(bearing(token())), *chain)
+    assert (by_key.read(IDENTITY) or {})["source"] == "api-key-auth"
+    assert (by_token.read(IDENTITY) or {})["source"] == "jwt-auth"
+    partner = run(request(bearing(token(iss="https://partner.example"))), *chain).read(IDENTITY) or {}
+    assert (partner["source"], partner["tenant"]) == ("partners", "partner")
+    refusal, _ = refused(bearing(token(iss="https://elsewhere.example")), *chain)
+    assert refusal.code == "invalid_api_key"
+
+
+def test_a_token_without_what_is_required_is_refused() -> None:
+    refusal, _ = refused(bearing(token(org=None)), JWT | {"required": ["tenant"]})
+    assert refusal.message == "The token names no tenant."
+
+
+def test_a_token_that_was_checked_is_not_checked_again_until_it_expires() -> None:
+    pipeline = compile_pipeline(load(SECTIONS | {"preprocessing": [JWT | {"leeway": 0, "remember": "1h"}]}))
+    headers = bearing(token(exp=NOW + 1))
+    for _ in range(2):
+        incoming = request(headers)
+        assert pipeline.run(incoming) is None
+        assert incoming.read(IDENTITY) is not None
+    late = request(headers)
+    late.envelope = late.envelope.model_copy(update={"received_ms": NOW_MS + 1000})
+    with pytest.raises(Refusal, match="expired"):
+        pipeline.run(late)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"jwks": None, "keys": []}, "write either `jwks` or `keys`"),
+        ({"jwks": "http://id.example/keys", "keys": []}, "begins with https://"),
+        ({"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "s"}]}, "a key isn't for"),
+        ({"required": ["groups"]}, "there are tenant, subject, plan"),
+    ],
+)
+def test_a_wrong_issuer_is_told_when_the_file_is_checked(params: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check(load({"preprocessing": [JWT | params]}))

@@ -1,0 +1,155 @@
+"""Where keys come from: sets that issuers publish, and buckets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import cast
+
+import orjson
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
+
+from pointsman_preprocessor.adapters.key_buckets import KeyBuckets
+from pointsman_preprocessor.adapters.published_keys import LARGEST, PublishedKeys
+from pointsman_runtime.buckets import Bucket, Entry
+from pointsman_testing import eventually
+
+
+def published(*kids: str) -> bytes:
+    keys: list[object] = []
+    for kid in kids:
+        public = ec.generate_private_key(ec.SECP256R1()).public_key()
+        keys.append(ECAlgorithm.to_jwk(public, as_dict=True) | {"kid": kid})
+    return orjson.dumps({"keys": keys})
+
+
+class Issuer:
+    """Publishes keys, or doesn't."""
+
+    def __init__(self) -> None:
+        self.body = published("one")
+        self.status = 200
+        self.asked = 0
+        self.url = ""
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_get("/keys", self._answer)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/keys"
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        headers = {"location": "/keys"} if 300 <= self.status < 400 else {}
+        return web.Response(body=self.body, status=self.status, headers=headers)
+
+
+@pytest.fixture
+async def issuer() -> AsyncIterator[Issuer]:
+    made = Issuer()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def sets() -> AsyncIterator[PublishedKeys]:
+    made = PublishedKeys(floor_s=0.0)
+    yield made
+    await made.close()
+
+
+async def read(sets: PublishedKeys, url: str) -> None:
+    waiting = sets.refresh(url)
+    assert waiting is not None
+    await waiting
+
+
+async def test_a_set_is_read_before_anybody_needs_it_and_again_when_a_key_is_missing(
+    issuer: Issuer, sets: PublishedKeys
+) -> None:
+    sets.follow(issuer.url)
+    sets.tick()
+    keys = await eventually(lambda: sets.get(issuer.url))
+    assert keys.find("one", "ES256") is not None
+    sets.tick()
+    issuer.body = published("one", "two")
+    first, second = sets.refresh(issuer.url), sets.refresh(issuer.url)
+    assert first is not None
+    assert second is not None
+    await asyncio.gather(first, second)
+    after = sets.get(issuer.url)
+    assert after is not None
+    assert after.names("two")
+    assert issuer.asked == 2
+
+
+@pytest.mark.parametrize("trouble", ["gone", "redirect", "nonsense", "no keys", "too long"])
+async def test_what_cannot_be_read_anew_stays_in_force(issuer: Issuer, sets: PublishedKeys, trouble: str) -> None:
+    await read(sets, issuer.url)
+    keys = sets.get(issuer.url)
+    assert keys is not None
+    issuer.status = {"gone": 500, "redirect": 302}.get(trouble, 200)
+    issuer.body = {"nonsense": b"{]", "no keys": b'{"keys": []}', "too long": b" " * (LARGEST + 1)}.get(trouble, b"")
+    await read(sets, issuer.url)
+    assert sets.get(issuer.url) is keys
+    issuer.status, issuer.body = 200, published("two")
+    await read(sets, issuer.url)
+    assert sets.get(issuer.url) is not keys
+
+
+async def test_made_up_key_ids_make_no_storm_of_readings(issuer: Issuer) -> None:
+    sets = PublishedKeys()
+    await read(sets, issuer.url)
+    assert [sets.refresh(issuer.url) for _ in range(100)] == [None] * 100
+    assert issuer.asked == 1
+    await sets.close()
+
+
+class Watched:
+    """A bucket whose changes a test tells."""
+
+    def __init__(self) -> None:
+        self.put: Callable[[Entry], None]
+        self.gone: Callable[[str], None]
+        self.listed: Callable[[], None]
+
+    def watch(
+        self, on_put: Callable[[Entry], None], on_gone: Callable[[str], None], on_listed: Callable[[], None]
+    ) -> None:
+        self.put, self.gone, self.listed = on_put, on_gone, on_listed
+
+
+def test_a_buckets_keys_are_followed_and_what_is_no_key_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    bucket = Watched()
+    opened: list[str] = []
+
+    def opening(name: str) -> Bucket:
+        opened.append(name)
+        return cast("Bucket", bucket)
+
+    keys = KeyBuckets(opening)
+    keys.follow("pm-keys")
+    keys.follow("pm-keys")
+    assert opened == ["pm-keys"]
+    assert keys.missing("pm-keys") is not None
+    bucket.put(Entry("AB" * 32, b'{"tenant": "acme", "id": "k"}', 1))
+    bucket.put(Entry("cd" * 32, b'{"tenant": "acme", "secret": "canary-77"}', 2))
+    bucket.listed()
+    assert keys.missing("pm-keys") is None
+    found = keys.find("pm-keys", "ab" * 32)
+    assert found is not None
+    assert found.tenant == "acme"
+    assert keys.find("pm-keys", "cd" * 32) is None
+    assert "canary" not in "".join(str(record.__dict__) for record in caplog.records)
+    bucket.gone("AB" * 32)
+    assert keys.find("pm-keys", "ab" * 32) is None
