@@ -20,8 +20,8 @@ class Pool:
     def join(self, name: str, role: str = "both", engine: str = "vllm") -> None:
         self.fleet.register(
             WorkerRegistration(
-                worker=name, pool="p", url=f"http://{name}:1", role=role, engine=engine, boot_id="b", agent="a", version="1",
-                registered_ms=0,
+                worker=name, pool="p", url=f"http://{name}:1", role=role, engine=engine, boot_id="b", agent="a",
+                version="1", registered_ms=0,
             )
         )  # fmt: skip
 
