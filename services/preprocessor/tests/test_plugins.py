@@ -130,7 +130,7 @@ def test_the_request_id_reaches_the_engine() -> None:
 def test_a_trusted_proxy_names_the_identity() -> None:
     headers = {"x-pointsman-tenant": "acme", "x-pointsman-user": "ann"}
     incoming = processed({"use": "identity-headers"}, headers)
-    assert incoming.read(IDENTITY) == {"tenant": "acme", "user": "ann", "source": "identity-headers"}
+    assert incoming.read(IDENTITY) == {"tenant": "acme", "subject": "ann", "user": "ann", "source": "identity-headers"}
     assert processed({"use": "identity-headers"}).read(IDENTITY) is None
 
 
