@@ -1,0 +1,37 @@
+"""What the guard says about a prompt, for the stages after it."""
+
+from collections.abc import Mapping
+from typing import Final, Self
+
+from pydantic import JsonValue, ValidationError
+
+from pointsman_contracts.message import Part
+
+GUARDED: Final = "guard"
+"""The attribute of a request (`RequestFacts.attributes`) in which a guard says what it found. A stage that keeps
+something of the request or its answer, as a cache does, keeps `epoch` with it: under another epoch it must be checked
+anew. What has `restores` must not be kept at all, because the answer has the client's own data in it."""
+
+
+class Guarded(Part):
+    """The value of that attribute. Of several guards the last one's, with the categories of all."""
+
+    policy: str
+    """The guard's policy."""
+    epoch: str
+    """Of all guard policies together, those of answers too: another one as soon as anything may be judged otherwise."""
+    verdict: str = "passed"
+    """`passed`, `flagged`, or `redacted`: the engine gets placeholders. What is blocked goes no further."""
+    categories: tuple[str, ...] = ()
+    """What was found, e.g. `pii.card`."""
+    restores: bool = False
+    """On the way back the originals are put in again."""
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, JsonValue]) -> Self | None:
+        """From `RequestFacts.attributes`; None when no guard has seen the request."""
+        value = attributes.get(GUARDED)
+        try:
+            return None if value is None else cls.model_validate(value)
+        except ValidationError:
+            return None

@@ -1,0 +1,1 @@
+"""Checks prompts and answers: blocks, redacts, flags."""

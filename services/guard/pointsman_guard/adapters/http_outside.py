@@ -1,0 +1,72 @@
+"""What detectors reach beyond this process: guardians over HTTP, and files."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import aiohttp
+import orjson
+from pydantic import JsonValue
+
+from pointsman_guard.domain.checking import DetectorFailed
+
+LARGEST = 2**20
+"""Bytes of an answer that are read."""
+
+
+class HttpOutside:
+    """One session for every guardian, opened by the first request."""
+
+    def __init__(self, connections: int) -> None:
+        self._connections = connections
+        self._session: aiohttp.ClientSession | None = None
+
+    async def post(
+        self, url: str, document: JsonValue, *, credential: str | None, headers: Mapping[str, str], timeout_s: float
+    ) -> JsonValue:
+        """As `Outside.post`."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=self._connections)
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        sent = {"content-type": "application/json", **headers}
+        if credential is not None:
+            sent["authorization"] = f"Bearer {_secret(credential)}"
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        try:
+            async with self._session.post(
+                url, data=orjson.dumps(document), headers=sent, timeout=timeout, allow_redirects=False
+            ) as answer:
+                if answer.status != 200:
+                    raise DetectorFailed(f"was answered with status {answer.status}")
+                body = await answer.content.read(LARGEST)
+                while len(body) < LARGEST and (more := await answer.content.read(LARGEST - len(body))):
+                    body += more
+        except TimeoutError:
+            raise DetectorFailed("was too slow") from None
+        except aiohttp.ClientError as error:
+            raise DetectorFailed(f"can't be reached ({type(error).__name__})") from error
+        try:
+            return cast("JsonValue", orjson.loads(body))
+        except orjson.JSONDecodeError:
+            raise DetectorFailed("gave an answer that isn't JSON") from None
+
+    def read(self, path: str) -> bytes:
+        """As `Outside.read`."""
+        return Path(path).read_bytes()
+
+    async def close(self) -> None:
+        """End the session."""
+        if self._session is not None:
+            await self._session.close()
+
+
+def _secret(reference: str) -> str:
+    kind, _, name = reference.partition(":")
+    try:
+        secret = os.environ.get(name, "") if kind == "env" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DetectorFailed(f"lacks its credential {reference} ({type(error).__name__})") from None
+    if not secret.strip():
+        raise DetectorFailed(f"lacks its credential {reference}")
+    return secret.strip()

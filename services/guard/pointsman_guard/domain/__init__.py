@@ -1,0 +1,1 @@
+"""What is checked, and what becomes of what is found: values in, values out."""

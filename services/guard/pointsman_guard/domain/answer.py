@@ -1,0 +1,36 @@
+"""What becomes of an answer's texts."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pointsman_contracts.response_stage import ResponseReview
+from pointsman_guard.domain.checking import Finding, Text
+from pointsman_guard.domain.policy import Judgement, Policy
+from pointsman_guard.domain.redaction import is_own, removed, restored, without_leftovers
+
+
+def ours(texts: Sequence[Text], originals: Mapping[str, str], *, first: bool) -> Callable[[Finding], bool] | None:
+    """What of an answer's findings is the client's own; None when nothing is."""
+    if not originals:
+        return None
+    return lambda finding: (
+        finding.at is not None
+        and finding.located
+        and is_own(texts[finding.at].text, finding, originals.values(), first=first)
+    )
+
+
+def changed_texts(
+    policy: Policy, review: ResponseReview, judgement: Judgement, originals: Mapping[str, str]
+) -> dict[str, str]:
+    """The texts that the client gets instead, by part."""
+    edits: dict[str, str] = {}
+    for index, shown in enumerate(review.texts):
+        findings = [finding for finding in judgement.redact if finding.at == index]
+        text = removed(shown.text, findings) if findings else shown.text
+        if review.number > 1 and "[" in text:
+            text = without_leftovers(text, policy.removable)
+        if originals:
+            text = restored(text, originals, in_json=shown.kind == "arguments")
+        if text != shown.text:
+            edits[shown.part] = text
+    return edits

@@ -1,0 +1,90 @@
+"""The extension point: detectors look at texts and say what they found."""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from pydantic import JsonValue
+
+from pointsman_core.plugins import Plugin
+
+Direction = Literal["request", "response"]
+
+ANY_ROLE = "*"
+
+
+class Text(NamedTuple):
+    """One text of a prompt or of an answer."""
+
+    part: str
+    """Which one: a path in the request's body, e.g. `messages[0].content`, or `AnswerText.part`."""
+    role: str
+    """Who says it: `system`, `user`, `assistant` or `tool`; of an answer always `assistant`."""
+    text: str
+
+
+class Finding(NamedTuple):
+    """Something that a detector found. It never carries the text itself."""
+
+    category: str
+    """Dotted, the general first: `pii.card`."""
+    detector: str
+    """The instance's name."""
+    at: int | None = None
+    """Which text it stands in; None when it stands in no single one, e.g. across two messages."""
+    start: int = 0
+    end: int = 0
+    """Where, in characters of that text; equal when that isn't known, e.g. in something encoded."""
+
+    @property
+    def located(self) -> bool:
+        """Whether it can be redacted."""
+        return self.at is not None and self.end > self.start
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a detector looks at."""
+
+    direction: Direction
+    policy: str
+    request_id: str
+    texts: Sequence[Text]
+
+
+class DetectorFailed(Exception):
+    """A detector can't say anything: what it asks is gone, slow or nonsense. The message is for operators and has
+    nothing of what was checked."""
+
+
+class Outside(Protocol):
+    """How detectors reach what isn't in this process. The service provides it."""
+
+    async def post(
+        self, url: str, document: JsonValue, *, credential: str | None, headers: Mapping[str, str], timeout_s: float
+    ) -> JsonValue:
+        """Send JSON, get JSON. `credential`: a reference as in `providers`, sent as a bearer token. Raises
+        DetectorFailed."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """A file's content. Raises OSError."""
+        ...
+
+
+class Detector(Plugin):
+    """Looks at texts. Instances live as long as a configuration and are shared by all requests."""
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """Those that it finds with a place, as far as it knows them before."""
+        return ()
+
+    def bind(self, outside: Outside) -> None:
+        """What it may reach. Raises PluginError; called once, before `detect`."""
+        del outside
+
+    @abstractmethod
+    def detect(self, checked: Checked) -> Sequence[Finding] | Awaitable[Sequence[Finding]]:
+        """What it finds. Returns an awaitable only when it has to wait for somebody; raises DetectorFailed."""

@@ -1,0 +1,124 @@
+"""Texts inside texts: what is encoded once or twice in Base64, Base32, hexadecimal digits, percent or other escapes.
+
+What it takes is bounded: at most `LIMIT` pieces a text, `DEPTH` times inside each other.
+"""
+
+import base64
+import binascii
+import html
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+from urllib.parse import unquote
+
+from pointsman_guard.domain.expressions import Expressions
+
+LIMIT: Final = 32
+DEPTH: Final = 2
+SHORTEST: Final = 8
+"""Characters of a decoded text that are worth a look."""
+SAMPLE: Final = 256
+"""Bytes that tell whether something is a text."""
+READABLE: Final = 0.85
+"""Share of letters, digits, spaces and common marks from which on bytes count as a text."""
+
+_COMMON: Final = frozenset(" \t\r\n.,:;!?'\"()-_/@<>[]|#")
+_BASE64: Final = (
+    r"(?:[A-Za-z0-9+/_-]{20,}[\r\n]{1,2})*[A-Za-z0-9+/_-]{20,}={0,2}|[A-Za-z0-9+/_-]{10,}={1,2}"
+    r"|(?:[A-Za-z0-9+/_-]{4}[ ,.|-]){4,}[A-Za-z0-9+/_-]{2,4}={0,2}"
+)
+_BASE32: Final = r"\b[A-Z2-7]{16,}={0,6}"
+_HEX: Final = r"(?:(?:0x|\\x)?[0-9a-fA-F]{2}[\s:,;-]?){10,}"
+_PERCENT: Final = r"(?:%[0-9a-fA-F]{2}[A-Za-z0-9_.~+-]*){3,}"
+_ENTITIES: Final = r"(?:&#(?:x[0-9a-fA-F]{1,6}|[0-9]{1,7});?\s?){3,}"
+_ESCAPES: Final = r"(?:\\u\{?[0-9a-fA-F]{4,6}\}?\s?){3,}"
+_BINARY: Final = r"(?:[01]{8}\s?){6,}"
+_DECIMAL: Final = (
+    r"\b(?:(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])[\s,;]{1,2}){9,}(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])\b"
+)
+_ESCAPE: Final = re.compile(r"\\u\{?([0-9a-fA-F]{4,6})\}?")
+
+
+def hidden(text: str, depth: int = DEPTH) -> list[str]:
+    """What is encoded in a text, readable; what is inside those comes after them."""
+    found: list[str] = []
+    for number in _EXPRESSIONS.among(text):
+        for match in itertools.islice(_EXPRESSIONS.each(number, text), LIMIT):
+            if len(found) >= LIMIT:
+                break
+            for decoded in _DECODERS[number](match):
+                if len(decoded) >= SHORTEST and decoded not in found:
+                    found.append(decoded)
+                    if depth > 1:
+                        found += hidden(decoded, depth - 1)
+    return found
+
+
+def _readable(raw: bytes) -> Iterator[str]:
+    for encoding in ("utf-8", "utf-16-le"):
+        # What begins as noise isn't looked at whole, or a picture would cost more than it is worth.
+        if _looks_like_text(raw[:SAMPLE].decode(encoding, "ignore"), min(len(raw), SAMPLE)):
+            text = raw.decode(encoding, "ignore").replace("\x00", "")
+            yield text
+            return
+
+
+def _looks_like_text(text: str, size: int) -> bool:
+    fine = sum(1 for character in text if character.isalnum() or character in _COMMON)
+    return len(text) * 4 >= size and fine >= READABLE * max(1, len(text)) and (text.isascii() or "\x00" not in text)
+
+
+def _base64(text: str) -> Iterator[str]:
+    compact = re.sub(r"[\s,.|]", "", text).replace("-", "+").replace("_", "/").rstrip("=")
+    # A text may begin before what was shown of it: in a window, or glued to a word.
+    for start in range(4):
+        piece = compact[start:]
+        piece = piece[: len(piece) - (len(piece) % 4 == 1)]
+        try:
+            raw = base64.b64decode(piece + "=" * (-len(piece) % 4))
+        except (binascii.Error, ValueError):
+            continue
+        yield from _readable(raw)
+
+
+def _base32(text: str) -> Iterator[str]:
+    compact = text.rstrip("=")
+    try:
+        yield from _readable(base64.b32decode(compact + "=" * (-len(compact) % 8)))
+    except (binascii.Error, ValueError):
+        return
+
+
+def _hex(text: str) -> Iterator[str]:
+    digits = re.sub(r"0x|\\x|[\s:,;-]", "", text)
+    for start in range(2):
+        piece = digits[start:]
+        yield from _readable(bytes.fromhex(piece[: len(piece) // 2 * 2]))
+
+
+def _binary(text: str) -> Iterator[str]:
+    digits = re.sub(r"\s", "", text)
+    yield from _readable(bytes(int(digits[at : at + 8], 2) for at in range(0, len(digits) - 7, 8)))
+
+
+def _decimal(text: str) -> Iterator[str]:
+    yield from _readable(bytes(int(number) for number in re.findall(r"\d+", text)))
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(min(int(match[1], 16), 0x10FFFF)), text)
+
+
+_CODES: Final[tuple[tuple[str, Callable[[str], Iterator[str]]], ...]] = (
+    (_BASE64, _base64),
+    (_HEX, _hex),
+    (_BASE32, _base32),
+    (_PERCENT, lambda text: iter([unquote(text.replace("+", " "))])),
+    (_ENTITIES, lambda text: iter([html.unescape(text)])),
+    (_ESCAPES, lambda text: iter([_unescape(text)])),
+    (_BINARY, _binary),
+    (_DECIMAL, _decimal),
+)
+_EXPRESSIONS: Final = Expressions([regex for regex, _ in _CODES])
+_DECODERS: Final = [decode for _, decode in _CODES]

@@ -1,0 +1,50 @@
+"""Expressions of RE2: many in one pass, in time that is linear in the text whatever they are."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, cast
+
+import re2
+
+_MEMORY: Final = 64 * 2**20
+"""Bytes that the automaton of one set may take."""
+
+
+class Unusable(ValueError):
+    """It isn't an expression of RE2."""
+
+
+class Expressions:
+    """Expressions that are looked for together."""
+
+    def __init__(self, expressions: Sequence[str], *, case_sensitive: bool = True) -> None:
+        """Raises Unusable."""
+        options = re2.Options()
+        options.case_sensitive = case_sensitive
+        options.log_errors = False
+        options.max_mem = _MEMORY
+        try:
+            self._each: Final = [re2.compile(expression, options) for expression in expressions]
+        except re2.error as error:
+            raise Unusable(str(error)) from error
+        self._set: Final = re2.Set.SearchSet(options)
+        for expression in expressions:
+            self._set.Add(expression)
+        if expressions:
+            self._set.Compile()
+
+    def among(self, text: str) -> Sequence[int]:
+        """The numbers of those that match somewhere."""
+        return cast("Sequence[int] | None", self._set.Match(text)) or () if self._each and text else ()
+
+    def each(self, number: int, text: str) -> Iterator[str]:
+        """What one of them matches."""
+        return (match.group(0) for match in self._each[number].finditer(text))
+
+    def spans(self, number: int, text: str, group: int) -> Iterator[tuple[str, int, int]]:
+        """The same, of one group, with its place."""
+        for match in self._each[number].finditer(text):
+            yield match.group(group), *match.span(group)
+
+    def whole(self, text: str) -> bool:
+        """Whether one of them matches the whole text."""
+        return any(each.fullmatch(text) for each in self._each)

@@ -1,0 +1,50 @@
+"""Patterns that are looked for together, and what of their matches counts."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from pointsman_core.plugins import PluginError
+from pointsman_guard.domain.expressions import Expressions, Unusable
+from pointsman_guard.domain.folding import fold
+from pointsman_guard.domain.pattern import Pattern
+
+
+class Hit(NamedTuple):
+    """Something that a pattern found."""
+
+    category: str
+    start: int
+    end: int
+
+
+class PatternSet:
+    """Patterns are folded as the texts are that they are looked for in."""
+
+    def __init__(self, patterns: Sequence[Pattern], allowed: Sequence[str], where: str) -> None:
+        """`allowed`: expressions; what matches one as a whole isn't found. Raises PluginError that names `where`."""
+        self._patterns: Final = tuple(patterns)
+        try:
+            self._allowed: Final = Expressions(allowed, case_sensitive=False)
+            self._expressions: Final = Expressions([fold(each.regex) for each in patterns], case_sensitive=False)
+        except Unusable as error:
+            raise PluginError(f"{where!r}: an expression can't be used: {error}") from error
+
+    @property
+    def categories(self) -> list[str]:
+        """What they find, each once."""
+        return list(dict.fromkeys(pattern.category for pattern in self._patterns))
+
+    def search(self, text: str) -> Iterator[Hit]:
+        """What is found in a folded text, with its place there."""
+        for number in self._expressions.among(text):
+            pattern = self._patterns[number]
+            for found, start, end in self._expressions.spans(number, text, pattern.group):
+                if (pattern.valid is None or pattern.valid(found)) and not self._allowed.whole(found):
+                    yield Hit(pattern.category, start, end)
+
+
+@lru_cache(maxsize=64)
+def pattern_set(patterns: tuple[Pattern, ...], allowed: tuple[str, ...], where: str) -> PatternSet:
+    """One for all policies that look for the same: building it takes a tenth of a second. Raises PluginError."""
+    return PatternSet(patterns, allowed, where)

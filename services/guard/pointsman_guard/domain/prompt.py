@@ -1,0 +1,48 @@
+"""A prompt: its texts, and its body with others in their place."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self, cast
+
+import orjson
+from pydantic import JsonValue
+
+from pointsman_contracts.journey import BodyEdit
+from pointsman_guard.domain.checking import Finding, Text
+from pointsman_guard.domain.prompt_texts import Document, Slot, prompt_texts
+from pointsman_guard.domain.redaction import Redacted
+
+
+class Prompt(NamedTuple):
+    """What of a request's body is for the model."""
+
+    document: Document
+    slots: Sequence[Slot]
+    unreadable: Sequence[Finding]
+
+    @classmethod
+    def of(cls, body: bytes) -> Self:
+        """Raises ValueError when the body isn't a JSON object."""
+        document = cast("object", orjson.loads(body))
+        if not isinstance(document, dict):
+            raise ValueError("the body is not a JSON object")  # noqa: TRY004 - as orjson says it of what isn't JSON
+        members = cast("Document", document)
+        return cls(members, *prompt_texts(members))
+
+    @property
+    def texts(self) -> list[Text]:
+        """In the order in which they stand."""
+        return [slot.text for slot in self.slots]
+
+    def param(self, finding: Finding) -> str:
+        """Where something was found, as OpenAI's errors name it."""
+        return self.slots[finding.at].text.part if finding.at is not None else self._widest()
+
+    def edits(self, redaction: Redacted) -> tuple[BodyEdit, ...]:
+        """What changes in the body's top level. Changes this prompt: it is the redacted one then."""
+        for index, text in redaction.texts.items():
+            self.slots[index].put(text)
+        changed = dict.fromkeys(self.slots[index].field for index in redaction.texts)
+        return tuple(BodyEdit(field=field, value=cast("JsonValue", self.document[field])) for field in changed)
+
+    def _widest(self) -> str:
+        return next((name for name in ("messages", "input", "prompt") if name in self.document), "")

@@ -1,0 +1,128 @@
+"""Placeholders for what is taken out of a text, and the way back.
+
+Placeholders are numbered in the order of the prompt, so that the same prompt under the same policy always gets the same
+ones: whoever sees an answer can tell what they stand for from the prompt alone.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pointsman_guard.domain.checking import Finding, Text
+
+_GLUED: Final = r"[\w.+/=@\-]*"
+"""What may go on behind a placeholder at the end of a window: the rest of what it stands for."""
+
+
+class Redacted(NamedTuple):
+    """Texts with placeholders."""
+
+    texts: dict[int, str]
+    """By index; those that changed."""
+    originals: dict[str, str]
+    """By placeholder."""
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+    category: str
+
+
+def redacted(texts: Sequence[Text], findings: Iterable[Finding]) -> Redacted:
+    """Every located finding replaced by `[CARD_1]`; equal values by the same."""
+    spans = _spans(findings)
+    labels: dict[str, str] = {}
+    numbers: dict[tuple[str, str], str] = {}
+    counts: dict[str, int] = {}
+    changed: dict[int, str] = {}
+    for index in sorted(spans):
+        text = texts[index].text
+        pieces: list[str] = []
+        place = 0
+        for span in spans[index]:
+            original = text[span.start : span.end]
+            label = labels.get(span.category)
+            if label is None:
+                label = labels[span.category] = _free_label(span.category, texts)
+            placeholder = numbers.get((label, original))
+            if placeholder is None:
+                counts[label] = counts.get(label, 0) + 1
+                placeholder = numbers[label, original] = f"[{label}_{counts[label]}]"
+            pieces += (text[place : span.start], placeholder)
+            place = span.end
+        changed[index] = "".join((*pieces, text[place:]))
+    return Redacted(changed, {placeholder: original for (_, original), placeholder in numbers.items()})
+
+
+def removed(text: str, findings: Iterable[Finding]) -> str:
+    """A text of an answer with each finding replaced by `[CARD]`, which nothing leads back from."""
+    place = 0
+    pieces: list[str] = []
+    for span in next(iter(_spans(findings).values()), ()):
+        pieces += (text[place : span.start], f"[{_label(span.category)}]")
+        place = span.end
+    return "".join((*pieces, text[place:]))
+
+
+def without_leftovers(text: str, categories: Iterable[str]) -> str:
+    """A later window, without what follows a placeholder of an earlier one directly."""
+    labels = "|".join(re.escape(_label(category)) for category in dict.fromkeys(categories))
+    return re.sub(rf"(\[(?:{labels})\]){_GLUED}", r"\1", text) if labels else text
+
+
+def restored(text: str, originals: Mapping[str, str], *, in_json: bool) -> str:
+    """The text with originals for placeholders. `in_json`: it is JSON, or a piece of it, and stays so."""
+    if "[" not in text:
+        return text
+    for placeholder, original in originals.items():
+        if placeholder in text:
+            text = text.replace(placeholder, json.dumps(original, ensure_ascii=False)[1:-1] if in_json else original)
+    return text
+
+
+def is_own(text: str, finding: Finding, originals: Iterable[str], *, first: bool) -> bool:
+    """Whether what was found in an answer is what the client itself had said: a value that was put back, or in a later
+    window the end of one."""
+    found = text[finding.start : finding.end]
+    for original in originals:
+        if found in original and found == original:
+            return True
+        if not first and finding.start == 0 and original.endswith(found):
+            return True
+        at = text.find(original)
+        while at >= 0:
+            if at <= finding.start and finding.end <= at + len(original):
+                return True
+            at = text.find(original, at + 1)
+    return False
+
+
+def _spans(findings: Iterable[Finding]) -> dict[int, list[_Span]]:
+    """By text, in order, those that overlap as one."""
+    by_text: dict[int, list[_Span]] = {}
+    for finding in findings:
+        if finding.located and finding.at is not None:
+            by_text.setdefault(finding.at, []).append(_Span(finding.start, finding.end, finding.category))
+    for index, spans in by_text.items():
+        merged: list[_Span] = []
+        for span in sorted(spans):
+            if merged and span.start < merged[-1].end:
+                merged[-1] = merged[-1]._replace(end=max(merged[-1].end, span.end))
+            else:
+                merged.append(span)
+        by_text[index] = merged
+    return by_text
+
+
+def _label(category: str) -> str:
+    return re.sub(r"[^A-Z0-9]+", "_", category.rpartition(".")[2].upper()).strip("_") or "REMOVED"
+
+
+def _free_label(category: str, texts: Sequence[Text]) -> str:
+    """One that the prompt doesn't use itself."""
+    label = _label(category)
+    while any(f"[{label}_" in text.text for text in texts):
+        label += "_X"
+    return label

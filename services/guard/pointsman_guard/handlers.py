@@ -1,0 +1,179 @@
+"""Prompts on the way in and answers on the way back, before the same policies."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+from pointsman_contracts.guarding import GUARDED, Guarded
+from pointsman_contracts.journey import Journey, Stage
+from pointsman_contracts.reply import Rejection
+from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
+from pointsman_core.config import DEFAULT_GUARD
+from pointsman_guard.domain import words
+from pointsman_guard.domain.answer import changed_texts, ours
+from pointsman_guard.domain.checking import Checked, Text
+from pointsman_guard.domain.policy import Judgement, Policy
+from pointsman_guard.domain.prompt import Prompt
+from pointsman_guard.domain.redaction import redacted
+from pointsman_guard.metrics import GuardMetrics
+from pointsman_runtime.bus import Identity
+from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.content_client import ContentClient, ContentGone
+from pointsman_runtime.logs import Log
+from pointsman_runtime.stage import Hop
+
+STAGE: Final = "guard"
+RESTORE: Final = "restore"
+"""The memo of a guard that has redacted a prompt whose originals come back."""
+REMEMBERED: Final = 4096
+"""Requests whose originals are kept between the windows of their answers."""
+
+_NOTHING: Final[Mapping[str, str]] = {}
+
+_log = Log("guard")
+
+
+class Handlers:
+    """Judges by the configuration revision that each request keeps to."""
+
+    def __init__(
+        self,
+        configuration: Configuration[dict[str, Policy]],
+        content: ContentClient,
+        metrics: GuardMetrics,
+        identity: Identity,
+    ) -> None:
+        self._configuration: Final = configuration
+        self._content: Final = content
+        self._metrics: Final = metrics
+        self._identity: Final = identity
+        self._originals: OrderedDict[str, Mapping[str, str]] = OrderedDict()
+        self._failing: set[str] = set()
+
+    async def guard(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
+        """Check the prompt; refuse it, have the edge put placeholders into it, or let it pass."""
+        stage = journey.itinerary[0]
+        policy = self._policy(journey.revision, stage.policy)
+        if policy is None:
+            return hop.reject(500, f"The profile names a guard that doesn't exist: {stage.policy!r}.", code="no_guard")
+        try:
+            body = await self._content.body(journey.edge, journey.request_id, original=True)
+        except ContentGone:
+            return hop.reject(503, "The request has ended before its prompt was checked.", code="content_gone")
+        prompt = Prompt.of(body)
+        judgement = await self._judged(policy, prompt, journey.request_id)
+        note = words.note(policy.name, judgement)
+        blocked = judgement.blocked
+        if blocked is not None:
+            return hop.reject(
+                403,
+                words.prompt_blocked(policy.name, blocked.category),
+                type="invalid_request_error",
+                code="content_filter",
+                param=prompt.param(blocked),
+            )
+        if judgement.failures and stage.on_error == "deny":
+            self._tell(policy, judgement)
+            message = "The prompt can't be checked at the moment; try again shortly."
+            return hop.reject(503, message, code="guard_failed", retry_after_s=1.0)
+        changes: dict[str, object] = {}
+        restores = False
+        if judgement.redact and stage.mode != "shadow":
+            edits = prompt.edits(redacted(prompt.texts, judgement.redact))
+            await self._content.edit(journey.edge, journey.request_id, STAGE, edits)
+            restores = policy.guard.restore
+            if restores:
+                changes["response"] = tuple(_noted(entry, stage.policy) for entry in journey.response)
+        if judgement.failures:
+            self._tell(policy, judgement)
+            changes["level"] = "degraded"
+            changes["reasons"] = (*journey.reasons, *(f"guard: {failure}" for failure in judgement.failures))
+        changes["request"] = _told(journey, policy, judgement, restores=restores)
+        return hop.advance(note=note, **changes)
+
+    async def review(self, review: ResponseReview) -> Verdict:
+        """Check an answer, or a window of one. Raises when it can't be checked: the edge follows `on_error`."""
+        policy = self._policy(review.revision, review.policy)
+        if policy is None:
+            raise LookupError(f"no guard {review.policy!r}")
+        if review.truncated:
+            return self._verdict(review, note=f"{policy.name}: not checked, too large")
+        originals = await self._restorable(review, policy) if review.memo == RESTORE else _NOTHING
+        texts = [Text(text.part, "assistant", text.text) for text in review.texts]
+        checked = Checked("response", policy.name, review.request_id, texts)
+        began = time.perf_counter()
+        judgement = await policy.judge(checked, but=ours(texts, originals, first=review.number == 1))
+        self._metrics.judged("response", policy, judgement, time.perf_counter() - began)
+        blocked = judgement.blocked
+        if blocked is not None:
+            return self._verdict(
+                review,
+                action="block",
+                message=words.answer_blocked(policy.name, blocked.category),
+                note=words.note(policy.name, judgement),
+            )
+        if judgement.failures:
+            self._tell(policy, judgement)
+            raise RuntimeError("a detector failed")
+        edits = changed_texts(policy, review, judgement, originals)
+        if edits:
+            return self._verdict(
+                review,
+                action="replace",
+                texts=tuple(TextEdit(part=part, text=text) for part, text in edits.items()),
+                note=words.note(policy.name, judgement),
+            )
+        return self._verdict(review, note=words.note(policy.name, judgement) if judgement.categories else None)
+
+    async def _judged(self, policy: Policy, prompt: Prompt, request_id: str) -> Judgement:
+        began = time.perf_counter()
+        checked = Checked("request", policy.name, request_id, prompt.texts)
+        judgement = await policy.judge(checked, prompt.unreadable)
+        self._metrics.judged("request", policy, judgement, time.perf_counter() - began)
+        return judgement
+
+    async def _restorable(self, review: ResponseReview, policy: Policy) -> Mapping[str, str]:
+        """What the placeholders in this answer stand for. Whichever replica asks, the prompt tells."""
+        originals = self._originals.get(review.request_id)
+        if originals is None:
+            prompt = Prompt.of(await self._content.body(review.edge, review.request_id, original=True))
+            checked = Checked("request", policy.name, review.request_id, prompt.texts)
+            judgement = await policy.judge(checked, prompt.unreadable)
+            originals = redacted(prompt.texts, judgement.redact).originals
+            self._originals[review.request_id] = originals
+            while len(self._originals) > REMEMBERED:
+                self._originals.popitem(last=False)
+        if review.last:
+            self._originals.pop(review.request_id, None)
+        return originals
+
+    def _policy(self, revision: int, name: str | None) -> Policy | None:
+        return self._configuration.at(revision).compiled.get(name or DEFAULT_GUARD)
+
+    def _verdict(self, review: ResponseReview, **said: object) -> Verdict:
+        return Verdict.model_validate({"request_id": review.request_id, "instance": self._identity.instance, **said})
+
+    def _tell(self, policy: Policy, judgement: Judgement) -> None:
+        for failure in judgement.failures:
+            if f"{policy.name} {failure}" not in self._failing:
+                self._failing.add(f"{policy.name} {failure}")
+                _log.warning("detector_failed", policy=policy.name, problem=failure, hint="counted from now on")
+
+
+def _noted(entry: Stage, policy: str | None) -> Stage:
+    mine = entry.service == STAGE and (entry.policy or DEFAULT_GUARD) == (policy or DEFAULT_GUARD)
+    return entry.model_copy(update={"memo": RESTORE}) if mine else entry
+
+
+def _told(journey: Journey, policy: Policy, judgement: Judgement, *, restores: bool) -> object:
+    facts = journey.request
+    before = Guarded.of(facts.attributes)
+    said = Guarded(
+        policy=policy.name,
+        epoch=policy.epoch,
+        verdict=judgement.verdict,
+        categories=tuple(dict.fromkeys((*(before.categories if before else ()), *judgement.categories))),
+        restores=restores or (before is not None and before.restores),
+    )
+    return facts.model_copy(update={"attributes": {**facts.attributes, GUARDED: said.model_dump(mode="json")}})

@@ -1,0 +1,56 @@
+"""Wiring of the guard."""
+
+from functools import cache
+
+from pointsman_contracts.journey import Journey
+from pointsman_core.config import Config
+from pointsman_core.plugins import Registry
+from pointsman_guard.adapters.http_outside import HttpOutside
+from pointsman_guard.domain.checking import Detector, Outside
+from pointsman_guard.domain.policy import Policy, compile_policies
+from pointsman_guard.handlers import Handlers
+from pointsman_guard.metrics import GuardMetrics
+from pointsman_guard.plugins import BUILTIN
+from pointsman_guard.settings import GuardSettings
+from pointsman_runtime.content_client import ContentClient
+from pointsman_runtime.service import Service, run
+
+GROUP = "pointsman.guard.detectors"
+"""Entry points of other distributions' detectors."""
+
+
+@cache
+def plugins() -> Registry[Detector]:
+    """The types that this environment has; looked up once, because searching all distributions takes milliseconds."""
+    return Registry(Detector, BUILTIN, GROUP)
+
+
+def compile_all(config: Config, outside: Outside) -> dict[str, Policy]:
+    """The `guards` section, ready to run. Raises ConfigError that names the guard."""
+    return compile_policies(config, plugins(), outside)
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError when this service would refuse the configuration."""
+    compile_all(config, HttpOutside(1))
+
+
+def build(service: Service[GuardSettings]) -> None:
+    """Construct everything; connect to nothing."""
+    outside = HttpOutside(service.settings.connections)
+
+    def compiled(config: Config, revision: int) -> dict[str, Policy]:
+        del revision
+        return compile_all(config, outside)
+
+    handlers = Handlers(
+        service.configuration(compiled), ContentClient(service.bus), GuardMetrics(service.registry), service.identity
+    )
+    service.bus.stage(Journey, handlers.guard)
+    service.bus.reviews(handlers.review)
+    service.on_stop(outside.close)
+
+
+def main() -> int:
+    """Run the service; returns its exit code."""
+    return run("guard", GuardSettings, build)

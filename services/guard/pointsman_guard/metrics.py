@@ -1,0 +1,52 @@
+"""What the guard counts. Categories and actions, never a text."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from pointsman_guard.domain.checking import Direction
+from pointsman_guard.domain.policy import Judgement, Policy
+
+_BUCKETS: Final = (5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.25, 1.0)
+
+
+class GuardMetrics:
+    """Prometheus collectors of one process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._checked: Final = Counter(
+            "pointsman_guard_checked", "Prompts and windows of answers, by outcome.",
+            ["direction", "policy", "outcome"],
+            registry=registry,
+        )  # fmt: skip
+        self._found: Final = Counter(
+            "pointsman_guard_found", "Findings by category and what was done.",
+            ["direction", "policy", "category", "action"], registry=registry,
+        )  # fmt: skip
+        self._failed: Final = Counter(
+            "pointsman_guard_detector_failures", "Checks that a detector couldn't make.", ["policy", "detector"],
+            registry=registry,
+        )  # fmt: skip
+        self._seconds: Final = Histogram(
+            "pointsman_guard_check_seconds", "Time of one check, waiting for guardians included.", ["direction"],
+            buckets=_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self._outcomes: dict[tuple[str, str, str], Counter] = {}
+        self._times: Final = {name: self._seconds.labels(name) for name in ("request", "response")}
+
+    def judged(self, direction: Direction, policy: Policy, judgement: Judgement, took_s: float) -> None:
+        """A policy has said something."""
+        self._times[direction].observe(took_s)
+        outcome = "failed" if judgement.failures and judgement.blocked is None else judgement.verdict
+        key = (direction, policy.name, outcome)
+        counter = self._outcomes.get(key)
+        if counter is None:
+            counter = self._outcomes[key] = self._checked.labels(*key)
+        counter.inc()
+        if judgement.blocked is not None:
+            self._found.labels(direction, policy.name, judgement.blocked.category, "block").inc()
+        for action, findings in (("redact", judgement.redact), ("flag", judgement.flagged)):
+            for finding in findings:
+                self._found.labels(direction, policy.name, finding.category, action).inc()
+        for failure in judgement.failures:
+            self._failed.labels(policy.name, failure.partition(" ")[0]).inc()

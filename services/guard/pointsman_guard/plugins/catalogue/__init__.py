@@ -1,0 +1,1 @@
+"""The patterns that come with the guard, by group."""

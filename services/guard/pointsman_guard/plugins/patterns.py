@@ -1,0 +1,117 @@
+"""Patterns over texts as they look, and over what is hidden in them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Final, Literal
+
+from pydantic import Field
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, Finding, Text
+from pointsman_guard.domain.decoding import hidden
+from pointsman_guard.domain.disguises import disguises
+from pointsman_guard.domain.folding import fold, offsets
+from pointsman_guard.domain.joining import joined
+from pointsman_guard.domain.pattern import Pattern
+from pointsman_guard.domain.pattern_set import PatternSet, pattern_set
+from pointsman_guard.plugins.catalogue.injection import INJECTION, OTHER_LANGUAGES
+from pointsman_guard.plugins.catalogue.personal import PERSONAL
+from pointsman_guard.plugins.catalogue.secrets import SECRETS
+
+Group = Literal["secrets", "pii", "injection"]
+
+_BUILT_IN: Final[dict[str, tuple[Pattern, ...]]] = {
+    "secrets": SECRETS,
+    "pii": PERSONAL,
+    "injection": (*INJECTION, *OTHER_LANGUAGES),
+}
+
+
+class PatternsParams(Params):
+    """Parameters of `patterns`."""
+
+    groups: tuple[Group, ...] = ("secrets", "pii", "injection")
+    """The built-in ones."""
+    patterns: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
+    """Further ones: category → expressions in RE2 syntax, case-insensitive."""
+    allow: tuple[str, ...] = ()
+    """What matches one of these as a whole is never found."""
+    injection_roles: tuple[str, ...] = ("user", "tool")
+    """Who can inject into a prompt; `*` is everybody. Instructions of `system` are expected to instruct."""
+    disguised: bool = True
+    """Also look into what is encoded, spelt in digits, turned around, or spread over several texts."""
+
+
+class Patterns(Detector):
+    """Finds what has a known form: credentials, personal data, phrases that attack a prompt, and an operator's own."""
+
+    type_name: ClassVar[str] = "patterns"
+    params_type: ClassVar[type[Params]] = PatternsParams
+
+    def __init__(self, name: str, params: PatternsParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        own = [Pattern(category, regex) for category, regexes in params.patterns.items() for regex in regexes]
+        said = [pattern for group in params.groups if group != "injection" for pattern in _BUILT_IN[group]]
+        attacks = _BUILT_IN["injection"] if "injection" in params.groups else ()
+        keys = _BUILT_IN["secrets"] if "secrets" in params.groups else ()
+        self._said: Final = pattern_set((*said, *own), params.allow, name)
+        """What nobody should say."""
+        self._everything: Final = pattern_set((*said, *own, *attacks), params.allow, name)
+        self._disguised: Final = pattern_set((*attacks, *own, *keys), params.allow, name)
+        self._roles: Final = frozenset(params.injection_roles)
+        self._looks_deeper: Final = params.disguised
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """As `Detector.categories`."""
+        return self._everything.categories
+
+    def detect(self, checked: Checked) -> Sequence[Finding]:
+        """In one pass over each text, and shorter ones over what it hides."""
+        found: list[Finding] = []
+        together: list[str] = []
+        for index, text in enumerate(checked.texts):
+            folded = fold(text.text)
+            exposed = self._exposed(checked, text)
+            plain = self._everything if exposed else self._said
+            found += self._located(plain, index, text.text, folded)
+            if not self._looks_deeper:
+                continue
+            if exposed:
+                together.append(folded)
+                found += self._hinted(disguises(text.text, folded), index)
+            found += self._decoded(folded, index, exposed=exposed)
+        if checked.direction == "request" and not found:
+            # Pieces that are harmless alone.
+            for whole in joined(together):
+                found += self._hinted([whole, *disguises(whole, whole)], None)
+                found += self._decoded(whole, None, exposed=True)
+        return found
+
+    def _exposed(self, checked: Checked, text: Text) -> bool:
+        return checked.direction == "response" or text.role in self._roles or ANY_ROLE in self._roles
+
+    def _located(self, patterns: PatternSet, index: int, text: str, folded: str) -> Iterator[Finding]:
+        places: list[int] | None = None
+        for hit in patterns.search(folded):
+            if folded is text:
+                yield Finding(hit.category, self.name, index, hit.start, hit.end)
+                continue
+            places = places or offsets(text)
+            if len(places) == len(folded) + 1:
+                yield Finding(hit.category, self.name, index, places[hit.start], places[hit.end - 1] + 1)
+            else:
+                yield Finding(hit.category, self.name, index)
+
+    def _hinted(self, readings: Iterable[str], index: int | None) -> Iterator[Finding]:
+        for reading in readings:
+            for hit in self._disguised.search(reading):
+                yield Finding(hit.category, self.name, index)
+
+    def _decoded(self, folded: str, index: int | None, *, exposed: bool) -> Iterator[Finding]:
+        for inner in hidden(folded):
+            looked = fold(inner)
+            patterns = self._everything if exposed else self._said
+            for hit in patterns.search(looked):
+                yield Finding(hit.category, self.name, index)
+            if exposed:
+                yield from self._hinted(disguises(inner, looked), index)
