@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from pointsman_contracts.identity import Identity
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted, Usage
 from pointsman_testing import eventually
@@ -46,6 +47,7 @@ async def half_a_large_document(request: Received) -> None:
     await request.gone.wait()
 
 
+PATHS = (CHAT, "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings")
 PHASES: dict[str, tuple[Script, bytes | None]] = {
     "before the first byte": (say_nothing, None),
     "after the engine's head": (only_a_head, None),
@@ -55,7 +57,7 @@ PHASES: dict[str, tuple[Script, bytes | None]] = {
 }
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings"])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("phase", PHASES)
 async def test_the_engine_hears_when_the_client_hangs_up(start_edge: StartEdge, phase: str, path: str) -> None:
     script, seen = PHASES[phase]
@@ -75,6 +77,7 @@ async def test_the_engine_hears_when_the_client_hangs_up(start_edge: StartEdge, 
     assert (done.request_id, done.outcome) == ("mine", "client_gone")
     assert done.status == (200 if seen else 499)
     assert done.worker == "worker-1"
+    assert done.usage is not None
     assert edge.events.of(AttemptFailed) == []
     assert edge.events.of(RequestRejected) == []
     assert edge.metric("pointsman_edge_open_requests") == 0
@@ -92,17 +95,41 @@ async def test_the_usage_so_far_of_a_stream_that_was_left_is_told(start_edge: St
     assert len(edge.events.of(ResponseStarted)) == 1
 
 
-async def test_a_client_that_leaves_while_the_stages_decide_is_forgotten(start_edge: StartEdge) -> None:
+async def test_what_passed_of_a_stream_that_was_left_is_charged_and_marked_as_estimated(start_edge: StartEdge) -> None:
+    async def without_usage(request: Received) -> None:
+        await request.begin_stream()
+        for _ in range(5):
+            await request.chunk(b'data: {"choices":[{"index":0,"delta":{"content":" word"}}]}\n\n')
+        await request.gone.wait()
+
+    prices = {"big": {"provider": "elsewhere"}, "llama-8b": {"pool": "llama-8b", "cost": {"input": 1, "output": 10}}}
+    identity = Identity(tenant="acme", subject="ci", plan="pro")
+    async with ScriptedEngine(without_usage) as engine:
+        edge = await start_edge(engine.url, config={"models": prices})
+        edge.stages.changes = {"prompt_tokens": 100, "identity": identity}
+        async with raw_connection(edge.url) as client:
+            await client.send(post(CHAT, BODY))
+            for _ in range(5):
+                await client.read_until(b" word")
+        (done,) = await eventually(lambda: edge.events.of(ResponseCompleted))
+    assert done.usage == Usage(prompt_tokens=100, completion_tokens=5, estimated=True)
+    assert (done.served, done.identity) == ("llama-8b", identity)
+    assert done.cost == pytest.approx((100 * 1 + 5 * 10) / 1e6)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_client_that_leaves_while_the_stages_decide_is_forgotten(start_edge: StartEdge, path: str) -> None:
     async with ScriptedEngine() as engine:
         edge = await start_edge(engine.url)
         edge.stages.let_go.clear()
         async with raw_connection(edge.url) as client:
-            await client.send(post(CHAT, BODY))
+            await client.send(post(path, BODY))
             await eventually(lambda: edge.stages.asked)
         (done,) = await eventually(lambda: edge.events.of(ResponseCompleted))
         assert engine.received == []
     assert edge.stages.abandoned == 1
     assert (done.outcome, done.status, done.pool, done.attempts) == ("client_gone", 499, "-", ())
+    assert done.usage is None
 
 
 async def test_many_clients_that_leave_at_once_leave_nothing_behind(start_edge: StartEdge) -> None:

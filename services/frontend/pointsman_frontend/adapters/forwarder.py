@@ -158,7 +158,7 @@ class Forwarder:
                 await self._relay(request, endpoint, answer, sent_at)
             finally:
                 answer.close()
-                exchange.usage = exchange.usage or answer.usage
+                exchange.usage = answer.usage
                 exchange.limited(*told(answer))
             problem = None
         finally:
@@ -174,7 +174,7 @@ class Forwarder:
         if self._tell_endpoint:
             headers.append((b"x-pointsman-endpoint", endpoint.worker.encode("ascii", "replace")))
         name = renaming((endpoint.target or decision.target).model, decision.model)
-        usage = usage_reader(exchange.api)
+        usage = exchange.tail = usage_reader(exchange.api)
         exchange.stream = is_stream(engine.headers)
         relay = relay_stream if exchange.stream else relay_document
         rewriting = without_unasked_usage(decision.body, name) if exchange.stream else name
@@ -188,7 +188,6 @@ class Forwarder:
                 _log.warning("answer_cut_off", request_id=exchange.request_id, worker=endpoint.worker, reason=str(cut))
             await _end_cut_off(exchange, client, engine.status, str(cut))
         finally:
-            exchange.usage = usage.usage()
             exchange.attempted(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
 
     def _tell_failure(self, exchange: Exchange, failure: EndpointFailed, following: ChosenEndpoint | None) -> None:

@@ -1,0 +1,1 @@
+"""The store on disk, the stream of events, the ledger."""

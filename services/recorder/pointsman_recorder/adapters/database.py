@@ -1,0 +1,74 @@
+"""The recorder's database: one SQLite file in a folder that one process has for itself."""
+
+import fcntl
+import sqlite3
+from pathlib import Path
+from typing import Final, TextIO
+
+FILE: Final = "recorder.db"
+_VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY,
+    key BLOB NOT NULL UNIQUE,
+    request_id TEXT,
+    at_ms INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE INDEX events_of_request ON events (request_id) WHERE request_id IS NOT NULL;
+CREATE TABLE usage_unwritten (key TEXT PRIMARY KEY, tenant TEXT NOT NULL, record BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE usage_counted (key BLOB PRIMARY KEY, at_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE usage_sums (
+    day TEXT, tenant TEXT, subject TEXT, model TEXT,
+    requests INTEGER, failed INTEGER, prompt_tokens INTEGER, cached_tokens INTEGER, completion_tokens INTEGER,
+    reasoning_tokens INTEGER, estimated INTEGER, cost REAL, unpriced INTEGER,
+    PRIMARY KEY (day, tenant, subject, model)
+) WITHOUT ROWID;
+CREATE TABLE progress (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+class Database:
+    """The file while it is open. Used by one thread at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        """Opens or makes it. Raises OSError when the folder can't be used, another process uses it, or the file is a
+        later version's."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(folder / "lock")
+        self.connection = sqlite3.connect(folder / FILE, check_same_thread=False, isolation_level=None)
+        # What was acknowledged to the stream must outlast a loss of power.
+        self.connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = 2;")
+        [(version,)] = self.connection.execute("PRAGMA user_version").fetchall()
+        if version > _VERSION:
+            self.close()
+            raise OSError(f"{folder / FILE} was written by a later version of the recorder; run that one")
+        self.empty = version == 0
+        """It was made just now."""
+        if self.empty:
+            self.connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+
+    @property
+    def size(self) -> int:
+        """Bytes that hold something; what was deleted leaves room that is used again."""
+        [(pages, free, size)] = self.connection.execute(
+            "SELECT page_count, freelist_count, page_size "
+            "FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+        ).fetchall()
+        return int((pages - free) * size)
+
+    def close(self) -> None:
+        """Let the folder go."""
+        self.connection.close()
+        self._lock.close()
+
+
+def _locked(path: Path) -> TextIO:
+    lock = path.open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise OSError(f"{path.parent} is another recorder's; give this one a folder and a name of its own") from None
+    return lock

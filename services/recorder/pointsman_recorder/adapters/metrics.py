@@ -1,0 +1,37 @@
+"""What the recorder shows to Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class Metrics:
+    """Counters of one recorder."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.events = Counter(
+            "pointsman_recorder_events",
+            "Events that were read: kept, there already, or no event that can be read",
+            ["outcome"],
+            registry=registry,
+        )
+        self.behind = Gauge("pointsman_recorder_behind", "Events that weren't read yet", registry=registry)
+        self.records = Counter(
+            "pointsman_recorder_usage_records", "Records that were written to the usage ledger", registry=registry
+        )
+        self.counted = Counter(
+            "pointsman_recorder_usage_counted", "Records of the usage ledger that were summed", registry=registry
+        )
+        self.repeated = Counter(
+            "pointsman_recorder_usage_repeated", "Records that were in the usage ledger already", registry=registry
+        )
+        self.failures = Counter(
+            "pointsman_recorder_failures",
+            "Times that work was begun anew, by kind of work",
+            ["work"],
+            registry=registry,
+        )
+        self.store_bytes = Gauge("pointsman_recorder_store_bytes", "Size of the store", registry=registry)
+        self.forgotten = Counter(
+            "pointsman_recorder_events_forgotten",
+            "Events that were deleted for their age or for room",
+            registry=registry,
+        )

@@ -1,0 +1,148 @@
+"""The database as the rest of the service sees it: every access in one thread, every change in one transaction."""
+
+import asyncio
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeVar
+
+from pointsman_contracts.story import KeptEvent
+from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
+from pointsman_recorder.adapters.database import Database
+from pointsman_recorder.adapters.event_table import EventTable
+from pointsman_recorder.adapters.usage_table import UsageTable
+from pointsman_recorder.domain.entry import Entry
+from pointsman_recorder.domain.usage_record import day_of, record_of
+
+LARGEST_ANSWER: Final = 700_000
+"""Bytes of events in one answer; the smallest `max_payload` that servers have by default is 1 MiB."""
+MOST_ROWS: Final = 2000
+"""Rows of sums in one answer."""
+_DAY_MS: Final = 86_400_000
+
+T = TypeVar("T")
+
+
+class Kept(NamedTuple):
+    """What became of a batch."""
+
+    new: int
+    repeated: int
+
+
+class Bounds(NamedTuple):
+    """How long things are kept, in days, and how large the file may grow."""
+
+    event_days: float
+    event_bytes: int
+    sum_days: float
+
+
+class Store:
+    """Opens the database at once; close it at the end."""
+
+    def __init__(self, database: Database, bounds: Bounds) -> None:
+        self.fresh: Final = database.empty
+        """The database was made just now."""
+        self._database = database
+        self._bounds = bounds
+        self._events = EventTable(database)
+        self._usage = UsageTable(database)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+
+    async def keep(self, entries: Sequence[Entry]) -> Kept:
+        """Keep events, each once; the usage of those that end a request is owed to the ledger from then on."""
+
+        def keep() -> Kept:
+            new = 0
+            with self._transaction():
+                for entry in entries:
+                    if not self._events.add(entry):
+                        continue
+                    new += 1
+                    if entry.completed is not None:
+                        self._usage.owe(record_of(entry.completed))
+            return Kept(new, len(entries) - new)
+
+        return await self._run(keep)
+
+    async def owed(self, at_most: int) -> list[tuple[str, str, bytes]]:
+        """As `UsageTable.owed`."""
+        return await self._run(lambda: self._usage.owed(at_most))
+
+    async def paid(self, keys: Sequence[str]) -> None:
+        """As `UsageTable.paid`."""
+
+        def paid() -> None:
+            with self._transaction():
+                self._usage.paid(keys)
+
+        await self._run(paid)
+
+    async def progress(self) -> tuple[str, int]:
+        """As `UsageTable.progress`."""
+        return await self._run(lambda: self._usage.progress)
+
+    async def count(self, ledger: str, records: Sequence[UsageRecord], sequence: int) -> int:
+        """Add records of the ledger to the sums, which was read to `sequence` with them; how many were new."""
+
+        def count() -> int:
+            with self._transaction():
+                new = sum(self._usage.count(record) for record in records)
+                self._usage.read_to(ledger, sequence)
+            return new
+
+        return await self._run(count)
+
+    async def story(self, request_id: str) -> tuple[list[KeptEvent], bool]:
+        """As `EventTable.of_request`."""
+        return await self._run(lambda: self._events.of_request(request_id, LARGEST_ANSWER))
+
+    async def sums(self, query: UsageQuery) -> tuple[list[UsageSum], bool]:
+        """As `UsageTable.sums`."""
+        return await self._run(lambda: self._usage.sums(query, MOST_ROWS))
+
+    async def size(self) -> int:
+        """Bytes in use."""
+        return await self._run(lambda: self._database.size)
+
+    async def forget(self, event_stream_days: float) -> int:
+        """Delete what is too old or too much. `event_stream_days`: how old an event may be that comes (again)."""
+        now_ms = time.time_ns() // 1_000_000
+        gone = 0
+
+        def some() -> int:
+            with self._transaction():
+                return self._events.forget(now_ms - round(self._bounds.event_days * _DAY_MS), self._bounds.event_bytes)
+
+        # Others have a turn between the pieces.
+        while deleted := await self._run(some):
+            gone += deleted
+
+        def usage() -> None:
+            with self._transaction():
+                keys_before_ms = now_ms - round((event_stream_days + 1) * _DAY_MS)
+                self._usage.forget(keys_before_ms, day_of(now_ms - round(self._bounds.sum_days * _DAY_MS)))
+
+        await self._run(usage)
+        return gone
+
+    async def close(self) -> None:
+        """Finish what is in hand."""
+        await self._run(self._database.close)
+        self._thread.shutdown()
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        connection = self._database.connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -1,0 +1,39 @@
+"""Questions about requests and usage, and their answers."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from pointsman_contracts.story import KeptEvent, Story, StoryQuery
+from pointsman_contracts.usage import UsageQuery, UsageSum, UsageSums
+
+
+class Kept(Protocol):
+    """The store, as far as it answers."""
+
+    def story(self, request_id: str) -> Awaitable[tuple[list[KeptEvent], bool]]:
+        """Events of a request, and whether there are more."""
+        ...
+
+    def sums(self, query: UsageQuery) -> Awaitable[tuple[list[UsageSum], bool]]:
+        """Rows, and whether there are more. Raises ValueError for a question that has no answer."""
+        ...
+
+
+class Handlers:
+    """Answers from the store."""
+
+    def __init__(self, instance: str, kept: Kept, behind: Callable[[], int]) -> None:
+        """`behind`: how many events aren't in the store yet."""
+        self._instance = instance
+        self._kept = kept
+        self._behind = behind
+
+    async def story(self, query: StoryQuery) -> Story:
+        """What happened to a request."""
+        events, more = await self._kept.story(query.request_id)
+        return Story(recorder=self._instance, events=tuple(events), more=more, behind=self._behind())
+
+    async def sums(self, query: UsageQuery) -> UsageSums:
+        """What was used."""
+        rows, more = await self._kept.sums(query)
+        return UsageSums(recorder=self._instance, rows=tuple(rows), more=more, behind=self._behind())

@@ -1,0 +1,35 @@
+"""Wiring of the recorder."""
+
+from pointsman_contracts.story import StoryQuery
+from pointsman_contracts.usage import UsageQuery
+from pointsman_recorder.adapters.database import Database
+from pointsman_recorder.adapters.event_feed import EventFeed
+from pointsman_recorder.adapters.ledger import Ledger
+from pointsman_recorder.adapters.metrics import Metrics
+from pointsman_recorder.adapters.store import Bounds, Store
+from pointsman_recorder.handlers import Handlers
+from pointsman_recorder.recording import Recording
+from pointsman_recorder.settings import RecorderSettings
+from pointsman_runtime.service import Service, run
+
+
+def build(service: Service[RecorderSettings]) -> None:
+    """Construct everything; connect to nothing. Raises OSError when the state folder can't be used."""
+    settings = service.settings
+    bounds = Bounds(settings.keep_days, settings.keep_bytes, settings.keep_sums_days)
+    store = Store(Database(settings.state_dir), bounds)
+    service.on_stop(store.close)
+    feed = EventFeed(service.events, settings.recorder_name)
+    recording = Recording(store, feed, Ledger(service.events, settings), Metrics(service.registry))
+    handlers = Handlers(service.identity.instance, store, lambda: recording.behind)
+    service.readiness.add("ledger", lambda: recording.missing)
+    service.events.handle(StoryQuery, handlers.story)
+    service.events.handle(UsageQuery, handlers.sums)
+    service.background("ledger", recording.follow_ledger)
+    service.background("events", recording.record)
+    service.background("retention", recording.forget)
+
+
+def main() -> int:
+    """Run the service; returns its exit code."""
+    return run("recorder", RecorderSettings, build)

@@ -1,0 +1,125 @@
+"""The work of the recorder: from the stream of events into the store, from the store into the ledger, from the ledger
+into the sums.
+
+It is done in that order, so that an end at any moment loses nothing and counts nothing twice: an event is acknowledged
+once it is in the store and its usage in the ledger; sums are made of the ledger alone.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from nats.errors import Error as NatsError
+from nats.js.errors import Error as JetStreamError
+
+from pointsman_recorder.adapters.event_feed import EventFeed
+from pointsman_recorder.adapters.ledger import Ledger, Missed
+from pointsman_recorder.adapters.metrics import Metrics
+from pointsman_recorder.adapters.store import Store
+from pointsman_runtime.backoff import full_jitter
+from pointsman_runtime.logs import Log
+
+WRITTEN_AT_ONCE: Final = 256
+_FORGET_EVERY_S: Final = 60.0
+_EXPECTED: Final = (NatsError, JetStreamError, OSError, TimeoutError, sqlite3.Error, Missed)
+"""What passes: the bus is away, the disk is full. The work begins anew where it was left."""
+
+_log = Log("recorder")
+
+
+class Recording:
+    """Three loops, each for the life of the service."""
+
+    def __init__(self, store: Store, feed: EventFeed, ledger: Ledger, metrics: Metrics) -> None:
+        self._store = store
+        self._feed = feed
+        self._ledger = ledger
+        self._metrics = metrics
+        self._anew = store.fresh
+        self._event_days = 0.0
+        self._caught_up = asyncio.Event()
+        """What the ledger had at the start was read: what is owed to it is known."""
+        self.behind = 0
+        """Events that weren't read yet."""
+
+    @property
+    def missing(self) -> str | None:
+        """Why questions aren't answered in full yet; None when they are."""
+        return None if self._caught_up.is_set() else "the usage ledger isn't read yet"
+
+    async def follow_ledger(self) -> None:
+        """Sum what the ledger says."""
+        await self._tirelessly("ledger", self._follow_ledger)
+
+    async def record(self) -> None:
+        """Keep events and write the ledger."""
+        await self._tirelessly("events", self._record)
+
+    async def forget(self) -> None:
+        """Delete what is too old or too much, now and then."""
+        await self._tirelessly("retention", self._forget)
+
+    async def _follow_ledger(self) -> None:
+        async for page in self._ledger.read(*await self._store.progress()):
+            new = await self._store.count(page.ledger, page.records, page.last)
+            self._metrics.counted.inc(new)
+            self._metrics.repeated.inc(len(page.records) - new)
+            if page.complete:
+                self._caught_up.set()
+
+    async def _record(self) -> None:
+        await self._caught_up.wait()
+        self._event_days = await self._feed.open(from_the_beginning=self._anew)
+        self._anew = False
+        try:
+            await self._write_owed()
+            while True:
+                batch = await self._feed.next()
+                if batch is None:
+                    self._is_behind(0)
+                    continue
+                kept = await self._store.keep(batch.entries)
+                await self._write_owed()
+                await batch.acknowledge()
+                for outcome, count in (
+                    ("kept", kept.new), ("repeated", kept.repeated), ("unreadable", batch.unreadable),
+                ):  # fmt: skip
+                    self._metrics.events.labels(outcome).inc(count)
+                self._is_behind(batch.behind)
+        finally:
+            await self._feed.close()
+
+    async def _write_owed(self) -> None:
+        while owed := await self._store.owed(WRITTEN_AT_ONCE):
+            await self._ledger.write(owed)
+            await self._store.paid([key for key, _, _ in owed])
+            self._metrics.records.inc(len(owed))
+
+    async def _forget(self) -> None:
+        while True:
+            if self._event_days:
+                self._metrics.forgotten.inc(await self._store.forget(self._event_days))
+            self._metrics.store_bytes.set(await self._store.size())
+            await asyncio.sleep(_FORGET_EVERY_S)
+
+    def _is_behind(self, count: int) -> None:
+        self.behind = count
+        self._metrics.behind.set(count)
+
+    async def _tirelessly(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Repeat work that ended by what passes; the first failure of each kind is logged."""
+        said = ""
+        failures = 0
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                await work()
+            except* _EXPECTED as group:
+                error = group.exceptions[0]
+                self._metrics.failures.labels(what).inc()
+                if type(error).__name__ != said:
+                    said = type(error).__name__
+                    _log.warning("work_begins_anew", work=what, reason=said)
+            failures = failures + 1 if asyncio.get_running_loop().time() - began < 30 else 1
+            await asyncio.sleep(full_jitter(failures))

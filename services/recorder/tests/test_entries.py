@@ -1,0 +1,87 @@
+"""What is kept of an event, and what of it is charged."""
+
+import pytest
+
+from pointsman_contracts import headers
+from pointsman_contracts.identity import Identity
+from pointsman_contracts.journey import Target
+from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_recorder.domain.entry import entry
+from pointsman_recorder.domain.usage_record import counted, day_of, record_of
+
+COMPLETED = ResponseCompleted(
+    request_id="r-1",
+    source="edge-1",
+    sequence=7,
+    at_ms=1_767_225_599_999,
+    pool="llama-8b",
+    target=Target(model="llama", pool="llama-8b"),
+    status=200,
+    outcome="ok",
+    usage=Usage(prompt_tokens=10, completion_tokens=5, cached_tokens=4, reasoning_tokens=2),
+    identity=Identity(tenant="acme", subject="ci"),
+    served="llama-8b-chat",
+    cost=0.25,
+)
+GIVEN = {headers.TYPE: ResponseCompleted.address.type_id, headers.MESSAGE_ID: "subject:edge-1:7"}
+
+
+def test_an_event_is_known_by_its_publishers_id_and_else_by_its_place() -> None:
+    kept = entry(GIVEN, COMPLETED.encode(), "PM_EVENTS:3", 5)
+    assert kept is not None
+    assert (kept.key, kept.request_id, kept.at_ms, kept.completed) == (
+        "subject:edge-1:7",
+        "r-1",
+        COMPLETED.at_ms,
+        COMPLETED,
+    )
+    foreign = entry({}, b'{"something": "else"}', "PM_EVENTS:3", 5)
+    assert foreign is not None
+    assert (foreign.key, foreign.request_id, foreign.at_ms, foreign.completed) == ("PM_EVENTS:3", None, 5, None)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"request_id": 5}', b'{"request_id": "x"'])
+def test_what_cant_be_read_is_no_event(body: bytes) -> None:
+    assert entry({}, body, "p", 0) is None
+    assert entry(GIVEN, body, "p", 0) is None
+
+
+def test_a_record_says_who_used_what_of_which_model_and_what_it_costs() -> None:
+    record = record_of(COMPLETED)
+    assert (record.identity, record.model, record.pool, record.cost) == (
+        Identity(tenant="acme", subject="ci"),
+        "llama-8b-chat",
+        "llama-8b",
+        0.25,
+    )
+    assert counted(record) == (1, 0, 10, 4, 5, 2, 0, 0.25, 0)
+
+
+def test_a_request_that_used_nothing_has_its_record_too() -> None:
+    rejected = COMPLETED.model_copy(
+        update={"usage": None, "cost": None, "served": None, "target": None, "status": 429, "outcome": "rejected"}
+    )
+    assert counted(record_of(rejected)) == (1, 1, 0, 0, 0, 0, 0, 0.0, 0)
+
+
+def test_tokens_without_a_price_are_told() -> None:
+    estimated = COMPLETED.model_copy(update={"usage": Usage(prompt_tokens=3, estimated=True), "cost": None})
+    assert counted(record_of(estimated)) == (1, 0, 3, 0, 0, 0, 1, 0.0, 1)
+
+
+def test_a_client_that_uses_its_request_id_again_is_charged_again() -> None:
+    again = COMPLETED.model_copy(update={"sequence": 8})
+    assert record_of(again).key != record_of(COMPLETED).key
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "day"),
+    [
+        (1_767_225_599_999, "2025-12-31"),
+        (1_767_225_600_000, "2026-01-01"),
+        (-5, "1970-01-01"),
+        (10**20, "9999-12-31"),
+    ],
+)
+def test_days_end_at_midnight_utc(at_ms: int, day: str) -> None:
+    assert day_of(at_ms) == day

@@ -1,0 +1,224 @@
+"""Every event once, every request charged once, whatever comes again and wherever the process ends."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pointsman_contracts import headers
+from pointsman_contracts.identity import Identity
+from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
+from pointsman_recorder.adapters.database import FILE, Database
+from pointsman_recorder.adapters.store import Bounds, Store
+from pointsman_recorder.domain.entry import Entry, entry
+
+T = TypeVar("T")
+LONG = Bounds(event_days=1e4, event_bytes=2**30, sum_days=2e4)
+DAY_MS = 86_400_000
+
+
+def run(work: Coroutine[object, object, T]) -> T:
+    return asyncio.run(work)
+
+
+def event(number: int, *, tenant: str = "acme", tokens: int = 10, day: int = 20_000, request: str = "") -> Entry:
+    completed = ResponseCompleted(
+        request_id=request or f"r-{number}",
+        source="edge",
+        sequence=number,
+        at_ms=day * DAY_MS,
+        pool="p",
+        status=200,
+        outcome="ok",
+        usage=Usage(prompt_tokens=tokens, completion_tokens=1),
+        identity=Identity(tenant=tenant),
+        served="llama",
+        cost=tokens / 4,
+    )
+    given = {headers.TYPE: ResponseCompleted.address.type_id, headers.MESSAGE_ID: f"e:{number}"}
+    found = entry(given, completed.encode(), "", 0)
+    assert found is not None
+    return found
+
+
+class Recorder(RuleBasedStateMachine):
+    """The recorder's steps in every order, with an end of the process between any two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.published: list[Entry] = []
+        self.acknowledged = 0
+        self.ledger: list[bytes] = []
+        self.written: list[str] = []
+        self.caught_up = False
+        self.store = Store(Database(self.folder), LONG)
+
+    @rule(tokens=st.integers(min_value=0, max_value=50), tenant=st.sampled_from(["acme", "", "other"]))
+    def publish(self, tokens: int, tenant: str) -> None:
+        self.published.append(event(len(self.published), tenant=tenant, tokens=tokens))
+
+    @rule(many=st.integers(min_value=1, max_value=5), back=st.integers(min_value=0, max_value=4))
+    @precondition(lambda self: self.caught_up)
+    def keep(self, many: int, back: int) -> None:
+        """Events come, some of them again."""
+        start = max(0, self.acknowledged - back)
+        run(self.store.keep(self.published[start : start + many]))
+        if not run(self.store.owed(100)):
+            self.acknowledged = min(len(self.published), max(self.acknowledged, start + many))
+
+    @rule()
+    @precondition(lambda self: self.caught_up)
+    def write(self) -> None:
+        """The ledger gets what it is owed; whether the recorder hears of it is another step."""
+        owed = run(self.store.owed(3))
+        self.ledger += [record for _, _, record in owed]
+        self.written = [key for key, _, _ in owed]
+
+    @rule()
+    def hear(self) -> None:
+        run(self.store.paid(self.written))
+        self.written = []
+
+    @rule(many=st.integers(min_value=1, max_value=100))
+    def read(self, many: int) -> None:
+        """The ledger is read on from where it was left."""
+        _, done = run(self.store.progress())
+        page = [UsageRecord.decode(record) for record in self.ledger[done : done + many]]
+        run(self.store.count("ledger", page, done + len(page)))
+        self.caught_up = self.caught_up or done + len(page) == len(self.ledger)
+
+    @rule(lost=st.booleans())
+    def end(self, lost: bool) -> None:
+        """The process ends and begins again; it may find nothing of what it kept."""
+        run(self.store.close())
+        if lost:
+            shutil.rmtree(self.folder)
+            self.acknowledged = 0
+        self.store = Store(Database(self.folder), LONG)
+        self.written = []
+        self.caught_up = False
+
+    @invariant()
+    def sums_are_those_of_the_ledger(self) -> None:
+        _, done = run(self.store.progress())
+        read = {record.key: record for record in map(UsageRecord.decode, self.ledger[:done])}
+        rows, _ = run(self.store.sums(UsageQuery(by=())))
+        found = rows[0] if rows else UsageSum()
+        assert found.requests == len(read)
+        assert found.prompt_tokens == sum(record.usage.prompt_tokens for record in read.values())
+
+    def teardown(self) -> None:
+        """In the end everything comes to rest: each request is charged once."""
+        self.read(100_000)
+        run(self.store.keep(self.published))
+        while owed := run(self.store.owed(100)):
+            self.ledger += [record for _, _, record in owed]
+            run(self.store.paid([key for key, _, _ in owed]))
+        self.read(100_000)
+        rows, _ = run(self.store.sums(UsageQuery(by=("tenant",))))
+        for tenant in ("acme", "", "other"):
+            own = [one.completed for one in self.published if one.completed and one.completed.identity]
+            tokens = [
+                one.usage.prompt_tokens for one in own if one.usage and one.identity and one.identity.tenant == tenant
+            ]
+            found = next((row for row in rows if row.tenant == tenant), UsageSum())
+            assert (found.requests, found.prompt_tokens) == (len(tokens), sum(tokens))
+            assert found.cost == pytest.approx(sum(tokens) / 4)
+        for one in self.published:
+            events, _ = run(self.store.story(one.request_id or ""))
+            assert [kept.body.encode() for kept in events] == [one.body]
+        run(self.store.close())
+        shutil.rmtree(self.folder)
+
+
+TestRecorder = Recorder.TestCase
+TestRecorder.settings = settings(max_examples=12, stateful_step_count=25)
+
+
+async def test_sums_are_told_apart_by_what_was_asked(tmp_path: Path) -> None:
+    store = Store(Database(tmp_path), LONG)
+    events = [event(1, tenant="a"), event(2, tenant="a", day=20_001), event(3, tenant="b"), event(4, tenant="b")]
+    await store.keep(events)
+    records = [UsageRecord.decode(record) for _, _, record in await store.owed(10)]
+    assert await store.count("ledger", records, 4) == 4
+    assert await store.count("ledger", records, 8) == 0
+
+    async def rows(**query: object) -> list[tuple[str | None, str | None, int]]:
+        found, _ = await store.sums(UsageQuery.model_validate(query))
+        return [(row.tenant, row.day, row.requests) for row in found]
+
+    assert await rows(by=["tenant"]) == [("a", None, 2), ("b", None, 2)]
+    assert await rows(by=["day", "tenant"]) == [
+        ("a", "2024-10-04", 1),
+        ("b", "2024-10-04", 2),
+        ("a", "2024-10-05", 1),
+    ]
+    assert await rows(by=[], since="2024-10-05") == [(None, None, 1)]
+    assert await rows(by=[], until="2024-10-04", tenant="a", model="llama") == [(None, None, 1)]
+    assert await rows(by=["model"], model="none") == []
+    with pytest.raises(ValueError, match="not colour"):
+        await store.sums(UsageQuery(by=("colour",)))
+    await store.close()
+
+
+async def test_old_events_go_and_sums_stay_for_longer(tmp_path: Path) -> None:
+    store = Store(Database(tmp_path), Bounds(event_days=1.0, event_bytes=2**30, sum_days=36_500.0))
+    await store.keep([event(1), event(2)])
+    await store.count("ledger", [UsageRecord.decode(record) for _, _, record in await store.owed(10)], 2)
+    assert await store.forget(event_stream_days=7.0) == 2
+    assert await store.story("r-1") == ([], False)
+    [row], _ = await store.sums(UsageQuery(by=()))
+    assert row.requests == 2
+    await store.close()
+
+
+async def test_the_oldest_events_make_room_for_new_ones(tmp_path: Path) -> None:
+    store = Store(Database(tmp_path), LONG)
+    entries = [event(number) for number in range(4000)]
+    await store.keep(entries)
+    while owed := await store.owed(1000):
+        await store.paid([key for key, _, _ in owed])
+    bound = await store.size() * 3 // 4
+    await store.close()
+    store = Store(Database(tmp_path), LONG._replace(event_bytes=bound))
+    assert await store.forget(event_stream_days=7.0) == 2000
+    assert await store.size() <= bound
+    assert (await store.story("r-1999"))[0] == []
+    assert len((await store.story("r-2000"))[0]) == 1
+    await store.close()
+
+
+async def test_a_story_that_is_too_long_keeps_its_end(tmp_path: Path) -> None:
+    store = Store(Database(tmp_path), LONG)
+    await store.keep([event(number, request="again") for number in range(3000)])
+    events, more = await store.story("again")
+    assert more
+    assert 0 < len(events) < 3000
+    assert ResponseCompleted.decode(events[-1].body).sequence == 2999
+    await store.close()
+
+
+def test_a_folder_belongs_to_one_recorder(tmp_path: Path) -> None:
+    first = Database(tmp_path)
+    with pytest.raises(OSError, match="another recorder's"):
+        Database(tmp_path)
+    first.close()
+    Database(tmp_path).close()
+
+
+def test_what_a_later_version_wrote_is_left_alone(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    database.connection.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(OSError, match="later version"):
+        Database(tmp_path)
+    assert (tmp_path / FILE).exists()
