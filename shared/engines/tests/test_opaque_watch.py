@@ -1,0 +1,66 @@
+"""An endpoint that tells nothing of its load, behind a plain HTTP server."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from pointsman_engines.client import EngineClient
+from pointsman_engines.opaque_watch import OpaqueWatch
+from pointsman_engines.report import Worker, load_of, registration_of
+from pointsman_engines.status import EngineStatus
+from pointsman_testing import eventually
+from pointsman_testing.fake_engine import FakeEngine
+
+WORKER = Worker("p", "w", "http://w", models=("configured",))
+
+
+@asynccontextmanager
+async def watching(engine: FakeEngine, health: str = "/health") -> AsyncGenerator[OpaqueWatch]:
+    async with aiohttp.ClientSession() as session:
+        seen: list[EngineStatus] = []
+        client = EngineClient(engine.url, session=session)
+        watch = OpaqueWatch(client, seen.append, health=health, interval_s=0.02, answer_timeout_s=0.3)
+        task = asyncio.create_task(watch.run())
+        try:
+            yield watch
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def registered_models(watch: OpaqueWatch) -> tuple[str, ...] | None:
+    made = registration_of(WORKER, watch.status, agent="a", version="1", registered_ms=0)
+    return None if made is None else made.models
+
+
+async def test_its_health_is_all_that_is_asked_and_its_load_is_nothing() -> None:
+    async with FakeEngine(running=7, models={"data": [{"id": "m"}]}) as engine, watching(engine) as watch:
+        await eventually(lambda: registered_models(watch) == ("m",))
+        made = registration_of(WORKER, watch.status, agent="a", version="1", registered_ms=0)
+        assert made is not None
+        assert made.engine == "opaque"
+        load = load_of(WORKER, watch.status, 1)
+        assert load is not None
+        assert (load.state, load.running, load.waiting, load.kv_usage) == ("serving", 0, 0, 0.0)
+        assert not [path for path in engine.asked if path.startswith("/metrics")]
+        engine.healthy = False
+        await eventually(lambda: watch.status.reason == "/health answers 503")
+        engine.healthy = True
+        await eventually(lambda: watch.status.reachable)
+        engine.hang()
+        await eventually(lambda: "no answer from /health" in watch.status.reason)
+        engine.release()
+        await eventually(lambda: watch.status.reachable)
+
+
+async def test_without_a_list_of_models_the_configuration_names_them() -> None:
+    async with FakeEngine(models_status=404) as engine, watching(engine) as watch:
+        await eventually(lambda: registered_models(watch) == ("configured",))
+
+
+async def test_a_path_that_is_not_there_is_no_health() -> None:
+    async with FakeEngine() as engine, watching(engine, health="/live") as watch:
+        await eventually(lambda: watch.status.reason == "/live answers 404")
+        assert registered_models(watch) is None
