@@ -1,0 +1,123 @@
+"""How the endpoints of a pool are found, beside agents that register them."""
+
+from collections.abc import Iterable
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+
+from pointsman_core.config.section import ConfigError, Section
+from pointsman_core.worker_name import worker_name
+
+Discovery = Literal["agents", "static", "kubernetes", "file"]
+EngineKind = Literal["auto", "vllm", "sglang", "trtllm", "triton", "opaque"]
+
+
+class StaticEngine(Section):
+    """An engine that has no agent: the metrics-collector reads it."""
+
+    url: str
+    """Base URL, for edges and for the metrics-collector."""
+    name: str | None = None
+    """Default: host and port of the URL."""
+    engine: EngineKind = "auto"
+    """`auto` tells the kind by the names of its metrics. `opaque`: anything that answers the API and has no engine's
+    metrics, such as the frontend of another system; its load is what this gateway sent there."""
+    metrics_url: str | None = None
+    """Where its metrics are when not at `/metrics` below `url`; Triton has a port for them."""
+    health: str | None = Field(default=None, pattern=r"^/")
+    """Path that answers 200 while an `opaque` endpoint takes requests; default `/health`."""
+    role: Literal["both", "prefill", "decode", "encode"] = "both"
+    labels: dict[str, str] = Field(default_factory=dict[str, str])
+
+    @field_validator("url", "metrics_url")
+    @classmethod
+    def _is_http(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError(f"{value!r}: the URL of an engine begins with http:// or https://")
+        return value
+
+    @model_validator(mode="after")
+    def _opaque_has_health_and_others_metrics(self) -> Self:
+        _check_kind(self.engine, self.health, self.metrics_url, "metrics_url")
+        return self
+
+    @property
+    def worker(self) -> str:
+        """Its name in the pool."""
+        return self.name or worker_name(self.url)
+
+
+EngineList = tuple[
+    Annotated[StaticEngine, BeforeValidator(lambda v: {"url": v} if isinstance(v, str) else v)], ...
+]  # fmt: skip
+"""Engines, each an URL or a whole entry."""
+
+
+class Kubernetes(Section):
+    """Which pods are the endpoints of a pool: those of an InferencePool, or those that a selector is for."""
+
+    inference_pool: str | None = None
+    """Name of an InferencePool (`inference.networking.k8s.io/v1`): its selector and target ports are used, and the
+    InferenceObjectives and InferenceModelRewrites that name it are honoured."""
+    selector: dict[str, str] = Field(default_factory=dict[str, str])
+    """Labels of the pods, instead of an InferencePool."""
+    ports: tuple[Annotated[int, Field(ge=1, le=65535)], ...] = Field(default=(), max_length=8)
+    """With `selector`: ports at which a pod serves; each is an endpoint."""
+    namespace: str | None = None
+    """Default: that of the service account, or of the kubeconfig's context."""
+    scheme: Literal["http", "https"] = "http"
+    engine: EngineKind = "auto"
+    """As of an engine that is listed."""
+    health: str | None = Field(default=None, pattern=r"^/")
+    """As of an engine that is listed."""
+    metrics_port: int | None = Field(default=None, ge=1, le=65535)
+    """Port of a pod's metrics when they aren't where it serves."""
+    role_label: str = "llm-d.ai/role"
+    """Label of the pods that says `prefill`, `decode`, `encode` or `both`; without it a pod does both."""
+
+    @model_validator(mode="after")
+    def _names_pods_in_one_way(self) -> Self:
+        if (self.inference_pool is None) == (not self.selector):
+            raise ValueError("name the pods either by `inference_pool` or by `selector` and `ports`")
+        if bool(self.selector) != bool(self.ports):
+            raise ValueError("`selector` and `ports` belong together; an InferencePool has its own `targetPorts`")
+        if len(set(self.ports)) < len(self.ports):
+            raise ValueError("`ports` has a port twice")
+        _check_kind(self.engine, self.health, self.metrics_port, "metrics_port")
+        return self
+
+
+class EndpointFile(Section):
+    """The file that `discovery: file` watches."""
+
+    engines: EngineList = ()
+    """As `engines` of a pool."""
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        check_names(self.engines)
+        return self
+
+
+def load_endpoints(document: object) -> EndpointFile:
+    """Check a parsed endpoint file. Raises ConfigError with every problem and its path."""
+    try:
+        return EndpointFile.model_validate({} if document is None else document)
+    except ValidationError as error:
+        raise ConfigError.of(error) from error
+
+
+def check_names(engines: Iterable[StaticEngine]) -> None:
+    """Raise ValueError when two engines have the same name."""
+    seen: set[str] = set()
+    for engine in engines:
+        if engine.worker in seen:
+            raise ValueError(f"two engines are called {engine.worker!r}; give each a `name` of its own")
+        seen.add(engine.worker)
+
+
+def _check_kind(engine: EngineKind, health: str | None, metrics: object, metrics_key: str) -> None:
+    if health is not None and engine != "opaque":
+        raise ValueError("`health` is for `engine: opaque`; engines are asked at the path that they have")
+    if metrics is not None and engine == "opaque":
+        raise ValueError(f"an `opaque` endpoint has no metrics to read; leave `{metrics_key}` out")
