@@ -7,15 +7,16 @@ from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage
 from pointsman_core.config import Config, ProcessorUse
 from pointsman_core.plugins import Registry, within
 from pointsman_core.prefix import salt
-from pointsman_core.rewriting import Rewrites
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.chain import Chain, Step, Within
 from pointsman_preprocessor.domain.facts import features, max_output_tokens, readable_fields
 from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers
 from pointsman_preprocessor.domain.order import admission_position, check_order
+from pointsman_preprocessor.domain.pool_rules import NameRules
 from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming, Ports, RequestProcessor
 from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt
+from pointsman_preprocessor.domain.prompt_tokens import TokenReaders
 
 ENTRY_POINTS: Final = "pointsman.preprocessor.processors"
 """Group in which other distributions offer request processors."""
@@ -61,17 +62,20 @@ class Pipeline:
             name: tuple(dict.fromkeys((size, *sizes))) if config.selectors else (size,) for name, size in own.items()
         }
         self._all_block_sizes: Final = sizes
-        self._rewrites: Final = Rewrites(config.rewrites)
+        self.names: Final = NameRules(config)
         self.tokenizers: Final = ModelTokenizers(config, load)
+        self.token_readers: Final = TokenReaders(config)
 
     def run(self, incoming: Incoming) -> Awaitable[None] | None:
         """Rewrite the model, then run the processors in order; returns the rest as an awaitable when one of them waits.
         Raises Refusal."""
-        envelope = incoming.envelope
-        found = self._rewrites.of(incoming.body.model, envelope.request_id, incoming.headers.session, envelope.headers)
+        envelope, headers = incoming.envelope, incoming.headers
+        found = self.names.rewritten(incoming.body.model, envelope.request_id, headers.session, envelope.headers)
         if found is not None:
             incoming.rule = found.rule
             incoming.set_field("model", found.model)
+        if headers.objective is not None:
+            incoming.headers = headers._replace(priority=self.names.priority(headers.objective, incoming.model))
         return self._chain.run(incoming)
 
     @property
@@ -152,6 +156,7 @@ def describe(incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt |
         slo_ttft_ms=headers.slo_ttft_ms,
         slo_itl_ms=headers.slo_itl_ms,
         subset=headers.subset,
+        workers=headers.workers,
     )
 
 

@@ -13,8 +13,11 @@ from typing import Final, NamedTuple
 from pointsman_core.refusal import Refusal
 
 _PRIORITY: Final = "x-pointsman-priority"
+_OBJECTIVE: Final = ("x-pointsman-objective", "x-gateway-inference-objective")
 _FAIRNESS: Final = ("x-pointsman-fairness-id", "x-gateway-inference-fairness-id")
 _SUBSET: Final = ("x-pointsman-destination-endpoint-subset", "x-gateway-destination-endpoint-subset")
+_WORKER: Final = ("x-gateway-worker-id", "x-dynamo-worker-instance-id", "x-worker-instance-id")
+_PREFILLER: Final = ("x-dynamo-prefill-instance-id", "x-prefill-instance-id")
 _SESSION: Final = "x-session-id"
 # Newer names first: they win (endpoint-picker.md §1.11).
 _TTFT: Final = ("x-pointsman-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
@@ -52,26 +55,33 @@ class HeaderFacts(NamedTuple):
     """Headers left out because they were too long."""
     session: str | None
     priority: int
+    objective: str | None
+    """Name that stands for a priority; None when there is none, or the priority itself was said."""
     fairness_id: str
     slo_ttft_ms: float | None
     slo_itl_ms: float | None
     subset: tuple[str, ...] | None
+    workers: tuple[str, ...] | None
 
 
 def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
     """Read the headers of a request (lower-case names). Raises Refusal 400 for a value that makes no sense."""
     readable, dropped = _readable(headers)
     get = headers.get
+    priority = get(_PRIORITY)
+    objective = _first(headers, _OBJECTIVE) if priority is None else None
     subset = _first(headers, _SUBSET)
     return HeaderFacts(
         readable,
         dropped,
         _identifier(_SESSION, get(_SESSION)),
-        _priority(get(_PRIORITY)),
+        _priority(priority),
+        None if objective is None else _identifier(_OBJECTIVE[0], objective),
         _identifier(_FAIRNESS[0], _first(headers, _FAIRNESS)) or "",
         _milliseconds(headers, _TTFT),
         _milliseconds(headers, _ITL),
         None if subset is None else tuple(part.strip() for part in subset.split(",") if part.strip()),
+        _workers(headers),
     )
 
 
@@ -97,6 +107,14 @@ def _readable(headers: Mapping[str, str]) -> tuple[dict[str, str], int]:
         kept[name] = value
         left -= size
     return kept, dropped
+
+
+def _workers(headers: Mapping[str, str]) -> tuple[str, ...] | None:
+    worker = _identifier(_WORKER[0], _first(headers, _WORKER))
+    if worker is None:
+        return None
+    prefiller = _identifier(_PREFILLER[0], _first(headers, _PREFILLER))
+    return (worker,) if prefiller is None else (worker, prefiller)
 
 
 def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str | None:

@@ -1,0 +1,73 @@
+"""Follows the bucket in which metrics-collectors keep what a cluster says about pools."""
+
+import asyncio
+from typing import Final
+from weakref import WeakSet
+
+from pydantic import ValidationError
+
+from pointsman_contracts.pool import PoolRules
+from pointsman_core.config import Config
+from pointsman_preprocessor.domain.pool_rules import NameRules
+from pointsman_runtime.buckets import Bucket, Entry
+from pointsman_runtime.logs import Log
+
+PATIENCE_S: Final = 2.0
+"""Requests needn't wait longer for the names of a cluster."""
+
+_log = Log("rules")
+
+
+class ClusterRules:
+    """Tells every configuration revision that is kept, and each conflict once."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket: Final = bucket
+        self._rules: dict[str, PoolRules] = {}
+        self._keys: dict[str, str] = {}
+        self._readers: Final[WeakSet[NameRules]] = WeakSet()
+        self._told: Final[set[str]] = set()
+
+    async def start(self, config: Config) -> None:
+        """Begin to watch; where a pool has its endpoints in a cluster, wait a little for what is known."""
+        listed = asyncio.Event()
+        self._bucket.watch(self._put, self._gone, listed.set)
+        if any(pool.discovery == "kubernetes" for pool in config.pools.values()):
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await listed.wait()
+            except TimeoutError:
+                _log.warning("rules_unknown", reason=f"the bucket wasn't listed within {PATIENCE_S:g} s")
+
+    def inform(self, reader: NameRules) -> None:
+        """Tell this revision what is known, and from now on whatever changes."""
+        self._readers.add(reader)
+        self._tell(reader)
+
+    def _put(self, entry: Entry) -> None:
+        try:
+            rules = PoolRules.decode(entry.value)
+        except ValidationError as error:
+            _log.warning("malformed_rules", key=entry.key, problems=error.error_count())
+            return
+        self._keys[entry.key] = rules.pool
+        self._rules[rules.pool] = rules
+        _log.info("rules_applied", pool=rules.pool, objectives=len(rules.objectives), rewrites=len(rules.rewrites))
+        self._tell_all()
+
+    def _gone(self, key: str) -> None:
+        pool = self._keys.pop(key, None)
+        if pool is not None:
+            del self._rules[pool]
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        for reader in list(self._readers):
+            self._tell(reader)
+
+    def _tell(self, reader: NameRules) -> None:
+        reader.learn(self._rules)
+        for conflict in reader.conflicts:
+            if conflict not in self._told:
+                self._told.add(conflict)
+                _log.warning("rule_without_effect", reason=conflict)

@@ -1,0 +1,114 @@
+"""Which model serves a name and which priority an objective has: as the configuration says, and where it says nothing,
+as InferenceObjectives and InferenceModelRewrites of a cluster do."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from pointsman_contracts.pool import PoolRewrite, PoolRules
+from pointsman_core.config import Config
+from pointsman_core.dealing import Dealer
+from pointsman_core.rewriting import Rewrites, Rewritten
+
+_NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class _Rule(NamedTuple):
+    label: str
+    dealer: Dealer
+
+    @classmethod
+    def of(cls, pool: str, rewrite: PoolRewrite) -> "_Rule":
+        label = f"{pool}/{rewrite.source}"
+        return cls(label, Dealer(label, {target.model: target.weight for target in rewrite.to}))
+
+    def rewritten(self, key: str) -> Rewritten:
+        return Rewritten(self.dealer.arm(key), self.label)
+
+
+class NameRules:
+    """Of one configuration revision, and of the cluster as it is now."""
+
+    def __init__(self, config: Config) -> None:
+        self.conflicts: tuple[str, ...] = ()
+        """What the cluster says in vain, and who says otherwise."""
+        self._configured: Final = Rewrites(config.rewrites)
+        self._objectives: Final = config.objectives
+        self._pools: Final = tuple(config.pools)
+        self._pool_of: Final = {
+            name: served.pool for name in config.model_names() if (served := config.served(name)) is not None
+        }
+        self._exact: dict[str, _Rule] = {}
+        self._whole_pools: dict[str, _Rule] = {}
+        self._priorities: dict[str, Mapping[str, int]] = {}
+
+    def learn(self, pools: Mapping[str, PoolRules]) -> None:
+        """Take over what the cluster says now, of all pools."""
+        conflicts: list[str] = []
+        exact: dict[str, _Rule] = {}
+        whole_pools: dict[str, _Rule] = {}
+        rules = {pool: pools[pool] for pool in self._pools if pool in pools}
+        for pool, said in rules.items():
+            for rewrite in said.rewrites:
+                if not rewrite.to:
+                    continue
+                rule = _Rule.of(pool, rewrite)
+                if not rewrite.match:
+                    whole_pools.setdefault(pool, rule)
+                for name in rewrite.match:
+                    against = self._against(name, pool, exact)
+                    if against is None:
+                        exact.setdefault(name, rule)
+                    elif against:
+                        conflicts.append(f"InferenceModelRewrite {rule.label} for the model {name!r}: {against}")
+            conflicts += [
+                f"InferenceObjective {pool}/{name} with priority {priority}: "
+                f"the configuration says {self._objectives[name]}"
+                for name, priority in said.objectives.items()
+                if self._objectives.get(name, priority) != priority
+            ]
+        self._exact, self._whole_pools = exact, whole_pools
+        self._priorities = {pool: said.objectives for pool, said in rules.items()}
+        self.conflicts = tuple(conflicts)
+
+    def _against(self, name: str, pool: str, exact: Mapping[str, _Rule]) -> str | None:
+        """Who says otherwise of this name; None when nobody does, empty for the same pool's older rule, which goes
+        first as the API has it."""
+        configured = self._configured.of(name, "", None, _NO_HEADERS)
+        if configured is not None:
+            return f"the configuration rewrites it (rewrites: {configured.rule})"
+        serving = self._pool_of.get(name, pool)
+        if serving != pool:
+            return f"the configuration serves it by {serving or 'a provider'}"
+        earlier = exact.get(name)
+        if earlier is None:
+            return None
+        return "" if earlier.label.startswith(f"{pool}/") else f"{earlier.label} rewrites it"
+
+    def rewritten(
+        self, model: str, request_id: str, session: str | None, headers: Mapping[str, str]
+    ) -> Rewritten | None:
+        """What serves a request for `model`; None when no rule is for it. Header names are in lower case."""
+        found = self._configured.of(model, request_id, session, headers)
+        if found is not None:
+            return found
+        rule = self._exact.get(model)
+        if rule is None and self._whole_pools:
+            pool = self._pool_of.get(model)
+            # A name that nobody knows belongs to the pool that there is alone.
+            if pool is None and len(self._pools) == 1 and model not in self._pool_of:
+                pool = self._pools[0]
+            rule = None if pool is None else self._whole_pools.get(pool)
+        return None if rule is None else rule.rewritten(session or request_id)
+
+    def priority(self, objective: str, model: str) -> int:
+        """Of a request for `model` with this objective; 0 for one that nobody knows.
+
+        Before a model's pool is known, the first pool of the configuration that has the objective counts.
+        """
+        configured = self._objectives.get(objective)
+        if configured is not None:
+            return configured
+        pool = self._pool_of.get(model)
+        if pool is not None:
+            return self._priorities.get(pool, {}).get(objective, 0)
+        return next((said[objective] for said in self._priorities.values() if objective in said), 0)
