@@ -26,6 +26,8 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Check and apply configuration files.")
 app.add_typer(config_app, name="config")
+policy_app = typer.Typer(no_args_is_help=True, help="Try what the policy does with a request.")
+app.add_typer(policy_app, name="policy")
 nats_app = typer.Typer(no_args_is_help=True, help="Make the logins of a NATS server.")
 app.add_typer(nats_app, name="nats")
 
@@ -152,6 +154,25 @@ def explain(
     _run(run(nats, request_id, timedelta(minutes=since_minutes), _console(), as_json=as_json))
 
 
+@app.command()
+def usage(
+    by: Annotated[str, typer.Option(help="What rows are told apart by: tenant, subject, model, day.")] = (
+        "tenant,model,day"
+    ),
+    since: Annotated[str | None, typer.Option(metavar="DAY", help="First day (UTC), e.g. 2026-03-01.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="DAY", help="Last day, included.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    nats: NatsOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a row, for programs.")] = False,
+) -> None:
+    """Sum requests, tokens and cost of the usage ledger."""
+    from pointsman_cli.usage import query
+    from pointsman_cli.usage import usage as run
+
+    _run(run(nats, query(by, since, until, tenant, model), _console(), as_json=as_json))
+
+
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,
@@ -234,6 +255,39 @@ def config_status(nats: NatsOption = None) -> None:
     from pointsman_cli import config_commands
 
     _succeed(config_commands.status(nats, _console()))
+
+
+@policy_app.command("test")
+def policy_test(
+    request: Annotated[
+        Path, typer.Option("--request", help='{"path", "headers", "body"}, or the body alone, as JSON.')
+    ],
+    config: Annotated[Path, typer.Option("--config", help="The configuration to try.")] = Path("pointsman.yaml"),
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME: VALUE", help="Added to the file's; repeatable.")
+    ] = None,
+    trusted: Annotated[bool, typer.Option("--trusted", help="As if a trusted proxy had sent it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """What each stage would do to a request, without a gateway. Status 1 when it would be refused."""
+    from pointsman_cli.policy_trial import trial
+    from pointsman_cli.sample_request import read_sample
+
+    if not trial(config, read_sample(request, header or []), _console(), trusted=trusted, as_json=as_json):
+        raise typer.Exit(1)
+
+
+@policy_app.command("key")
+def policy_key(
+    tenant: Annotated[str, typer.Option(help="Whose key it is.")],
+    name: Annotated[str, typer.Option("--id", help="The key's name, in trails and logs.")] = "",
+) -> None:
+    """Make an API key: the key for its owner, its entry for `api-key-auth`. The key is shown this once."""
+    from pointsman_cli.api_keys import made
+
+    key, entry = made(tenant, name)
+    sys.stdout.write(f"{key}\n")
+    sys.stdout.write(f"{entry}\n")
 
 
 @config_app.command("reference")

@@ -26,11 +26,16 @@ _TYPES: Final[dict[str, type[Event]]] = {
 
 def decode(message: Msg) -> Event | None:
     """The event in a message; None for a type that this command doesn't know, or a malformed one."""
-    kind = _TYPES.get((message.headers or {}).get(headers.TYPE, ""))
+    return read((message.headers or {}).get(headers.TYPE, ""), message.data)
+
+
+def read(type_id: str, body: bytes) -> Event | None:
+    """The event of this type in a document; None as `decode` says."""
+    kind = _TYPES.get(type_id)
     if kind is None:
         return None
     try:
-        return kind.decode(message.data)
+        return kind.decode(body)
     except ValidationError:
         return None
 

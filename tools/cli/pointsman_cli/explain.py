@@ -1,7 +1,7 @@
-"""`pointsman explain`: what happened to one request, from the stored events."""
+"""`pointsman explain`: what happened to one request, as a recorder or the stream of events has kept it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -12,11 +12,14 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pointsman_cli import bus, events, why
+from pointsman_cli import bus, events, recordings, why
 from pointsman_cli.events import Event
+from pointsman_cli.outcome import outcome
 from pointsman_cli.words import CommandError
-from pointsman_contracts.response import RequestRejected
+from pointsman_contracts.journey import StageReport
+from pointsman_contracts.response import RequestRejected, ResponseCompleted
 from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
+from pointsman_contracts.story import Story, StoryQuery
 from pointsman_runtime.events import EVENT_STREAM
 
 _BATCH: Final = 500
@@ -25,11 +28,14 @@ _BATCH: Final = 500
 async def explain(url: str | None, request_id: str, since: timedelta, console: Console, *, as_json: bool) -> None:
     """Print the story of a request. CommandError when no stored event names it."""
     async with bus.connected(bus.settings(url), "pointsman explain") as client:
-        found = [event async for event in _events(client, request_id, since)]
+        found = await _recorded(client, request_id)
+        # A recorder reads the stream too: what ended just now may be on its way to it.
+        if not any(isinstance(event, ResponseCompleted) for event in found):
+            found = [event async for event in _events(client, request_id, since)] or found
     if not found:
         raise CommandError(
-            f"no event of the last {since} names the request {request_id!r}.",
-            "The id is the `x-request-id` of the answer. --since looks further back.",
+            f"no recorder knows the request {request_id!r}, and no event of the last {since} names it.",
+            "The id is the `x-request-id` of the answer. --since looks further back in the stream of events.",
         )
     for event in found:
         if as_json:
@@ -44,7 +50,9 @@ def story(event: Event) -> list[RenderableType]:
     if isinstance(event, RequestScheduled):
         return [head, *_decision(event)]
     if isinstance(event, RequestRejected):
-        return [head, _trail(event)]
+        return [head, _trail(event.trail)]
+    if isinstance(event, ResponseCompleted):
+        return [head, *outcome(event)]
     return [head]
 
 
@@ -54,7 +62,7 @@ def _decision(event: RequestScheduled) -> list[RenderableType]:
         f"{f' ({event.prefix})' if event.prefix else ''} · "
         f"decided in {event.decided_us:.0f} µs by {event.source} · configuration {event.revision} · {event.level}"
     )
-    parts: list[RenderableType] = [Text(facts, "dim"), _trail(event)]
+    parts: list[RenderableType] = [Text(facts, "dim"), _trail(event.trail)]
     for run in event.runs:
         use = "" if run.profile == event.primary else "  (not used)"
         parts.append(Text(f"  profile {run.profile}{use}", "bold"))
@@ -97,18 +105,25 @@ def _columns(run: ProfileRun) -> RenderableType:
     return table
 
 
-def _trail(event: RequestScheduled | RequestRejected) -> Text:
+def _trail(trail: Sequence[StageReport]) -> Text:
     steps = [
         f"{report.stage} {report.took_ms:.1f} ms"
         + (f" {report.outcome}" if report.outcome != "passed" else "")
         + (f" ({report.note})" if report.note else "")
-        for report in event.trail
+        for report in trail
     ]
     return Text(f"  {' → '.join(steps)}" if steps else "  no stage reported", "dim")
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
+
+
+async def _recorded(client: Client, request_id: str) -> list[Event]:
+    """What a recorder has kept of a request; nothing when none answers."""
+    told = await recordings.ask(client, StoryQuery(request_id=request_id), Story)
+    decoded = [events.read(kept.type, kept.body.encode()) for kept in told.events] if told is not None else []
+    return [event for event in decoded if event is not None]
 
 
 async def _events(client: Client, request_id: str, since: timedelta) -> AsyncIterator[Event]:

@@ -18,6 +18,8 @@ class RunFolder:
         self.logs = self.path / "logs"
         self.nats = self.path / "nats"
         self.ports = self.path / "ports"
+        self.state = self.path / "state"
+        """What outlives the processes beside the server's store; kept, as that is."""
         self._lock = self.path / "pid"
         self._descriptor = -1
 

@@ -1,0 +1,62 @@
+"""How a request ended, line by line: attempts, stages on the way back, usage, cost. Pure."""
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pointsman_contracts.response import ResponseCompleted
+
+
+def outcome(event: ResponseCompleted) -> list[RenderableType]:
+    """What stands below the line of the event."""
+    lines = [_who(event), _used(event)]
+    parts: list[RenderableType] = [Text(f"  {line}", "dim") for line in lines if line]
+    if event.attempts:
+        parts.append(_attempts(event))
+    if event.stages:
+        parts.append(_stages(event))
+    return parts
+
+
+def _who(event: ResponseCompleted) -> str:
+    identity = event.identity
+    parts = [] if identity is None else [identity.tenant, identity.subject, identity.plan]
+    client = " / ".join(part for part in parts if part)
+    facts = [f"client {client}" if client else "", event.api, "streamed" if event.stream else "", event.level]
+    times = [f"decided after {event.decided_ms:.1f} ms", f"ended after {event.duration_ms:.0f} ms"]
+    if event.ttft_ms is not None:
+        times.insert(1, f"first byte after {event.ttft_ms:.1f} ms")
+    return " · ".join([part for part in facts if part] + times)
+
+
+def _used(event: ResponseCompleted) -> str:
+    usage = event.usage
+    if usage is None:
+        return ""
+    reasoning = f" ({usage.reasoning_tokens:,} of them reasoning)" if usage.reasoning_tokens else ""
+    words = (
+        f"{usage.prompt_tokens:,} prompt tokens ({usage.cached_tokens:,} cached), "
+        f"{usage.completion_tokens:,} completion tokens{reasoning}"
+    )
+    if usage.estimated:
+        words += ", estimated"
+    cost = "no price" if event.cost is None else f"${event.cost:.6f}"
+    return f"used {words} of {event.served or '-'} · {cost}"
+
+
+def _attempts(event: ResponseCompleted) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for number, attempt in enumerate(event.attempts, start=1):
+        model = attempt.target.model if attempt.target is not None else ""
+        status = "" if attempt.status is None else str(attempt.status)
+        took = f"{attempt.took_ms:.0f} ms"
+        table.add_row(f"    attempt {number}", attempt.worker, attempt.outcome, status, took, model, attempt.reason)
+    return table
+
+
+def _stages(event: ResponseCompleted) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for report in event.stages:
+        took = f"{report.took_ms:.1f} ms"
+        table.add_row(f"    {report.stage}", report.outcome, took, report.note or "", report.instance)
+    return table

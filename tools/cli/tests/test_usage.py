@@ -1,0 +1,85 @@
+"""What `pointsman usage` asks, and how it shows sums and outcomes."""
+
+import pytest
+from rich.console import Console, RenderableType
+
+from pointsman_cli.outcome import outcome
+from pointsman_cli.usage import notes, query, table, total
+from pointsman_cli.words import CommandError
+from pointsman_contracts.identity import Identity
+from pointsman_contracts.journey import StageReport, Target
+from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
+from pointsman_contracts.usage import UsageQuery, UsageSum, UsageSums
+
+ROWS = (
+    UsageSum(tenant="acme", day="2026-03-01", requests=2, prompt_tokens=3000, completion_tokens=5, cost=0.5),
+    UsageSum(tenant="", day="2026-03-01", requests=1, failed=1, prompt_tokens=7, estimated=1, unpriced=1),
+)
+
+
+def printed(*parts: RenderableType) -> str:
+    console = Console(width=200, record=True, quiet=True)
+    with console.capture() as capture:
+        console.quiet = False
+        console.print(*parts, sep="\n")
+    return capture.get()
+
+
+def test_a_question_is_checked_before_anybody_is_asked() -> None:
+    assert query("day, model", "2026-03-01", None, "acme", None) == UsageQuery(
+        by=("day", "model"), since="2026-03-01", tenant="acme"
+    )
+    for by, since in (("colour", None), ("day", "yesterday"), ("day", "2026-13-01")):
+        with pytest.raises(CommandError):
+            query(by, since, None, None, None)
+
+
+def test_rows_are_shown_with_their_total_and_what_a_reader_must_know() -> None:
+    sums = UsageSums(recorder="r", rows=ROWS, behind=12)
+    text = printed(table(sums, ("tenant", "day")))
+    lines = [line.split() for line in text.splitlines()]
+    assert lines[0][:3] == ["day", "tenant", "requests"]
+    assert lines[1] == ["2026-03-01", "acme", "2", "0", "3,000", "0", "5", "0", "$0.5000"]
+    assert lines[2][:3] == ["2026-03-01", "-", "1"]
+    assert lines[3] == ["total", "3", "1", "3,007", "0", "5", "0", "$0.5000"]
+    assert total(ROWS).requests == 3
+    words = " ".join(notes(sums))
+    for part in ("1 requests are estimated", "without a price", "12 events behind"):
+        assert part in words
+
+
+def test_the_end_of_a_request_tells_attempts_stages_usage_and_cost() -> None:
+    event = ResponseCompleted(
+        request_id="r",
+        source="edge",
+        sequence=1,
+        at_ms=0,
+        pool="p",
+        target=Target(model="m", pool="p"),
+        api="chat.completions",
+        stream=True,
+        status=200,
+        outcome="ok",
+        attempts=(
+            Attempt(worker="engine-1", outcome="failed", status=500, took_ms=3),
+            Attempt(worker="engine-2", outcome="answered", status=200, took_ms=90),
+        ),
+        decided_ms=1.5,
+        ttft_ms=40,
+        duration_ms=95,
+        usage=Usage(prompt_tokens=1200, cached_tokens=1000, completion_tokens=30, reasoning_tokens=10, estimated=True),
+        served="llama",
+        cost=0.0125,
+        identity=Identity(tenant="acme", subject="ci"),
+        stages=(StageReport(stage="guard", instance="guard-1", outcome="replaced", took_ms=2.25, note="an address"),),
+    )
+    text = printed(*outcome(event))
+    for part in (
+        "client acme / ci",
+        "streamed",
+        "decided after 1.5 ms · first byte after 40.0 ms · ended after 95 ms",
+        "1,200 prompt tokens (1,000 cached), 30 completion tokens (10 of them reasoning), estimated of llama · $0.012500",
+        "attempt 1  engine-1  failed    500",
+        "guard  replaced  2.2 ms  an address  guard-1",
+    ):
+        assert part in text, text
