@@ -7,6 +7,7 @@ from pointsman_contracts.journey import PreprocessRequest
 from pointsman_core.config import Config, ConfigError
 from pointsman_core.plugins import PluginError, Registry
 from pointsman_preprocessor.adapters.key_buckets import KeyBuckets
+from pointsman_preprocessor.adapters.limits import Limits
 from pointsman_preprocessor.adapters.published_keys import PublishedKeys
 from pointsman_preprocessor.domain.pipeline import Pipeline, registry
 from pointsman_preprocessor.domain.processing import Ports, RequestProcessor
@@ -45,14 +46,18 @@ def build(service: Service[PreprocessorSettings]) -> None:
     threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="large-bodies")
     files = TokenizerFiles(service.settings.token_cache)
     key_sets = PublishedKeys()
-    ports = Ports(KeyBuckets(service.bucket), key_sets)
+    limits = Limits(service)
+    ports = Ports(KeyBuckets(service.bucket), key_sets, limits.limiter)
+    configuration = service.configuration(partial(compile_pipeline, files=files, ports=ports))
+    configuration.on_change(limits.configured)
     handlers = Handlers(
-        service.configuration(partial(compile_pipeline, files=files, ports=ports)),
+        configuration,
         service.registry,
         thread_above=service.settings.thread_above,
         tokenize_in_thread_above=service.settings.tokenize_in_thread_above,
         max_values=service.settings.max_values,
         threads=threads,
+        limiter=limits.limiter,
     )
     service.bus.stage(PreprocessRequest, handlers.preprocess)
     service.every(1.0, key_sets.tick)

@@ -1,7 +1,6 @@
 """The ledger of a shard: what is reserved, settled and released adds up, whatever happens in between."""
 
 from dataclasses import dataclass, field
-from math import ceil
 
 import pytest
 from hypothesis import given, settings
@@ -159,7 +158,7 @@ def test_the_window_holds_what_it_would_had_the_real_usage_been_known(
         at += gap
         events += [(at, reserved, None), (at + took, reserved, used)]
         truth += [(at, min(reserved, used)), (at + took, max(0, used - reserved))]
-    began = {}
+    began: dict[int, float] = {}
     for number, (time, reserved, used) in sorted(enumerate(events), key=lambda each: (each[1][0], each[0])):
         if used is None:
             window.add(reserved, time)
@@ -285,7 +284,3 @@ class Ledger(RuleBasedStateMachine):
 OPEN_WIDE = LimitWindow(unit="concurrency", amount=10**9)
 Ledger.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestLedger = pytest.mark.requirement("S3-17")(Ledger.TestCase)
-
-
-def test_waits_are_whole_and_at_least_one_when_told() -> None:
-    assert max(1, ceil(0.0001)) == 1

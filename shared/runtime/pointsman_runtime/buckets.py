@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from nats.js.api import KeyValueConfig
-from nats.js.errors import KeyNotFoundError, NotFoundError
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
 from nats.js.kv import KeyValue
 
 from pointsman_runtime.events import Events, try_until_done
@@ -51,6 +51,14 @@ class Bucket:
     async def put(self, key: str, value: bytes) -> int:
         """Write; returns the revision. Raises nats errors and TimeoutError when JetStream can't."""
         return await (await self._open()).put(key, value)
+
+    async def replace(self, key: str, value: bytes, revision: int) -> int | None:
+        """Write if this is still the key's revision (0: there is no such key); returns the new one, None when somebody
+        else wrote. Raises as `put`."""
+        try:
+            return await (await self._open()).update(key, value, last=revision)
+        except KeyWrongLastSequenceError:
+            return None
 
     async def delete(self, key: str) -> None:
         """Remove; watchers are told. Raises as `put`."""

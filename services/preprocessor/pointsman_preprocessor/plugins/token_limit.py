@@ -33,7 +33,7 @@ class TokenLimitParams(LimitParams):
 
     amount: Rates
     """An amount per time, or several that all count: `200k/min`, `[200k/min, 5M/d]`."""
-    mode: Literal["reserve", "reactive"] = "reserve"
+    charging: Literal["reserve", "reactive"] = "reserve"
     """`reserve`: what a request will probably cost is counted before it runs, and corrected when it has ended.
     `reactive`: what it cost is counted when it has ended, and refuses later ones (S3-7)."""
     cost: Annotated[str, AfterValidator(_compiles)] | None = None
@@ -54,7 +54,7 @@ class TokenLimit(Limit):
         super().__init__(name, params, others)
         limit = cast("TokenLimitParams", params)
         self._amounts = limit.amount
-        self._reactive = limit.mode == "reactive"
+        self._reactive = limit.charging == "reactive"
         self._expected_output = limit.expected_output
         self._windows_configured = tuple(_window(each) for each in limit.amount)
         self.price = TokenCost(limit.cost)

@@ -1,7 +1,7 @@
 """What clients are told of a limit, in the headers and the units of OpenAI's API.
 
 https://platform.openai.com/docs/guides/rate-limits: `x-ratelimit-reset-*` is a duration such as `1s` or `6m0s`. Of
-several limits the one with the smallest part left is told; of a refusal, the one that refuses.
+several limits the one with the least left is told; of a refusal, the one that refuses.
 """
 
 from math import ceil
@@ -32,17 +32,13 @@ def tell(incoming: Incoming, windows: tuple[LimitWindow, ...], verdict: LimitVer
     if verdict.outcome == "refused":
         _set(incoming, windows[verdict.window], standings[verdict.window])
         return
-    part, position = min(
-        (standing.remaining / window.amount if window.amount > 0 else 0.0, index)
-        for index, (window, standing) in enumerate(zip(windows, standings, strict=True))
+    left, _, position = min(
+        (int(standing.remaining), -standing.reset_s, index) for index, standing in enumerate(standings)
     )
     window = windows[position]
     before = incoming.answer_headers.get(f"{_PREFIX}remaining-{window.unit}")
-    if before is not None:
-        most = incoming.answer_headers[f"{_PREFIX}limit-{window.unit}"]
-        if int(before.value or 0) / max(1, int(most.value or 0)) <= part:
-            return
-    _set(incoming, window, standings[position])
+    if before is None or left < int(before.value or 0):
+        _set(incoming, window, standings[position])
 
 
 def _set(incoming: Incoming, window: LimitWindow, standing: WindowStanding) -> None:

@@ -1,0 +1,76 @@
+"""Metrics of the limits."""
+
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class LimitMetrics:
+    """One of a process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests: Final = Counter(
+            "pointsman_limit_requests",
+            "Requests before a limit: admitted, refused, alone_admitted, alone_refused (its keeper couldn't be asked), "
+            "unavailable.",
+            ["limit", "outcome"],
+            registry=registry,
+        )
+        self._children: Final[dict[tuple[str, str], Counter]] = {}
+        self._tokens: Final = Counter(
+            "pointsman_limit_tokens",
+            "Tokens of requests that have ended: reserved for them, and used. Counted by the limit's keeper.",
+            ["limit", "what"],
+            registry=registry,
+        )
+        self._moves: Final = Counter(
+            "pointsman_limit_shard_moves",
+            "Shards of counts that were taken_over, handed_over, or lost to another preprocessor.",
+            ["how"],
+            registry=registry,
+        )
+        self.asked: Final = Histogram(
+            "pointsman_limit_ask_seconds",
+            "How long it took to ask another preprocessor about requests.",
+            buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
+            registry=registry,
+        )
+        self.unsaved: Final = Counter(
+            "pointsman_limit_unsaved", "Snapshots of counts that couldn't be written.", registry=registry
+        )
+        self.abandoned: Final = Counter(
+            "pointsman_limit_abandoned", "Requests whose end was never told, and whose hold ended.", registry=registry
+        )
+        self.miscounted: Final = Counter(
+            "pointsman_limit_costs_failed",
+            "Requests whose cost expression had no value; their tokens were counted as they are.",
+            ["limit"],
+            registry=registry,
+        )
+        self._shards: Final = Gauge("pointsman_limit_shards", "Shards of counts kept here.", registry=registry)
+        self._open: Final = Gauge(
+            "pointsman_limit_open", "Charges of requests that haven't ended, kept here.", registry=registry
+        )
+
+    def watch(self, shards: Callable[[], float], charges: Callable[[], float]) -> None:
+        """Where gauges come from."""
+        self._shards.set_function(shards)
+        self._open.set_function(charges)
+
+    def decided(self, limit: str, outcome: str) -> None:
+        """A request before a limit."""
+        key = (limit, outcome)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self._requests.labels(*key)
+        child.inc()
+
+    def settled(self, limit: str, reserved: float, used: float) -> None:
+        """A request has ended."""
+        self._tokens.labels(limit, "reserved").inc(reserved)
+        self._tokens.labels(limit, "used").inc(used)
+
+    def moved(self, how: str) -> None:
+        """A shard has come or gone."""
+        self._moves.labels(how).inc()

@@ -1,0 +1,57 @@
+"""Sets the shared limits up; without a limit in the configuration nothing of it runs."""
+
+import time
+from typing import Final
+
+from pointsman_contracts.limits import LIMITS_BUCKET, LimitAsks, LimitHandOver, LimitReleases
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.subjects import ANY
+from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
+from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
+from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
+from pointsman_preprocessor.domain.pipeline import Pipeline
+from pointsman_preprocessor.plugins.limit import Limit
+from pointsman_preprocessor.plugins.token_limit import TokenLimit
+from pointsman_preprocessor.settings import PreprocessorSettings
+from pointsman_runtime.configuration import Revision
+from pointsman_runtime.service import Service
+
+TICK_S: Final = 0.1
+SWEEP_S: Final = 1.0
+
+
+def steady_clock() -> float:
+    """Unix seconds that never go back: counts are kept for longer than a process lives, and outlive its clock."""
+    return _BEGAN + time.monotonic()
+
+
+_BEGAN: Final = time.time() - time.monotonic()
+
+
+class Limits:
+    """Of one preprocessor."""
+
+    def __init__(self, service: Service[PreprocessorSettings]) -> None:
+        self._bus: Final = service.bus
+        metrics = LimitMetrics(service.registry)
+        self._keeper: Final = ShardKeeper(service.bus, service.bucket(LIMITS_BUCKET), metrics, steady_clock)
+        self.limiter: Final = SharedLimiter(service.bus, self._keeper, metrics, steady_clock)
+        self._listens = False
+        me = service.identity.instance
+        service.bus.answer(LimitAsks, self.limiter.answer, me)
+        service.bus.answer(LimitHandOver, self._keeper.hand_over, me)
+        service.bus.listen(LimitReleases, self.limiter.released, me)
+        service.every(TICK_S, self._keeper.tick)
+        service.every(SWEEP_S, self.limiter.tick)
+        service.on_start(self._keeper.ready)
+        service.on_stop(self._keeper.close)
+
+    def configured(self, revision: Revision[Pipeline]) -> None:
+        """A new revision counts."""
+        limits = [processor for processor in revision.compiled.processors if isinstance(processor, Limit)]
+        self.limiter.prices = {limit.name: limit.price for limit in limits if isinstance(limit, TokenLimit)}
+        if limits:
+            self._keeper.begin()
+        if not self._listens and any(limit.windows[0].unit != "requests" for limit in limits):
+            self._listens = True
+            self._bus.listen(ResponseCompleted, self.limiter.ended, ANY)

@@ -1,0 +1,327 @@
+"""Keeps the shards of the limits' counts that are this preprocessor's, and knows who keeps the others.
+
+Who keeps a shard follows from who lives. What it holds follows from its last keeper: that one hands it over while it
+lives, and leaves its last snapshot in the bucket when it doesn't. A snapshot is only written over the one that its
+writer read or wrote before, so that of two who think that they keep a shard one learns that it doesn't.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from nats.errors import Error as NatsError
+from nats.js.errors import Error as JetStreamError
+from pydantic import ValidationError
+
+from pointsman_contracts.limits import SHARDS, LimitAsks, LimitHandOver, LimitShard
+from pointsman_contracts.subjects import kv_key
+from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
+from pointsman_preprocessor.domain.limits.book import Book
+from pointsman_preprocessor.domain.limits.sharding import keeper_of
+from pointsman_runtime.buckets import Entry
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import BusError, NobodyListens
+from pointsman_runtime.logs import Log
+
+SAVE_S: Final = 0.4
+"""Between two snapshots of a shard that changes; what is lost with a keeper is no more than it did since."""
+HAND_OVER_S: Final = 0.5
+"""How long a keeper may take to hand over a shard."""
+REMEMBERED_S: Final = 10.0
+"""How long a shard that was handed over can be asked for again, should the answer get lost."""
+LISTED_S: Final = 5.0
+"""How long the start waits for the snapshots: counting from nothing is better than not serving."""
+DOUBTED_S: Final = 0.8
+"""How long an instance that nobody listens for is taken for dead; then its heartbeats are missing."""
+
+_log = Log("limits")
+
+
+class Store(Protocol):
+    """What is needed of a bucket."""
+
+    async def get(self, key: str) -> Entry | None: ...
+    async def replace(self, key: str, value: bytes, revision: int) -> int | None: ...
+    def watch(
+        self,
+        on_put: Callable[[Entry], None],
+        on_gone: Callable[[str], None],
+        on_listed: Callable[[], None] | None = None,
+    ) -> None: ...
+
+
+class ShardKeeper:
+    """One of a process. `clock` gives unix seconds that never go back."""
+
+    def __init__(self, bus: Bus, store: Store, metrics: LimitMetrics, clock: Callable[[], float]) -> None:
+        self.me: Final = bus.identity.instance
+        self.on_taken: Callable[[Book, float], None] = _nothing
+        """Called with a shard that is now kept here and the time of what is known of it."""
+        self._bus: Final = bus
+        self._store: Final = store
+        self._metrics: Final = metrics
+        self._clock: Final = clock
+        self._books: Final[dict[int, Book]] = {}
+        self._records: Final[dict[int, Entry]] = {}
+        self._claims: Final[dict[int, tuple[int, str]]] = {}
+        """Revision and keeper of the snapshot that the next one of a kept shard replaces."""
+        self._handed: Final[dict[int, tuple[str, bytes, float]]] = {}
+        self._fetching: Final[dict[int, asyncio.Task[None]]] = {}
+        self._doubted: Final[dict[str, float]] = {}
+        self._looked_after: Final[dict[str, asyncio.Task[None]]] = {}
+        self._listed: Final = asyncio.Event()
+        self._began = False
+        self._saving: asyncio.Task[None] | None = None
+        self._unsaved = False
+        self._last_save = 0.0
+        self.members: tuple[str, ...] = (self.me,)
+        """Preprocessors that keep shards."""
+        self._keepers: list[str] = [self.me] * SHARDS
+        metrics.watch(lambda: len(self._books), lambda: sum(book.open_charges for book in self._books.values()))
+
+    # Life -------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Read the snapshots, and follow them. Needs a running loop; the second call does nothing."""
+        if not self._began:
+            self._began = True
+            self._store.watch(self._recorded, lambda _key: None, self._listed.set)
+
+    async def ready(self) -> None:
+        """Wait until the snapshots are known, if they are needed."""
+        if not self._began:
+            return
+        try:
+            async with asyncio.timeout(LISTED_S):
+                await self._listed.wait()
+        except TimeoutError:
+            _log.warning("limits_without_snapshots", waited_s=LISTED_S, hint="counts begin at nothing")
+
+    def tick(self) -> None:
+        """A few times a second."""
+        if not self._began:
+            return
+        self._look_around()
+        now = asyncio.get_running_loop().time()
+        if now - self._last_save >= SAVE_S:
+            self._last_save = now
+            self._save_soon()
+
+    async def close(self) -> None:
+        """Give everything up, so that others go on where this instance stops."""
+        for task in (*self._fetching.values(), *self._looked_after.values()):
+            task.cancel()
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+        for shard in list(self._books):
+            await self._save(shard, "")
+        self._books.clear()
+
+    # Who keeps what ---------------------------------------------------------------------------------
+
+    def keeper(self, shard: int) -> str:
+        """Who should keep it."""
+        return self._keepers[shard]
+
+    def book(self, shard: int) -> Book | str:
+        """What is counted in a shard that should be kept here, or else who still keeps it."""
+        book = self._books.get(shard)
+        if book is not None:
+            return book
+        holder = self._holder(shard)
+        if holder and holder != self.me and self._lives(holder):
+            self._fetch(shard, holder)
+            return holder
+        return self._take(shard, self._state(shard))
+
+    def held(self, shard: int) -> Book | None:
+        """What is counted in a shard that is kept here, rightly or still."""
+        return self._books.get(shard)
+
+    def books(self) -> list[Book]:
+        """All that are kept here."""
+        return list(self._books.values())
+
+    def doubt(self, instance: str) -> None:
+        """Nobody listens there: its connection is gone, earlier than its heartbeats are missed."""
+        self._doubted[instance] = asyncio.get_running_loop().time() + DOUBTED_S
+        self._look_around()
+
+    def doubts(self, instance: str) -> bool:
+        """Whether nobody listened there a moment ago."""
+        return instance in self._doubted
+
+    def look_after(self, instance: str) -> None:
+        """Somebody takes an instance for dead that isn't known to be: ask it for a sign."""
+        if instance != self.me and instance not in self._doubted and instance not in self._looked_after:
+            task = self._looked_after[instance] = asyncio.get_running_loop().create_task(self._look_after(instance))
+            task.add_done_callback(lambda _: self._looked_after.pop(instance, None))
+
+    def hand_over(self, query: LimitHandOver) -> bytes:
+        """Give a shard to whom it belongs now."""
+        book = self._books.pop(query.shard, None)
+        now = self._clock()
+        if book is not None:
+            state = book.snapshot(query.to, now).encode()
+            self._handed[query.shard] = (query.to, state, now)
+            self._metrics.moved("handed_over")
+            return state
+        handed = self._handed.get(query.shard)
+        if handed is not None and handed[0] == query.to and now - handed[2] < REMEMBERED_S:
+            return handed[1]
+        return LimitShard(shard=query.shard, keeper=self._holder(query.shard), at_ms=round(now * 1000)).encode()
+
+    def _look_around(self) -> None:
+        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        service = self._bus.identity.service
+        for instance in [each for each, until in self._doubted.items() if until < now]:
+            del self._doubted[instance]
+        found = {
+            each
+            for each in table.instances(service, now)
+            if each not in self._doubted and table.addressable(service, each, now)
+        }
+        if self._bus.heartbeat.ready:
+            found.add(self.me)
+        members = tuple(sorted(found)) or (self.me,)
+        if members == self.members:
+            return
+        self.members = members
+        self._keepers = [keeper_of(shard, members) or self.me for shard in range(SHARDS)]
+        for shard in range(SHARDS):
+            # What ends meanwhile has to be counted, whether or not somebody asks.
+            if self._keepers[shard] == self.me and shard in self._records:
+                self.book(shard)
+
+    def _lives(self, instance: str) -> bool:
+        now = asyncio.get_running_loop().time()
+        service = self._bus.identity.service
+        return instance not in self._doubted and self._bus.heartbeat.table.alive(service, instance, now)
+
+    def _holder(self, shard: int) -> str:
+        handed = self._handed.get(shard)
+        if handed is not None and self._clock() - handed[2] < REMEMBERED_S:
+            return handed[0]
+        state = self._state(shard)
+        return "" if state is None else state.keeper
+
+    def _state(self, shard: int) -> LimitShard | None:
+        entry = self._records.get(shard)
+        if entry is None:
+            return None
+        try:
+            return LimitShard.decode(entry.value)
+        except ValidationError as error:
+            _log.error("limit_snapshot_unreadable", error, shard=shard)
+            return None
+
+    def _recorded(self, entry: Entry) -> None:
+        if entry.key.isdecimal() and int(entry.key) < SHARDS:
+            self._records[int(entry.key)] = entry
+
+    def _take(self, shard: int, state: LimitShard | None) -> Book:
+        book = self._books[shard] = Book(shard)
+        entry, before = self._records.get(shard), self._state(shard)
+        self._claims[shard] = (entry.revision if entry is not None else 0, before.keeper if before is not None else "")
+        self._handed.pop(shard, None)
+        if state is not None:
+            book.take_over(state)
+            self.on_taken(book, state.at_ms / 1000)
+            self._metrics.moved("taken_over")
+        book.changed = True
+        self._save_soon()
+        return book
+
+    def _fetch(self, shard: int, holder: str) -> None:
+        if shard not in self._fetching:
+            task = self._fetching[shard] = asyncio.get_running_loop().create_task(self._take_from(shard, holder))
+            task.add_done_callback(lambda _: self._fetching.pop(shard, None))
+
+    async def _take_from(self, shard: int, holder: str) -> None:
+        try:
+            query = LimitHandOver(shard=shard, to=self.me)
+            state = LimitShard.decode(await self._bus.ask(query, holder, timeout=HAND_OVER_S))
+        except NobodyListens:
+            self.doubt(holder)
+            return
+        except (BusError, ValidationError) as error:
+            _log.warning("limit_shard_not_handed_over", shard=shard, keeper=holder, reason=type(error).__name__)
+            return
+        if state.keeper == self.me or not state.keeper or state.keeper == holder:
+            if shard not in self._books:
+                self._take(shard, state if state.keeper == self.me else self._state(shard))
+        else:
+            self._handed[shard] = (state.keeper, b"", self._clock())
+
+    async def _look_after(self, instance: str) -> None:
+        try:
+            await self._bus.ask(LimitAsks(asks=()), instance, timeout=HAND_OVER_S)
+        except NobodyListens:
+            self.doubt(instance)
+        except BusError:
+            return  # its heartbeats will tell
+
+    # Snapshots --------------------------------------------------------------------------------------
+
+    def _save_soon(self) -> None:
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.get_running_loop().create_task(self._save_all())
+
+    async def _save_all(self) -> None:
+        # What is taken while others are saved is claimed in the same round.
+        while changed := [shard for shard, book in self._books.items() if book.changed]:
+            for shard in changed:
+                if not await self._save(shard, self.me):
+                    return
+            if all(self._books[shard].changed for shard in changed if shard in self._books):
+                return
+
+    async def _save(self, shard: int, keeper: str) -> bool:
+        """Write a snapshot over the one before. False when nothing can be written."""
+        book = self._books.get(shard)
+        if book is None:
+            return True
+        key = kv_key(LimitShard, str(shard))
+        revision, before = self._claims[shard]
+        value = book.snapshot(keeper, self._clock()).encode()
+        try:
+            written = await self._store.replace(key, value, revision)
+            if written is None:
+                await self._overwritten(shard, key, before)
+                return True
+        except (JetStreamError, NatsError, OSError, TimeoutError) as error:
+            book.changed = True
+            self._metrics.unsaved.inc()
+            if not self._unsaved:
+                self._unsaved = True
+                _log.warning("limits_not_saved", reason=str(error) or type(error).__name__, hint="told once")
+            return False
+        self._claims[shard] = (written, keeper)
+        if self._unsaved:
+            self._unsaved = False
+            _log.info("limits_saved_again")
+        return True
+
+    async def _overwritten(self, shard: int, key: str, before: str) -> None:
+        """Somebody else wrote: the keeper before, whose last snapshot was under way, or another one from now on."""
+        entry = await self._store.get(key)
+        book = self._books.get(shard)
+        if book is None:
+            return
+        if entry is None:
+            self._claims[shard] = (0, before)
+            book.changed = True
+            return
+        self._records[shard] = entry
+        state = self._state(shard)
+        if state is None or state.keeper in ("", self.me, before):
+            self._claims[shard] = (entry.revision, before)
+            book.changed = True
+            return
+        del self._books[shard]
+        self._metrics.moved("lost")
+        _log.warning("limit_shard_lost", shard=shard, keeper=state.keeper)
+
+
+def _nothing(book: Book, since: float) -> None:
+    del book, since

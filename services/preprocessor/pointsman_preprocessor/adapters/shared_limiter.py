@@ -1,0 +1,257 @@
+"""Limits that all preprocessors count together: here where the count is kept here, else by asking its keeper.
+
+Questions to one keeper that come up in the same turn of the event loop are one message.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+
+from pydantic import ValidationError
+
+from pointsman_contracts.limits import (
+    LimitAsk,
+    LimitAsks,
+    LimitRelease,
+    LimitReleases,
+    LimitVerdict,
+    LimitVerdicts,
+    LimitWindow,
+)
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
+from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
+from pointsman_preprocessor.domain.limits.book import Book
+from pointsman_preprocessor.domain.limits.limiter import Limiter
+from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
+from pointsman_preprocessor.domain.limits.token_cost import TokenCost
+from pointsman_preprocessor.domain.processing import Unavailable
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import BusError, NobodyListens
+
+ASKED_S: Final = 0.2
+"""How long a keeper may take. An edge sends a request again after 0.6 s."""
+TRIES: Final = 6
+"""Keepers that are asked about one request, when they change meanwhile."""
+MOVING_S: Final = 0.004
+"""Wait before the third and later tries: a shard is on its way."""
+BATCH: Final = 256
+"""Requests in one message."""
+LATELY_S: Final = 5.0
+"""How long it is remembered that a request has ended, for shards that are taken over."""
+SLACK_S: Final = 0.2
+"""How far the clocks of two preprocessors may differ, and how long an event may take."""
+EDGE_GONE_S: Final = 5.0
+"""An edge that was silent for so long has ended, and its requests with it."""
+EDGES: Final = ("frontend", "epp-adapter")
+
+_Waiting = tuple[LimitAsk, "asyncio.Future[LimitVerdict]"]
+
+
+class SharedLimiter(Limiter):
+    """One of a process. `clock` as that of the keeper."""
+
+    def __init__(self, bus: Bus, keeper: ShardKeeper, metrics: LimitMetrics, clock: Callable[[], float]) -> None:
+        self.lengths = OutputLengths()
+        self.prices: Mapping[str, TokenCost] = {}
+        """Of the limits of tokens, by name."""
+        self._bus: Final = bus
+        self._keeper: Final = keeper
+        self._metrics: Final = metrics
+        self._clock: Final = clock
+        self._alone: Final = Book(-1)
+        self._waiting: Final[dict[str, list[_Waiting]]] = {}
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._ended: Final[deque[tuple[float, ResponseCompleted]]] = deque()
+        self._silent: Final[dict[str, float]] = {}
+        self._unpriced: Final = TokenCost()
+        keeper.on_taken = self._taken
+
+    # Before a request -------------------------------------------------------------------------------
+
+    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict | Awaitable[LimitVerdict]:
+        del at
+        verdict = self._own(ask)
+        if verdict.outcome != "elsewhere":
+            return self._counted(ask, verdict)
+        return self._elsewhere(ask, verdict.keeper)
+
+    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
+        del at
+        share = 1 / len(self._keeper.members)
+        windows = tuple(_part(window, share) for window in ask.windows)
+        verdict = self._alone.ask(ask.model_copy(update={"windows": windows}), self._clock())
+        self._metrics.decided(ask.limit, f"alone_{verdict.outcome}")
+        return verdict
+
+    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
+        del at
+        now = self._clock()
+        elsewhere: dict[str, list[LimitRelease]] = {}
+        for ask in asks:
+            if ask.kept:
+                continue
+            book = self._keeper.held(ask.shard)
+            if self._alone.release(ask.edge, ask.request_id, ask.limit, now):
+                continue
+            if book is not None:
+                book.release(ask.edge, ask.request_id, ask.limit, now)
+                continue
+            each = LimitRelease(edge=ask.edge, request_id=ask.request_id, limit=ask.limit, shard=ask.shard)
+            elsewhere.setdefault(self._keeper.keeper(ask.shard), []).append(each)
+        for keeper, releases in elsewhere.items():
+            self._bus.publish(LimitReleases(releases=tuple(releases)), keeper)
+
+    def _own(self, ask: LimitAsk) -> LimitVerdict:
+        """The verdict, if the count is kept here; otherwise who keeps it."""
+        shard = ask.shard
+        book = self._keeper.held(shard)
+        if book is None:
+            keeper = self._keeper.keeper(shard)
+            found = self._keeper.book(shard) if keeper == self._keeper.me else keeper
+            if isinstance(found, str):
+                return LimitVerdict(outcome="elsewhere", keeper=found)
+            book = found
+        return book.ask(ask, self._clock())
+
+    def _counted(self, ask: LimitAsk, verdict: LimitVerdict) -> LimitVerdict:
+        self._metrics.decided(ask.limit, verdict.outcome)
+        return verdict
+
+    async def _elsewhere(self, ask: LimitAsk, keeper: str) -> LimitVerdict:
+        began = time.perf_counter()
+        for attempt in range(TRIES):
+            if attempt > 1:
+                await asyncio.sleep(MOVING_S * attempt)
+            try:
+                verdict = await self._question(ask, keeper)
+            except NobodyListens:
+                self._keeper.doubt(keeper)
+            except (BusError, ValidationError) as error:
+                self._metrics.decided(ask.limit, "unavailable")
+                raise Unavailable(f"the keeper of its count doesn't answer ({type(error).__name__})") from error
+            else:
+                if verdict.outcome != "elsewhere":
+                    self._metrics.asked.observe(time.perf_counter() - began)
+                    return self._counted(ask, verdict)
+                named = verdict.keeper
+                if named and named not in (self._keeper.me, keeper) and not self._keeper.doubts(named):
+                    keeper = named
+                    continue
+            verdict = self._own(ask)
+            if verdict.outcome != "elsewhere":
+                return self._counted(ask, verdict)
+            keeper = verdict.keeper
+        self._metrics.decided(ask.limit, "unavailable")
+        raise Unavailable("its count is changing hands")
+
+    def _question(self, ask: LimitAsk, keeper: str) -> "asyncio.Future[LimitVerdict]":
+        future: asyncio.Future[LimitVerdict] = asyncio.get_running_loop().create_future()
+        if not self._waiting:
+            self._bus.link.soon(self._send)
+        self._waiting.setdefault(keeper, []).append((ask, future))
+        return future
+
+    def _send(self) -> None:
+        loop = asyncio.get_running_loop()
+        for keeper, waiting in self._waiting.items():
+            for start in range(0, len(waiting), BATCH):
+                task = loop.create_task(self._ask_all(keeper, waiting[start : start + BATCH]))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        self._waiting.clear()
+
+    async def _ask_all(self, keeper: str, waiting: list[_Waiting]) -> None:
+        try:
+            asks = LimitAsks(asks=tuple([ask for ask, _ in waiting]))
+            answer = LimitVerdicts.decode(await self._bus.ask(asks, keeper, timeout=ASKED_S))
+            for (_, future), verdict in zip(waiting, answer.verdicts, strict=True):
+                if not future.done():
+                    future.set_result(verdict)
+        except (BusError, ValueError) as error:
+            # A ValidationError is a ValueError; so is an answer that is too short.
+            problem = error if isinstance(error, BusError | ValidationError) else BusError(str(error))
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(problem)
+
+    # For others -------------------------------------------------------------------------------------
+
+    def answer(self, asks: LimitAsks) -> bytes:
+        """What the counts kept here say of others' requests."""
+        verdicts = tuple([self._own(ask) for ask in asks.asks])
+        for verdict in verdicts:
+            if verdict.outcome == "elsewhere":
+                self._keeper.look_after(verdict.keeper)
+        return LimitVerdicts(verdicts=verdicts).encode()
+
+    def released(self, message: LimitReleases) -> None:
+        """Others' requests that go no further."""
+        now = self._clock()
+        for each in message.releases:
+            book = self._keeper.held(each.shard)
+            if book is not None:
+                book.release(each.edge, each.request_id, each.limit, now)
+
+    # After a request --------------------------------------------------------------------------------
+
+    def ended(self, event: ResponseCompleted) -> None:
+        """A request has ended: settle what it used."""
+        now = self._clock()
+        self._ended.append((now, event))
+        while self._ended[0][0] < now - LATELY_S:
+            self._ended.popleft()
+        usage = event.usage
+        if usage is not None and usage.completion_tokens and not usage.estimated:
+            for model in {event.model, event.served} - {None}:
+                self.lengths.learn(str(model), usage.completion_tokens)
+        for book in self._keeper.books():
+            self._settle(book, event, now)
+        self._settle(self._alone, event, now)
+
+    def tick(self) -> None:
+        """About once a second: what can't be open any more ends."""
+        now = self._clock()
+        for book in (*self._keeper.books(), self._alone):
+            count = book.abandon(self._is_gone, now)
+            if count:
+                self._metrics.abandoned.inc(count)
+
+    def _settle(self, book: Book, event: ResponseCompleted, now: float) -> None:
+        def actual(limit: str) -> float | None:
+            if event.usage is None:
+                return None
+            model = event.served or (event.target.model if event.target is not None else event.model) or ""
+            try:
+                return self.prices.get(limit, self._unpriced)(event.usage, model)
+            except ArithmeticError:
+                self._metrics.miscounted.labels(limit).inc()
+                return self._unpriced(event.usage, model)
+
+        for limit, reserved, used in book.settle(event.source, event.request_id, actual, now):
+            if limit in self.prices:
+                self._metrics.settled(limit, reserved, used)
+
+    def _taken(self, book: Book, since: float) -> None:
+        for at, event in self._ended:
+            if at >= since - SLACK_S:
+                self._settle(book, event, at)
+
+    def _is_gone(self, edge: str) -> bool:
+        """Whether it was heard of, and hasn't been for a while."""
+        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        known = [lives for service in EDGES for name, lives in table.instances(service, now).items() if name == edge]
+        if not known or any(known) or not self._bus.connected:
+            self._silent.pop(edge, None)
+            return False
+        return now - self._silent.setdefault(edge, now) >= EDGE_GONE_S
+
+
+def _part(window: LimitWindow, share: float) -> LimitWindow:
+    if window.unit == "concurrency":
+        amount: float = max(1.0, window.amount * share // 1) if window.amount else 0.0
+        return window.model_copy(update={"amount": amount})
+    burst = max(1.0, window.burst * share) if window.burst else 0.0
+    return window.model_copy(update={"amount": window.amount * share, "burst": burst})

@@ -1,0 +1,278 @@
+"""Limits as processors: what they count by, where their amounts come from, what they tell."""
+
+from math import ceil
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from pointsman_contracts.response import Usage
+from pointsman_core.config import ConfigError, load
+from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
+from pointsman_preprocessor.domain.limits.rate import Rate, rate, rates
+from pointsman_preprocessor.domain.limits.token_cost import TokenCost
+from pointsman_preprocessor.domain.limits.told import duration
+from pointsman_preprocessor.domain.parse import parse
+from pointsman_preprocessor.domain.pipeline import Pipeline
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
+from pointsman_preprocessor.domain.request_headers import read_headers
+from pointsman_preprocessor.main import check, compile_pipeline
+from pointsman_testing import builders
+
+NOW_MS = 1_800_000_000_000
+IDENTIFIED = {"use": "identity-headers"}
+
+
+def pipeline(*entries: object) -> Pipeline:
+    return compile_pipeline(load({"preprocessing": list(entries)}))
+
+
+def incoming(
+    body: dict[str, JsonValue] | None = None, *, at_s: float = 0, headers: dict[str, str] | None = None
+) -> Incoming:
+    document: dict[str, JsonValue] = {"model": "m", "messages": [{"role": "user", "content": "x" * 388}]}
+    envelope = builders.preprocess_request(
+        received_ms=NOW_MS + round(at_s * 1000), deadline_ms=NOW_MS + 600_000, headers=headers or {}
+    )
+    raw = orjson.dumps(document | (body or {}))
+    return Incoming(envelope, parse(envelope.path, raw), read_headers(envelope.headers))
+
+
+def run(chain: Pipeline, request: Incoming) -> Refusal | None:
+    try:
+        assert chain.run(request) is None
+    except Refusal as refusal:
+        return refusal
+    return None
+
+
+def told(request: Incoming) -> dict[str, str | None]:
+    return {name.removeprefix("x-ratelimit-"): edit.value for name, edit in request.answer_headers.items()}
+
+
+def by(tenant: str, **more: str) -> dict[str, str]:
+    return {f"x-pointsman-{name}": value for name, value in ({"tenant": tenant} | more).items()}
+
+
+@pytest.mark.requirement("S3-5")
+def test_requests_over_the_rate_are_refused_in_openais_words_with_the_limits_name() -> None:
+    chain = pipeline({"use": "infra-request-limit", "rate": "10/s", "burst": 2})
+    first = incoming()
+    assert run(chain, first) is None
+    assert told(first) == {"limit-requests": "10", "remaining-requests": "1", "reset-requests": "100ms"}
+    assert run(chain, incoming()) is None
+    third = incoming()
+    refusal = run(chain, third)
+    assert refusal is not None
+    assert (refusal.status, refusal.type, refusal.code) == (429, "requests", "rate_limit_exceeded")
+    assert "infra-request-limit: 10 requests in 1 s" in refusal.message
+    assert (refusal.retry_after_s, refusal.dropped_reason) == (1.0, "limit infra-request-limit")
+    assert told(third) == {"limit-requests": "10", "remaining-requests": "0", "reset-requests": "200ms"}
+    assert run(chain, incoming(at_s=0.1)) is None
+
+
+@pytest.mark.requirement("S3-9")
+def test_each_tenant_has_a_count_of_its_own() -> None:
+    chain = pipeline(IDENTIFIED, {"use": "request-limit", "per": ["tenant"], "rate": "1/min"})
+    assert run(chain, incoming(headers=by("a"))) is None
+    assert run(chain, incoming(headers=by("b"))) is None
+    refusal = run(chain, incoming(headers=by("a")))
+    assert refusal is not None
+    assert refusal.retry_after_s == 60
+    assert "per tenant" in refusal.message
+    assert run(chain, incoming(headers=by("a"), at_s=refusal.retry_after_s)) is None
+
+
+@pytest.mark.requirement("S3-18")
+def test_scopes_combine_tenant_plan_model_and_headers() -> None:
+    limit = {"use": "request-limit", "per": ["tenant", "plan", "model", "header:X-Team"], "rate": "1/h"}
+    chain = pipeline(IDENTIFIED, limit)
+    variants = [
+        incoming(headers=by("a", plan="p") | {"x-team": "1"}),
+        incoming(headers=by("b", plan="p") | {"x-team": "1"}),
+        incoming(headers=by("a", plan="q") | {"x-team": "1"}),
+        incoming(headers=by("a", plan="p") | {"x-team": "2"}),
+        incoming({"model": "n"}, headers=by("a", plan="p") | {"x-team": "1"}),
+        incoming(headers=by("a")),
+    ]
+    assert [run(chain, each) for each in variants] == [None] * len(variants)
+    assert run(chain, incoming(headers=by("a", plan="p") | {"x-team": "2"})) is not None
+    assert all("1" not in charge.scope[4:] or charge.scope for each in variants for charge in each.charges)
+
+
+def test_the_value_of_a_header_is_kept_as_a_hash() -> None:
+    chain = pipeline({"use": "infra-request-limit", "per": ["header:authorization"], "rate": "1/h"})
+    request = incoming(headers={"authorization": "Bearer canary-5d1e"})
+    run(chain, request)
+    assert "canary" not in repr(request.charges)
+    assert run(chain, incoming(headers={"authorization": "Bearer canary-5d1e"})) is not None
+
+
+@pytest.mark.requirement("S3-6", "S3-10")
+def test_tokens_are_reserved_for_the_prompt_and_the_expected_answer() -> None:
+    chain = pipeline({"use": "infra-token-limit", "amount": ["2000/min", "100k/d"]})
+    plain = incoming({"max_tokens": 50})
+    assert run(chain, plain) is None
+    prompt = plain.prompt.tokens
+    assert plain.charges[0].cost == prompt + 50
+    assert told(plain)["remaining-tokens"] == str(2000 - prompt - 50)
+    large = incoming({"max_tokens": 100_000})
+    assert run(chain, large) is None
+    assert large.charges[0].cost == 1000, "half of the smallest window at most"
+    refusal = run(chain, incoming())
+    assert refusal is not None
+    assert (refusal.status, refusal.type) == (429, "tokens")
+
+
+def test_a_cost_weighs_what_is_reserved_too() -> None:
+    cost = "(input_tokens - cached_tokens) + cached_tokens * 0.1 + output_tokens * 4.0"
+    chain = pipeline({"use": "infra-token-limit", "amount": "1M/min", "cost": cost, "expected_output": 10})
+    request = incoming()
+    assert run(chain, request) is None
+    assert request.charges[0].cost == request.prompt.tokens + 40
+
+
+@pytest.mark.parametrize(
+    ("text", "usage", "expected"),
+    [
+        (None, Usage(prompt_tokens=10, completion_tokens=5), 15),
+        ("total_tokens - cached_tokens * 0.9", Usage(prompt_tokens=100, cached_tokens=100), 10),
+        ('model == "big" ? output_tokens * 2.0 : output_tokens', Usage(completion_tokens=3), 6),
+        ("input_tokens - 100.0", Usage(prompt_tokens=1), 0),
+        ("reasoning_tokens > 1.0 ? 7 : 8", Usage(reasoning_tokens=2), 7),
+    ],
+)
+def test_a_cost_is_what_its_expression_says(text: str | None, usage: Usage, expected: float) -> None:
+    assert TokenCost(text)(usage, "big") == pytest.approx(expected)
+
+
+def test_a_cost_without_a_value_says_so() -> None:
+    with pytest.raises(ArithmeticError):
+        TokenCost("input_tokens / output_tokens")(Usage(prompt_tokens=1), "m")
+
+
+@pytest.mark.requirement("S3-7")
+def test_a_reactive_limit_reserves_nothing() -> None:
+    chain = pipeline({"use": "infra-token-limit", "amount": "100/min", "charging": "reactive"})
+    requests = [incoming() for _ in range(5)]
+    assert [run(chain, each) for each in requests] == [None] * 5
+    assert {each.charges[0].cost for each in requests} == {0}
+
+
+def test_amounts_come_from_claims_and_a_claim_of_nothing_lets_nothing_through() -> None:
+    limits = [
+        {"use": "request-limit", "per": ["tenant"], "rate": "1/h", "claim": "rph", "tell": False},
+        {"use": "concurrency-limit", "per": ["tenant"], "limit": 5, "claim": "open"},
+    ]
+
+    def ask(tenant: str, claims: JsonValue) -> Refusal | None:
+        request = incoming(headers=by(tenant))
+        chain = chains
+        request.write(IDENTITY, {"limits": claims})
+        return run(chain, request)
+
+    chains = pipeline(IDENTIFIED, *limits)
+    assert [ask("a", {"rph": 2}) for _ in range(2)] == [None, None]
+    assert ask("a", {"rph": 2}) is not None
+    assert ask("b", {"rph": ["3/h", "9/d"]}) is None
+    suspended = ask("c", {"rph": 0})
+    assert suspended is not None
+    assert (suspended.code, suspended.retry_after_s) == ("insufficient_quota", None)
+    full = ask("d", {"rph": 100, "open": 0})
+    assert full is not None
+    assert full.dropped_reason == "limit concurrency-limit"
+
+
+def test_a_claim_that_is_no_amount_leaves_the_configured_one_and_is_told() -> None:
+    chain = pipeline(IDENTIFIED, {"use": "request-limit", "per": ["tenant"], "rate": "1/h", "claim": "rph"})
+    request = incoming(headers=by("a"))
+    request.write(IDENTITY, {"limits": {"rph": "many"}})
+    assert run(chain, request) is None
+    assert request.charges[0].windows[0].amount == 1
+    assert request.degraded == ["request-limit: claim 'rph' is no amount"]
+
+
+def test_of_several_limits_the_tightest_is_told() -> None:
+    chain = pipeline(
+        {"use": "infra-request-limit", "rate": "1000/s"},
+        IDENTIFIED,
+        {"use": "request-limit", "per": ["tenant"], "rate": ["100/s", "10/min"]},
+        {"use": "request-limit", "name": "by-model", "per": ["model"], "rate": "500/s"},
+        {"use": "token-limit", "per": ["tenant"], "amount": "1M/min"},
+        {"use": "concurrency-limit", "per": ["tenant"], "limit": 2},
+    )
+    request = incoming(headers=by("a"))
+    assert run(chain, request) is None
+    assert told(request)["limit-requests"] == "10"
+    assert told(request)["limit-tokens"] == "1000000"
+    assert len(request.charges) == 5
+
+
+@given(st.floats(0, 200_000))
+def test_durations_read_back_as_what_was_meant(seconds: float) -> None:
+    text, total = duration(seconds), 0.0
+    if text.endswith("ms"):
+        total = int(text[:-2]) / 1000
+    else:
+        hours, _, rest = text.rpartition("h")
+        minutes, _, last = rest.rpartition("m")
+        total = 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(last[:-1])
+    assert total * 1000 == pytest.approx(ceil(round(seconds * 1000, 3)), abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("50/s", Rate(50, 1)),
+        ("200k/min", Rate(200_000, 60)),
+        ("1.5M/d", Rate(1_500_000, 86400)),
+        ("10 / 30s", Rate(10, 30)),
+        ("0/s", Rate(0, 1)),
+        ("3/100ms", Rate(3, 0.1)),
+    ],
+)
+def test_rates_are_read_and_written_alike(text: str, expected: Rate) -> None:
+    assert rate(text) == pytest.approx(expected)
+    assert rate(str(rate(text))) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("wrong", ["50", "50/m", "-1/s", "x/s", "1/0s", 5, None, "1/s/s", ["1/s", "2/s"], []])
+def test_what_is_no_rate_is_refused_with_an_example(wrong: object) -> None:
+    with pytest.raises(ValueError, match="rate"):
+        rates(wrong)
+
+
+WRONG = {
+    "an unknown scope": ({"use": "request-limit", "per": ["user"], "rate": "1/s"}, "there are tenant"),
+    "a limit by tenant before anybody is known": (
+        {"use": "request-limit", "per": ["tenant"], "rate": "1/s"},
+        "identity",
+    ),
+    "infrastructure by tenant": ({"use": "infra-token-limit", "per": ["tenant"], "amount": "1/s"}, "knows no identity"),
+    "infrastructure by claim": ({"use": "infra-request-limit", "rate": "1/s", "claim": "x"}, "knows no identity"),
+    "no amount": ({"use": "infra-token-limit"}, "amount"),
+    "an unknown parameter": ({"use": "infra-request-limit", "rate": "1/s", "rates": "2/s"}, "did you mean 'rate'"),
+    "a cost of text": ({"use": "infra-token-limit", "amount": "1/s", "cost": "model"}, "a cost is a number"),
+    "a cost of integers": ({"use": "infra-token-limit", "amount": "1/s", "cost": "input_tokens * 4"}, "write 4.0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_limit_is_a_configuration_error_that_says_what_would_be_right(name: str) -> None:
+    entry, words = WRONG[name]
+    with pytest.raises(ConfigError, match=words):
+        check(load({"preprocessing": [entry]}))
+
+
+def test_what_is_expected_of_an_answer_follows_what_answers_were() -> None:
+    lengths = OutputLengths()
+    assert lengths.expected("m") is None
+    for number in range(200):
+        lengths.learn("m", 100 + number % 10)
+    assert 100 <= (lengths.expected("m") or 0) <= 131
+    for _ in range(5000):
+        lengths.learn("m", 1000)
+    assert 1000 <= (lengths.expected("m") or 0) <= 1200

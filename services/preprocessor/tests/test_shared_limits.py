@@ -1,0 +1,368 @@
+"""Several preprocessors count together: each shard by one of them, whoever comes and goes."""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.limits import (
+    SHARDS,
+    LimitAsk,
+    LimitAsks,
+    LimitHandOver,
+    LimitReleases,
+    LimitShard,
+    LimitVerdict,
+    LimitWindow,
+)
+from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.subjects import ANY
+from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
+from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
+from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
+from pointsman_preprocessor.domain.limits.book import Book
+from pointsman_preprocessor.domain.limits.sharding import keeper_of
+from pointsman_preprocessor.domain.limits.token_cost import TokenCost
+from pointsman_preprocessor.domain.processing import Unavailable
+from pointsman_runtime.buckets import Entry
+from pointsman_testing import builders, eventually
+from pointsman_testing.buses import Buses
+
+TOKENS: Final = LimitWindow(unit="tokens", amount=1000, period_s=3600)
+OPEN: Final = LimitWindow(unit="concurrency", amount=2)
+
+
+class FakeStore:
+    """A bucket that everybody sees at once."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.watchers: list[Callable[[Entry], None]] = []
+        self.broken = False
+
+    async def get(self, key: str) -> Entry | None:
+        return self.entries.get(key)
+
+    async def replace(self, key: str, value: bytes, revision: int) -> int | None:
+        await asyncio.sleep(0)
+        if self.broken:
+            raise TimeoutError
+        before = self.entries.get(key)
+        if (before.revision if before else 0) != revision:
+            return None
+        self.entries[key] = Entry(key, value, sum(each.revision for each in self.entries.values()) + 1)
+        for watcher in self.watchers:
+            watcher(self.entries[key])
+        return self.entries[key].revision
+
+    def watch(
+        self,
+        on_put: Callable[[Entry], None],
+        on_gone: Callable[[str], None],
+        on_listed: Callable[[], None] | None = None,
+    ) -> None:
+        del on_gone
+        for entry in self.entries.values():
+            on_put(entry)
+        self.watchers.append(on_put)
+        if on_listed is not None:
+            on_listed()
+
+    def keeper_of(self, shard: int) -> str:
+        entry = self.entries.get(str(shard))
+        return LimitShard.decode(entry.value).keeper if entry else ""
+
+
+class Node:
+    """What a preprocessor has of limits."""
+
+    def __init__(self, buses: Buses, instance: str, store: FakeStore) -> None:
+        self.bus = buses.make("preprocessor", instance)
+        self.registry = CollectorRegistry()
+        metrics = LimitMetrics(self.registry)
+        self.keeper = ShardKeeper(self.bus, store, metrics, time.time)
+        self.limiter = SharedLimiter(self.bus, self.keeper, metrics, time.time)
+        self.limiter.prices = {"limit": TokenCost()}
+        self.asked: Counter[str] = Counter()
+        me = self.bus.identity.instance
+        self.bus.answer(LimitAsks, self._answer, me)
+        self.bus.answer(LimitHandOver, self.keeper.hand_over, me)
+        self.bus.listen(LimitReleases, self.limiter.released, me)
+        self.bus.listen(ResponseCompleted, self.limiter.ended, ANY)
+        self.ticking: asyncio.Task[None] | None = None
+
+    def _answer(self, asks: LimitAsks) -> bytes:
+        self.asked["messages"] += 1
+        self.asked["asks"] += len(asks.asks)
+        return self.limiter.answer(asks)
+
+    def start(self) -> None:
+        self.keeper.begin()
+        self.ticking = asyncio.get_running_loop().create_task(self._tick())
+
+    async def _tick(self) -> None:
+        while True:
+            self.keeper.tick()
+            self.limiter.tick()
+            await asyncio.sleep(0.02)
+
+    async def die(self) -> None:
+        """As by SIGKILL: nothing is said, the connection ends."""
+        if self.ticking is not None:
+            self.ticking.cancel()
+            await asyncio.wait([self.ticking])
+        await self.bus.close()
+
+    async def ask(self, request_id: str, cost: float = 100, shard: int = 0, **changes: object) -> LimitVerdict:
+        fields: dict[str, object] = {
+            "edge": "edge-1",
+            "request_id": request_id,
+            "limit": "limit",
+            "shard": shard,
+            "windows": (TOKENS,),
+            "cost": cost,
+            "until_ms": builders.unix_ms(60),
+        }
+        verdict = self.limiter.ask(LimitAsk.model_validate(fields | changes), 0)
+        return await verdict if isinstance(verdict, Awaitable) else verdict
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+
+class World:
+    """Preprocessors with one bucket, and an edge that tells how requests ended."""
+
+    def __init__(self, buses: Buses) -> None:
+        self.buses = buses
+        self.store = FakeStore()
+        self.nodes: dict[str, Node] = {}
+        self.edge = buses.make("frontend", "1")
+        self._sequence = 0
+
+    async def add(self, *instances: str) -> list[Node]:
+        nodes = [Node(self.buses, instance, self.store) for instance in instances]
+        await self.buses.meet()
+        for node in nodes:
+            node.start()
+            self.nodes[node.keeper.me] = node
+        living = sorted(self.nodes)
+        await eventually(lambda: all(list(each.keeper.members) == living for each in self.nodes.values()))
+        return nodes
+
+    async def kill(self, node: Node) -> None:
+        del self.nodes[node.keeper.me]
+        await node.die()
+
+    def keeper(self, shard: int = 0) -> Node:
+        return self.nodes[keeper_of(shard, self.nodes) or ""]
+
+    def others(self, shard: int = 0) -> list[Node]:
+        return [node for node in self.nodes.values() if node is not self.keeper(shard)]
+
+    def complete(self, request_id: str, tokens: int | None, edge: str = "edge-1") -> None:
+        self._sequence += 1
+        usage = None if tokens is None else Usage(prompt_tokens=tokens - 1, completion_tokens=1)
+        self.edge.publish(
+            ResponseCompleted(
+                request_id=request_id,
+                source=edge,
+                sequence=self._sequence,
+                at_ms=0,
+                pool="p",
+                status=200,
+                outcome="ok",
+                usage=usage,
+            ),
+            "p",
+        )
+
+    def used(self, shard: int = 0, limit: str = "limit") -> float:
+        """Summed over all, so that what is counted twice is seen."""
+        books = [node.keeper.held(shard) for node in self.nodes.values()]
+        return sum(book.used(limit, TOKENS, "", time.time()) for book in books if book is not None)
+
+    async def saved(self) -> None:
+        def all_saved() -> bool:
+            return not any(book.changed for node in self.nodes.values() for book in node.keeper.books())
+
+        await eventually(all_saved)
+
+
+@pytest.fixture
+async def world(buses: Buses) -> AsyncIterator[World]:
+    made = World(buses)
+    yield made
+    for node in made.nodes.values():
+        if node.ticking is not None:
+            node.ticking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await node.ticking
+
+
+async def test_all_count_in_one_place_and_ask_for_many_requests_at_once(world: World) -> None:
+    await world.add("a", "b", "c")
+    verdicts = await asyncio.gather(
+        *(node.ask(f"{node.keeper.me}-{number}") for node in world.nodes.values() for number in range(10))
+    )
+    assert sorted(each.outcome for each in verdicts) == ["admitted"] * 10 + ["refused"] * 20
+    assert world.used() == 1000
+    keeper = world.keeper()
+    assert keeper.asked["asks"] == 20
+    assert keeper.asked["messages"] == 2
+    assert sum(node.asked["messages"] for node in world.others()) == 0
+
+
+async def test_a_single_preprocessor_asks_nobody(world: World) -> None:
+    [node] = await world.add("a")
+    for shard in range(SHARDS):
+        assert (await node.ask(f"r{shard}", shard=shard)).outcome == "admitted"
+    assert node.asked == {}
+
+
+async def test_the_end_of_a_request_settles_it_wherever_it_is_kept(world: World) -> None:
+    await world.add("a", "b")
+    for node in world.nodes.values():
+        await node.ask(f"used-{node.keeper.me}")
+        await node.ask(f"lost-{node.keeper.me}")
+    for name in world.nodes:
+        world.complete(f"used-{name}", 30)
+        world.complete(f"lost-{name}", None)
+        world.complete(f"used-{name}", 30)
+    await eventually(lambda: world.used() == 60)
+    assert world.keeper().metric("pointsman_limit_tokens_total", limit="limit", what="used") == 60
+    assert world.keeper().metric("pointsman_limit_tokens_total", limit="limit", what="reserved") == 400
+
+
+async def test_what_another_limit_refuses_is_taken_back_from_the_keeper(world: World) -> None:
+    await world.add("a", "b")
+    for node in world.nodes.values():
+        ask = LimitAsk(
+            edge="edge-1",
+            request_id=node.keeper.me,
+            limit="limit",
+            shard=0,
+            windows=(TOKENS,),
+            cost=100,
+            until_ms=builders.unix_ms(60),
+        )
+        verdict = node.limiter.ask(ask, 0)
+        assert (await verdict if isinstance(verdict, Awaitable) else verdict).outcome == "admitted"
+        node.limiter.release([ask], 0)
+    await eventually(lambda: world.used() == 0)
+
+
+async def test_counts_survive_their_keeper_and_are_settled_by_the_next_one(world: World) -> None:
+    await world.add("a", "b", "c")
+    dying = world.keeper()
+    await dying.ask("ended-before")
+    await dying.ask("ended-between")
+    await dying.ask("ends-after")
+    await world.saved()
+    world.complete("ended-between", 10)
+    await eventually(lambda: world.used() == 210)
+    # Its last snapshot doesn't know that the request has ended; the others have heard of it.
+    await world.kill(dying)
+    assert (await world.others()[0].ask("next")).outcome == "admitted"
+    assert world.used() == 310
+    world.complete("ends-after", 50)
+    world.complete("ended-before", 40)
+    await eventually(lambda: world.used() == 200)
+    assert (await world.keeper().ask("too-much", 801)).outcome == "refused"
+    await eventually(lambda: world.store.keeper_of(0) == world.keeper().keeper.me)
+
+
+async def test_who_joins_gets_its_shards_as_they_are_and_nothing_is_counted_twice(world: World) -> None:
+    [first] = await world.add("a")
+    for shard in range(SHARDS):
+        await first.ask(f"r{shard}", shard=shard)
+    await world.saved()
+    await world.add("b", "c")
+    for shard in range(SHARDS):
+        world.complete(f"r{shard}", 70)
+        assert (await first.ask(f"s{shard}", shard=shard)).outcome == "admitted"
+    await eventually(lambda: all(world.used(shard) == 170 for shard in range(SHARDS)))
+    await eventually(lambda: all(world.keeper(shard).keeper.held(shard) for shard in range(SHARDS)))
+    assert sum(len(node.keeper.books()) for node in world.nodes.values()) == SHARDS
+
+
+async def test_who_leaves_in_order_takes_nothing_along(world: World) -> None:
+    await world.add("a", "b")
+    leaving = world.keeper()
+    await leaving.ask("r", 100)
+    leaving.bus.heartbeat.ready = False
+    leaving.bus.heartbeat.beat()
+    [staying] = world.others()
+    await eventually(lambda: staying.keeper.members == (staying.keeper.me,))
+    assert (await staying.ask("s", 50)).outcome == "admitted"
+    await leaving.ask("t", 25)
+    await leaving.keeper.close()
+    await world.kill(leaving)
+    assert world.used() == 175
+
+
+async def test_of_two_who_think_that_they_keep_a_shard_one_learns_that_it_does_not(world: World) -> None:
+    await world.add("a", "b")
+    keeper, [other] = world.keeper(), world.others()
+    await keeper.ask("r", 100)
+    await world.saved()
+    # As if it had been stopped for a while: the other one has taken over.
+    stolen = Book(0)
+    stolen.take_over(LimitShard.decode(world.store.entries["0"].value))
+    entry = world.store.entries["0"]
+    state = stolen.snapshot(other.keeper.me, time.time()).encode()
+    assert await world.store.replace("0", state, entry.revision) is not None
+    await keeper.ask("s", 100)
+    await eventually(lambda: keeper.metric("pointsman_limit_shard_moves_total", how="lost") == 1)
+
+
+async def test_a_keeper_that_is_silent_makes_a_limit_unavailable_and_the_share_counts_alone(world: World) -> None:
+    await world.add("a", "b")
+    keeper, [other] = world.keeper(), world.others()
+
+    def nothing(asks: LimitAsks) -> bytes:
+        raise ValueError("the test says so")
+
+    keeper.limiter.answer = nothing
+    with pytest.raises(Unavailable):
+        await other.ask("r")
+    verdict = other.limiter.alone(
+        LimitAsk(
+            edge="e", request_id="r", limit="limit", shard=0, windows=(TOKENS,), cost=400, until_ms=builders.unix_ms(9)
+        ),
+        0,
+    )
+    assert verdict.outcome == "admitted"
+    assert verdict.standings[0].remaining == 100, "half of the limit, less the request"
+    assert other.metric("pointsman_limit_requests_total", limit="limit", outcome="unavailable") == 1
+
+
+async def test_without_a_bucket_everything_is_counted_all_the_same(world: World) -> None:
+    world.store.broken = True
+    [node] = await world.add("a")
+    for _ in range(10):
+        assert (await node.ask("r")).outcome == "admitted"
+    assert (await node.ask("r")).outcome == "refused"
+    await eventually(lambda: node.metric("pointsman_limit_unsaved_total") > 1)
+    world.store.broken = False
+    await eventually(lambda: world.store.keeper_of(0) == node.keeper.me)
+
+
+async def test_what_a_dead_edge_had_open_is_returned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pointsman_preprocessor.adapters.shared_limiter.EDGE_GONE_S", 0.1)
+    [node] = await world.add("a")
+    me = world.edge.identity.instance
+    for number in range(2):
+        assert (await node.ask(f"r{number}", 1, windows=(OPEN,), edge=me)).outcome == "admitted"
+    assert (await node.ask("s", 1, windows=(OPEN,), edge="another")).outcome == "refused"
+    await world.edge.close()
+
+    async def admitted() -> bool:
+        return (await node.ask("t", 1, windows=(OPEN,), edge="another")).outcome == "admitted"
+
+    await eventually(admitted)
