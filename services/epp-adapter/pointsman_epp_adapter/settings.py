@@ -34,8 +34,6 @@ class EppAdapterSettings(ServiceSettings):
     """Headers by which a proxy tells who its client is; stripped from everybody else. `*` at the end: any ending."""
     forward_credentials: bool = False
     """Send the client's `authorization`, `x-api-key` and `api-key` on to engines, for engines that ask for keys."""
-    objectives: dict[str, int] = Field(default_factory=dict[str, int])
-    """Priority by the name in the objective header; others have 0."""
     other_paths: bool = False
     """Send requests for paths that aren't an API's to any engine; otherwise they get 404."""
     stream_usage: bool = False

@@ -124,10 +124,10 @@ WISHES = {
 async def test_a_trusted_peer_says_objective_and_fairness_by_any_of_their_names(
     name: str, start_picker: StartPicker
 ) -> None:
-    picker = await start_picker(trusted_proxies=["10.9.0.0/16"], objectives={"vip": 50})
+    picker = await start_picker(trusted_proxies=["10.9.0.0/16"])
     await sent_on(picker.client.open(), headers={**WISHES[name], "x-slo-ttft-ms": "200"})
     ((request, _, _),) = picker.stages.asked
-    assert request.headers["x-pointsman-priority"] == "50"
+    assert request.headers["x-pointsman-objective"] == "vip"
     assert request.headers["x-pointsman-fairness-id"] == "team"
     assert request.headers["x-slo-ttft-ms"] == "200"
 

@@ -8,6 +8,7 @@ from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.decider import STAGE_UNAVAILABLE
 from pointsman_edge.domain.edited_body import edited_body
+from pointsman_edge.domain.engine_tokens import token_edits
 from pointsman_edge.domain.error_body import SERVER_ERROR
 from pointsman_edge.domain.exchange import CLIENT_GONE, Exchange
 from pointsman_edge.domain.given_answer import answer_body, answer_headers
@@ -17,6 +18,7 @@ from pointsman_edge.domain.rejected import refusal_of
 from pointsman_edge.domain.request_headers import ClientHeaders, check_content
 from pointsman_edge.domain.requested_model import requested_model
 from pointsman_edge.domain.routes import METHOD
+from pointsman_edge.domain.routing_answer import OUTCOME, Place, routing_answer
 from pointsman_edge.domain.static_choice import Closed
 from pointsman_edge.held_bodies import HeldBody
 from pointsman_edge.way_back import WayBack, Withheld
@@ -70,7 +72,8 @@ class Exchanging:
         desk.metrics.open += 1
         try:
             self._back = await self._send_on()
-            await self._back.run(self._stream)
+            if self._back is not None:
+                await self._back.run(self._stream)
         except Withheld as withheld:
             await self._withhold(withheld)
         except _Given as given:
@@ -91,8 +94,8 @@ class Exchanging:
         finally:
             self._close()
 
-    async def _send_on(self) -> Watching:
-        """Take the request in, have it decided, tell Envoy."""
+    async def _send_on(self) -> Watching | None:
+        """Take the request in, have it decided, tell Envoy. None: only the route was asked for, and told."""
         head, desk, exchange = self._head, self._desk, self._exchange
         headers = desk.headers.read(
             [header for header in head.headers if not header[0].startswith(b":")],
@@ -105,7 +108,7 @@ class Exchanging:
                 413, f"The body has {headers.content_length} bytes; at most {limit} are taken.", code="body_too_large"
             )
         whole = await self._stream.body(head, limit)
-        stages, rewrite = told(headers.stages, head.subset, desk.settings.objectives)
+        stages, rewrite = told(headers.stages, head.subset)
         body, asked = whole.data, ""
         if rewrite is not None:
             asked = requested_model(body)
@@ -116,8 +119,17 @@ class Exchanging:
             "request", desk.tracing.adopt(headers.traceparent), request_id=exchange.request_id, api=exchange.api
         )
         decision = await self._decided(stages, headers, body, span.traceparent)
-        body = edited_body(held.current, decision.body, None)
         chosen = self._chosen(decision)
+        if headers.routing:
+            places = [Place(each.worker, each.address) for each in chosen]
+            told_headers, document = routing_answer(decision, places, held.tokens)
+            exchange.end(OUTCOME, 200)
+            told_headers = edited_answer_headers(told_headers, exchange.answer_headers)
+            await self._stream.write(wire.answer(200, told_headers, document, exchange.request_id, OUTCOME))
+            return None
+        config, body = self._policy.config, held.current
+        edits = token_edits(config, decision.target, exchange.api, body, decision.body, held.tokens)
+        body = edited_body(body, edits, None)
         await self._tell(decision, chosen, headers, whole, body, span.traceparent)
         way_back = desk.ways_back.begin(decision, self._policy, exchange, self) if self._reviews else None
         return Watching(desk, exchange, decision, chosen, asked or decision.model, head.response_mode, way_back)
