@@ -1,0 +1,55 @@
+"""A request to try a policy with, from a file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import orjson
+
+from pointsman_cli.words import CommandError
+from pointsman_edge.domain.routes import ROUTES
+
+
+class Sample(NamedTuple):
+    """A request to try."""
+
+    path: str
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+def read_sample(file: Path, header: Sequence[str]) -> Sample:
+    """`{"path", "headers", "body"}`, or a body alone. `header`: `name: value`, added to the file's. CommandError for
+    what isn't a request."""
+    try:
+        document = cast("object", json.loads(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise CommandError(f"{file} can't be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise CommandError(f"{file} isn't JSON: {error}.") from error
+    if not isinstance(document, dict):
+        raise CommandError(f"{file} isn't a JSON object.")
+    whole = cast("dict[str, object]", document)
+    body = whole.get("body")
+    if not isinstance(body, dict):
+        whole = {"body": whole}
+        body = whole["body"]
+    named = whole.get("headers")
+    given = cast("dict[str, object]", named) if isinstance(named, dict) else {}
+    headers = [(name.lower().encode(), str(value).encode()) for name, value in given.items()]
+    for text in header:
+        name, colon, value = text.partition(":")
+        if not colon:
+            raise CommandError(f"--header {text.split(' ')[0]!r}: write `name: value`.")
+        headers.append((name.strip().lower().encode(), value.strip().encode()))
+    path = whole.get("path") or _likely_path(cast("dict[str, object]", body))
+    if path not in ROUTES:
+        raise CommandError(f"{path!r} is no path of an API; they are {', '.join(ROUTES)}.")
+    return Sample(cast("str", path), headers, orjson.dumps(body))
+
+
+def _likely_path(body: Mapping[str, object]) -> str:
+    if "messages" in body:
+        return "/v1/chat/completions"
+    return "/v1/completions" if "prompt" in body else "/v1/responses"
