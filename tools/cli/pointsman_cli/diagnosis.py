@@ -89,6 +89,7 @@ class Facts:
     config_problem: str | None = None
     services: Sequence[Heard] = ()
     pools: Sequence[PoolSnapshot] = ()
+    """The last of each metrics-collector."""
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -101,6 +102,7 @@ def findings(facts: Facts) -> list[Finding]:
         *_services(facts),
         *_contracts(facts.services),
         *_clocks(facts.services),
+        *_discovery(facts),
         *_pools(facts),
     ]
 
@@ -245,6 +247,29 @@ def _clocks(services: Sequence[Heard]) -> Iterator[Finding]:
         yield _warn(words, advice)
     else:
         yield _ok("all clocks agree")
+
+
+def _discovery(facts: Facts) -> Iterator[Finding]:
+    """Whether clusters and files say who is in their pools; what is wrong may be so at one metrics-collector alone."""
+    advice = {
+        "kubernetes": "Engines stay as they were last known. docs/kubernetes.md has the role and the credentials.",
+        "file": "The last good list stays in force. Mend the file; it is read again by itself.",
+    }
+    for name, pool in (facts.config.pools if facts.config is not None else {}).items():
+        if pool.discovery not in advice:
+            continue
+        told = [(each.source, each.discovery) for each in facts.pools if each.pool == name and each.discovery]
+        where = "the Kubernetes cluster" if pool.discovery == "kubernetes" else f"the file {pool.file}"
+        if not told:
+            yield _warn(
+                f"pool {name}: {where} wasn't looked at yet", "Is a metrics-collector running, and of this age?"
+            )
+        problems = [(source, found.problem) for source, found in told if found.problem]
+        for source, problem in problems:
+            yield _fail(f"pool {name}: {where}, as {source} sees it: {problem}", advice[pool.discovery])
+        if told and not problems:
+            count = told[-1][1].endpoints
+            yield _ok(f"pool {name}: {where} is read and names {count} endpoint{'' if count == 1 else 's'}")
 
 
 def _pools(facts: Facts) -> Iterator[Finding]:

@@ -104,7 +104,7 @@ async def _server(client: Client, url: str) -> Server:
 
 async def _listen(client: Client) -> tuple[list[Heard], list[PoolSnapshot]]:
     heard: dict[tuple[str, str], Heard] = {}
-    pools: dict[str, PoolSnapshot] = {}
+    pools: dict[tuple[str, str], PoolSnapshot] = {}
 
     async def beat(message: Msg) -> None:
         now_ms = time.time() * 1000
@@ -123,7 +123,7 @@ async def _listen(client: Client) -> tuple[list[Heard], list[PoolSnapshot]]:
             found = PoolSnapshot.decode(message.data)
         except ValidationError:
             return
-        pools[found.pool] = found
+        pools[found.pool, found.source] = found
 
     async def nothing(message: Msg) -> None:
         """Events are subscribed to for what the server says about it."""

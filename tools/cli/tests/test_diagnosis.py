@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pointsman_cli.diagnosis import Facts, Heard, Level, Server, StreamFacts, findings
-from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot, WorkerView
 from pointsman_contracts.presence import ServicePresence
 from pointsman_core.config import load
 
@@ -142,3 +142,23 @@ def test_each_ailment_is_named_with_a_remedy(facts: Facts, level: Level, words: 
     bad = [finding for finding in findings(facts) if finding.level is not Level.OK]
     assert (level, words) in [(finding.level, finding.what) for finding in bad]
     assert all(finding.advice for finding in bad)
+
+
+def test_a_cluster_or_file_that_is_not_read_is_said_for_each_collector_that_misses_it() -> None:
+    kubernetes = load({"pools": {"llama": {"discovery": "kubernetes", "kubernetes": {"inference_pool": "ip"}}}})
+    file = load({"pools": {"llama": {"discovery": "file", "file": "/endpoints.yaml"}}})
+
+    def seen(source: str, kind: str, problem: str = "") -> PoolSnapshot:
+        discovery = PoolDiscovery(kind=kind, problem=problem, endpoints=2)
+        return _pool("serving", "serving").model_copy(update={"source": source, "discovery": discovery})
+
+    good = replace(HEALTHY, config=kubernetes, pools=[seen("c-1", "kubernetes"), seen("c-2", "kubernetes")])
+    assert _bad(good) == []
+    assert "pool llama: the Kubernetes cluster is read and names 2 endpoints" in [each.what for each in findings(good)]
+    cut_off = replace(good, pools=[seen("c-1", "kubernetes"), seen("c-2", "kubernetes", "it isn't reached")])
+    assert _bad(cut_off) == [
+        (Level.FAIL, "pool llama: the Kubernetes cluster, as c-2 sees it: it isn't reached"),
+    ]  # fmt: skip
+    broken = replace(good, config=file, pools=[seen("c-1", "file", "/endpoints.yaml: not valid YAML (line 3)")])
+    assert "not valid YAML (line 3)" in _bad(broken)[0][1]
+    assert _bad(replace(good, pools=[_pool("serving")]))[0][0] is Level.WARN
