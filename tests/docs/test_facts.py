@@ -25,7 +25,7 @@ from pointsman_scheduler.plugins import registries as scheduling_registries
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBJECTS = (ROOT / "docs" / "subjects.md").read_text()
-SERVICES = ("frontend", "preprocessor", "profile-picker", "model-selector", "scheduler", "metrics-collector")
+SERVICES = ("frontend", "preprocessor", "profile-picker", "model-selector", "guard", "scheduler", "metrics-collector")
 DOCUMENTS = [ROOT / "README.md", ROOT / "docker-compose.yml", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import aiohttp
 import yaml
@@ -27,6 +27,11 @@ SERVICES: Final = (
     "metrics-collector",
     "frontend",
 )
+OPTIONAL: Final = ("recorder",)
+"""Services that a stack is without unless it is asked for replicas of them."""
+
+OPTIONAL: Final = ("guard", "semantic-cache")
+"""Started where the configuration names them in an itinerary."""
 
 
 class KvTelling(NamedTuple):
@@ -185,8 +190,9 @@ class Stack:
             code, output = await self.command("config", "apply", str(self.config))
             if code != 0:
                 raise AssertionError(output)
-        for service in SERVICES:
-            self.services[service] = [self.start(service) for _ in range(replicas.get(service, 1))]
+        for service in (*OPTIONAL, *SERVICES):
+            count = replicas.get(service, 0 if service in OPTIONAL else 1)
+            self.services[service] = [self.start(service) for _ in range(count)]
         for number in range(1, engines + 1):
             self.engines.append(EngineProcess(f"engine-{number}", self._processes, self._folder, speedup, cache))
         await asyncio.gather(*(engine.start() for engine in self.engines))
@@ -250,6 +256,8 @@ class Stack:
     def start(self, service: str) -> ServiceProcess:
         """Start one more process of a service; wait with `wait_ready`."""
         extra = {"POINTSMAN_PORT": str(self._door_port)} if service == "frontend" else {}
+        if service == "recorder":
+            extra = {"POINTSMAN_STATE_DIR": str(self._folder / "recorder-state")}
         return self._processes.start(f"pointsman-{service}", env={**self.env, **extra, **self.logins(service)})
 
 
@@ -297,6 +305,16 @@ class StackFactory:
         finally:
             processes.end_all()
             await asyncio.to_thread(nats.close)
+
+
+def _named(service: str, document: dict[str, JsonValue]) -> bool:
+    """Whether an itinerary of this configuration names the service."""
+    profiles = cast("dict[str, dict[str, list[JsonValue]]]", document["profiles"])
+    entries = [
+        entry for profile in profiles.values() for way in ("request", "response") for entry in profile.get(way, [])
+    ]
+    names = [entry["stage"] if isinstance(entry, dict) else entry for entry in entries]
+    return any(str(name).partition("/")[0] == service for name in names)
 
 
 def _free_port() -> int:

@@ -8,17 +8,22 @@ from pathlib import Path
 from typing import Final
 
 from pointsman_cli.words import CommandError
-from pointsman_core.config import Config
+from pointsman_core.config import Config, active
 
+RECORDER: Final = "recorder"
 SERVICES: Final[tuple[str, ...]] = (
     "frontend",
     "preprocessor",
     "profile-picker",
     "model-selector",
+    "guard",
     "scheduler",
     "metrics-collector",
+    RECORDER,
 )
 """The services of a stack, in the order in which they are shown."""
+OPTIONAL: Final = ("guard",)
+"""Those that a stack is without unless its configuration names them in an itinerary."""
 ADAPTER: Final = "epp-adapter"
 """The edge behind Envoy; part of a stack that has one."""
 PORT: Final = "{port}"
@@ -77,12 +82,19 @@ def executable(command: str) -> str:
     return str(path)
 
 
+def needed(config: Config) -> tuple[str, ...]:
+    """The services that a stack with this configuration has."""
+    ways = (way for profile in config.profiles.values() for way in (profile.request, profile.response))
+    named = {use.service for way in (*ways, config.postprocessing) for use in active(way)}
+    return tuple(service for service in SERVICES if service not in OPTIONAL or service in named)
+
+
 def replicas(wanted: Sequence[str]) -> dict[str, int]:
     """Parse `scheduler=2` texts. CommandError names the services that exist."""
-    counts: dict[str, int] = dict.fromkeys(SERVICES, 1)
+    counts: dict[str, int] = {}
     for text in wanted:
         service, _, number = text.partition("=")
-        if service not in counts or not number.isdigit() or int(number) < 1:
+        if service not in SERVICES or not number.isdigit() or int(number) < 1:
             raise CommandError(
                 f"--replicas {text}: not a service and a number of replicas.",
                 f"Write e.g. scheduler=2; the services are {', '.join(SERVICES)}.",
@@ -97,22 +109,31 @@ def adapter(env: Mapping[str, str], *, keyed: bool) -> Plan:
     return Plan(ADAPTER, Kind.EDGE, (executable(f"pointsman-{ADAPTER}"),), {**env, **door})
 
 
-def services(counts: Mapping[str, int], env: Mapping[str, str], port: int, *, keyed: bool = False) -> list[Plan]:
+def services(
+    counts: Mapping[str, int], env: Mapping[str, str], port: int, state: Path, *, keyed: bool = False
+) -> list[Plan]:
     """Every replica of every service. The first frontend takes requests on `port`, further ones on free ones.
 
-    With `keyed` engines the clients' keys are sent on to them.
+    `state`: folder of what outlives the processes. With `keyed` engines the clients' keys are sent on to them.
     """
     door = {
         "POINTSMAN_PORT": PORT,
         "POINTSMAN_TELL_ENDPOINT": "true",
         "POINTSMAN_FORWARD_CREDENTIALS": str(keyed).lower(),
     }
+
+    def told(service: str, name: str) -> Mapping[str, str]:
+        if service == RECORDER:
+            # Each keeps everything for itself.
+            return {**env, "POINTSMAN_RECORDER_NAME": name, "POINTSMAN_STATE_DIR": str(state / name)}
+        return {**env, **door} if service == "frontend" else env
+
     return [
         Plan(
-            service if count == 1 else f"{service}-{number}",
+            name := service if count == 1 else f"{service}-{number}",
             Kind.EDGE if service == "frontend" else Kind.SERVICE,
             (executable(f"pointsman-{service}"),),
-            {**env, **door} if service == "frontend" else env,
+            told(service, name),
             port=port if service == "frontend" and number == 1 else 0,
         )
         for service, count in counts.items()

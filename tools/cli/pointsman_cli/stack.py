@@ -125,9 +125,10 @@ class Stack:
             "POINTSMAN_HTTP_PORT": "0",
             "POINTSMAN_DRAIN_TIMEOUT_S": f"{DRAIN_S:g}",
         }
-        counts = {**dict.fromkeys(plan.SERVICES, 1), **self.options.replicas}
+        counts = {**dict.fromkeys(plan.needed(document.config), 1), **self.options.replicas}
         keyed = self.options.engine_key is not None
-        self._begin(plan.services(counts, env, 0 if self.options.envoy else self.options.port, keyed=keyed))
+        port = 0 if self.options.envoy else self.options.port
+        self._begin(plan.services(counts, env, port, self._folder.state, keyed=keyed))
         self._begin(await self._agents(served, document, env))
         if self.options.envoy:
             await self._start_envoy(plan.adapter(env, keyed=keyed), document.config)
