@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import aiohttp
 import yaml
@@ -27,11 +27,8 @@ SERVICES: Final = (
     "metrics-collector",
     "frontend",
 )
-OPTIONAL: Final = ("recorder",)
+OPTIONAL: Final = ("recorder", "guard", "semantic-cache")
 """Services that a stack is without unless it is asked for replicas of them."""
-
-OPTIONAL: Final = ("guard", "semantic-cache")
-"""Started where the configuration names them in an itinerary."""
 
 
 class KvTelling(NamedTuple):
@@ -305,16 +302,6 @@ class StackFactory:
         finally:
             processes.end_all()
             await asyncio.to_thread(nats.close)
-
-
-def _named(service: str, document: dict[str, JsonValue]) -> bool:
-    """Whether an itinerary of this configuration names the service."""
-    profiles = cast("dict[str, dict[str, list[JsonValue]]]", document["profiles"])
-    entries = [
-        entry for profile in profiles.values() for way in ("request", "response") for entry in profile.get(way, [])
-    ]
-    names = [entry["stage"] if isinstance(entry, dict) else entry for entry in entries]
-    return any(str(name).partition("/")[0] == service for name in names)
 
 
 def _free_port() -> int:
