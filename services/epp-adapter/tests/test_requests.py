@@ -351,3 +351,29 @@ async def test_who_doesnt_tell_its_modes_is_taken_by_the_protocols(start_picker:
     picker = await start_picker()
     head, body = await sent_on(picker.client.open(), modes=None)
     assert (head.set[DESTINATION], body.body) == (BOTH, BODY)
+
+
+@pytest.mark.requirement("S3-8")
+async def test_a_forged_header_behind_envoy_reaches_neither_stages_nor_engine(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    forged = {"X-Pointsman-Tenant": "admin", "x_gateway_model_name": "m", "x-tenant-id": "t", "API-Key": "canary-3"}
+    head, _ = await sent_on(picker.client.open(), headers=forged)
+    assert {name.lower() for name in head.removed} >= {name.lower() for name in forged}
+    ((request, _, _),) = picker.stages.asked
+    assert set(request.headers) & {name.lower() for name in forged} == {"api-key"}
+
+
+async def test_who_is_not_let_in_gets_the_challenge_behind_envoy_too(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    challenge = 'Bearer realm="pointsman"'
+    picker.stages.reply = lambda request: Rejection(
+        request_id=request.request_id,
+        stage="preprocessor",
+        status=401,
+        type="invalid_request_error",
+        code="missing_api_key",
+        message="No credential.",
+        answer_headers=(HeaderEdit(name="www-authenticate", value=challenge),),
+    )
+    (refused,) = await sent_on(picker.client.open())
+    assert (refused.status, refused.set["www-authenticate"]) == (401, challenge)

@@ -178,3 +178,57 @@ async def test_a_key_for_anthropics_api_stays_here_and_its_version_goes_on(start
     assert answer.header("request-id") == answer.header("x-request-id") == "mine"
     (asked,) = edge.stages.asked
     assert asked[0].headers["x-api-key"] == "secret"
+
+
+CHAT = b'{"model":"llama-8b","messages":[{"role":"user","content":"x"}]}'
+
+
+@pytest.mark.requirement("S3-8")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("X-POINTSMAN-TENANT: admin", "x-Gateway-Model-Name: m", "X-User-ID: root"),
+        ("x_pointsman_tenant: admin", "X_Gateway_Model_Name: m"),
+        ("x-pointsman-tenant: a", "X-Pointsman-Tenant: b", "x-pointsman-tenant: "),
+        ("x-pointsman-tenant:admin", "x-tenant:admin"),
+    ],
+    ids=["any case", "underscores", "repeated", "without a space"],
+)
+async def test_a_forged_header_reaches_neither_stages_nor_engine_however_it_is_written(
+    lines: tuple[str, ...], start_edge: StartEdge
+) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        answer = await raw_request(edge.url, post("/v1/chat/completions", CHAT, *lines))
+    assert answer.status == 200
+    (seen,) = engine.received
+    ((request, _, _),) = edge.stages.asked
+    for header in ("x-pointsman-tenant", "x_pointsman_tenant", "x-gateway-model-name", "x-user-id", "x-tenant"):
+        assert seen.header(header) is None
+        assert header not in request.headers
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("x-mine: 1\r\n x-pointsman-tenant: admin",),
+        ("x-pointsman-tenant:\r\n\tadmin",),
+        ("x-pointsman-tenant : admin",),
+    ],
+    ids=["folded into another", "folded", "a space before the colon"],
+)
+async def test_a_header_that_readers_read_differently_ends_at_the_door(
+    lines: tuple[str, ...], start_edge: StartEdge
+) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        answer = await raw_request(edge.url, post("/v1/chat/completions", CHAT, *lines))
+    if answer.status == 200:
+        # Taken as one value, it is a value and no header.
+        (seen,) = engine.received
+        ((request, _, _),) = edge.stages.asked
+        assert seen.header("x-pointsman-tenant") is None
+        assert not [name for name in request.headers if "pointsman" in name]
+    else:
+        assert answer.status == 400
+        assert engine.received == []
