@@ -41,7 +41,7 @@ class Attempt(Part):
 
 
 class ResponseStarted(Message):
-    """The first byte of the answer arrived.
+    """The first byte of a streamed answer arrived. Any other answer begins as it ends: `ResponseCompleted` tells both.
 
     Published by the edge; read by schedulers, who confirm the reservation, and anybody.
     """

@@ -118,6 +118,8 @@ class ReservationChange(Part):
     """Prefix blocks of the prompt, salted by model, adapter and tenant; as `RequestFacts.blocks`."""
     blocks_precise: bool = False
     """As `RequestFacts.blocks_precise`."""
+    streamed: bool = True
+    """Whether the client asked for a stream: of any other answer nobody hears before its end."""
 
 
 class Reservations(Message):

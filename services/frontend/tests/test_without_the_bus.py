@@ -99,7 +99,7 @@ async def test_events_wait_for_the_bus_in_order(start_edge: StartEdge) -> None:
         for _ in range(3):
             await raw_request(edge.url, post(CHAT, BODY))
         assert edge.events.sent == []
-        await eventually(lambda: edge.metric("pointsman_edge_events_waiting") == 6)
+        await eventually(lambda: edge.metric("pointsman_edge_events_waiting") == 3)
         edge.events.connected = True
         await eventually(lambda: len(edge.events.of(ResponseCompleted)) == 3)
     assert [event.sequence for event in edge.events.of(ResponseCompleted)] == [1, 2, 3]

@@ -106,6 +106,7 @@ def _request(journey: Journey, target: Target) -> ScheduleRequest:
         prompt_tokens=facts.prompt_tokens,
         tokens_exact=facts.tokens_exact,
         max_output_tokens=facts.max_output_tokens,
+        stream=facts.stream,
         blocks=np.frombuffer(facts.blocks, dtype="<u8"),
         block_tokens=facts.block_tokens,
         blocks_precise=facts.blocks_precise,

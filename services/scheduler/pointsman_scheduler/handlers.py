@@ -90,9 +90,10 @@ class Handlers:
         self._gate.left(event.request_id)
         usage = event.usage
         tokens = usage.completion_tokens if usage is not None else None
+        ok, now = event.outcome == "ok", self._clock()
         named = self._pools.get(event.pool)
         for pool in self._pools if named is None else (named,):
-            pool.books.completed(event.request_id, self._clock(), event.outcome == "ok", tokens, event.duration_ms)
+            pool.books.completed(event.request_id, now, ok, tokens, event.duration_ms, event.worker)
             self._gate.stirred(pool.pool)
 
     # Peers and configuration ------------------------------------------------------------------------

@@ -91,6 +91,16 @@ def test_an_answer_from_another_worker_than_expected_moves_the_reservation_there
     assert first != second
 
 
+@pytest.mark.requirement("S2-17")
+def test_the_end_of_an_answer_tells_who_gave_it() -> None:
+    bench = Bench()
+    bench.join(*WORKERS)
+    request = bench.prompt(family=1, blocks=4, stream=False)
+    first, second, *_ = (worker.name for worker in bench.decide(request).endpoints)
+    bench.pool.books.completed(request.request_id, bench.now, ok=True, worker=second)
+    assert bench.decide(bench.prompt(family=1, blocks=4)).endpoints[0].name == second != first
+
+
 @pytest.mark.requirement("S2-15")
 def test_the_prefix_of_a_request_whose_client_left_before_its_first_byte_is_not_counted_on() -> None:
     bench = Bench()

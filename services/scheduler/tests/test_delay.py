@@ -74,6 +74,30 @@ def test_what_was_sent_counts_at_once() -> None:
     assert engines.costs(4000, np.zeros(2), 1.0, None, None) == pytest.approx(before)
 
 
+def test_answers_that_nobody_hears_begin_do_not_hold_up_what_the_engine_is_taken_to_do() -> None:
+    """Only the end of an answer that isn't streamed is heard of."""
+    engines = estimator(2, taught())
+    for index in range(8):
+        engines.sent(0, f"whole {index}", index * 2000.0, 6000, 0, told=False)
+        engines.sent(1, f"streamed {index}", index * 2000.0, 6000, 0)
+        engines.started(f"streamed {index}", index * 2000.0 + 1500.0)
+    engines.costs(1000, np.zeros(2), 60_000.0, None, None)
+    whole, streamed = engines._figures  # pyright: ignore[reportPrivateUsage] # what the cost is made of
+    assert (whole.waiting, whole.queued, whole.decoding) == (0.0, 0.0, 8.0)
+    assert (streamed.waiting, streamed.queued, streamed.decoding) == (0.0, 0.0, 8.0)
+
+
+def test_a_request_that_is_gone_in_its_last_pass_holds_up_nobody() -> None:
+    engines = estimator(1, taught())
+    engines.sent(0, "gone", 0.0, 6000, 0)
+    engines.sent(0, "next", 1.0, 6000, 0, told=False)
+    engines.costs(1000, np.zeros(1), 10_000.0, None, None)
+    engines.ended("gone", 10_000.0, None)
+    engines.costs(1000, np.zeros(1), 60_000.0, None, None)
+    (figures,) = engines._figures  # pyright: ignore[reportPrivateUsage] # what the cost is made of
+    assert (figures.waiting, figures.queued, figures.decoding) == (0.0, 0.0, 1.0)
+
+
 def test_few_workers_and_many_cost_alike() -> None:
     """One formula serves numbers and columns."""
     model, many = taught(), FEW + 4
@@ -94,7 +118,10 @@ def test_few_workers_and_many_cost_alike() -> None:
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["sent", "started", "ended"]), st.integers(0, 5), st.integers(0, 2), st.integers(1, 30_000)
+        st.sampled_from(["sent", "sent untold", "started", "ended"]),
+        st.integers(0, 5),
+        st.integers(0, 2),
+        st.integers(1, 30_000),
     ),
     max_size=60,
 )
@@ -107,8 +134,8 @@ def test_whatever_is_told_twice_late_or_never_the_books_close(events: list[tuple
     for what, request, worker, size in events:
         now += 7.0
         match what:
-            case "sent":
-                engines.sent(worker, str(request), now, size, size // 3)
+            case "sent" | "sent untold":
+                engines.sent(worker, str(request), now, size, size // 3, told=what == "sent")
             case "started":
                 engines.started(str(request), now)
             case _:

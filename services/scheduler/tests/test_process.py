@@ -104,6 +104,7 @@ class Neighbours:
 
     def complete(self, journey: Journey, pool: str = "llama") -> None:
         self.open.discard(journey.request_id)
+        chosen = [event.endpoints[0] for event in self.scheduled if event.request_id == journey.request_id]
         self.bus.publish(
             ResponseCompleted(
                 request_id=journey.request_id,
@@ -111,7 +112,7 @@ class Neighbours:
                 sequence=len(self.asked),
                 at_ms=0,
                 pool=pool,
-                worker="w1",
+                worker=chosen[0] if chosen else None,
                 status=200,
                 outcome="ok",
             ),

@@ -196,7 +196,8 @@ class Watching:
     def _first_byte(self) -> None:
         self._started = True
         now = self._exchange.first_byte_at = time.monotonic()
-        self._desk.announcer.started(self._exchange, self._worker, now - self._sent_at)
+        if self._exchange.stream:
+            self._desk.announcer.started(self._exchange, self._worker, now - self._sent_at)
 
     def _tell_served(self, address: str) -> None:
         """Those before the one that answered have failed: Envoy goes down the list in order."""

@@ -168,14 +168,15 @@ class Forwarder:
     async def _relay(self, request: Outgoing, endpoint: ChosenEndpoint, engine: Answering, sent_at: float) -> None:
         exchange, decision, client = request.exchange, request.decision, request.client
         now = exchange.first_byte_at = time.monotonic()
-        self._announcer.started(exchange, endpoint.worker, now - sent_at)
+        exchange.stream = is_stream(engine.headers)
+        if exchange.stream:
+            self._announcer.started(exchange, endpoint.worker, now - sent_at)
         headers = self._rules.pass_on(engine.headers)
         headers.append((b"x-pointsman-level", decision.level.encode("ascii", "replace")))
         if self._tell_endpoint:
             headers.append((b"x-pointsman-endpoint", endpoint.worker.encode("ascii", "replace")))
         name = renaming((endpoint.target or decision.target).model, decision.model)
         usage = exchange.tail = usage_reader(exchange.api)
-        exchange.stream = is_stream(engine.headers)
         relay = relay_stream if exchange.stream else relay_document
         rewriting = without_unasked_usage(decision.body, name) if exchange.stream else name
         outcome = "answered"

@@ -56,13 +56,25 @@ class Books:
             self._move(hold, event.next_worker, now)
 
     def completed(
-        self, request_id: str, now: float, ok: bool, output_tokens: int | None = None, duration_ms: float | None = None
+        self,
+        request_id: str,
+        now: float,
+        ok: bool,
+        output_tokens: int | None = None,
+        duration_ms: float | None = None,
+        worker: str | None = None,
     ) -> None:
-        """The request is over. `ok`: it was answered to its end."""
+        """The request is over. `ok`: it was answered to its end, by `worker` where that is known."""
+        first = self.ledger.of(request_id)
+        if ok and first is not None and worker not in (None, first.worker.name):  # its AttemptFailed was lost
+            self._move(first, worker, now)
         for hold in self.ledger.legs(request_id):
             if ok:
-                if not hold.confirmed:  # its ResponseStarted was lost
+                if not hold.confirmed:  # it wasn't streamed, or its ResponseStarted was lost
                     self._confirm(hold, now)
+                if hold.worker.standing.failures:
+                    hold.worker.standing.answered()
+                    self._fleet.judge(hold.worker)
                 for observer in self.observers:
                     observer.completed(hold, now, output_tokens, duration_ms)
             self.take_off(hold, now)
@@ -120,6 +132,7 @@ class Books:
                 lora=change.lora,
                 session=change.session,
                 rank=change.rank,
+                streamed=change.streamed,
             ),
             now,
         )

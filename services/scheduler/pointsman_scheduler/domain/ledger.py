@@ -46,6 +46,8 @@ class Hold:
     session: str | None = None
     rank: int | None = None
     """Data-parallel rank inside the engine; None when the engine chooses."""
+    streamed: bool = True
+    """Whether the client asked for a stream: of any other answer nobody hears before its end."""
     confirmed: bool = False
     """The first byte of the answer came."""
     asked_at: float = NEVER
@@ -73,6 +75,7 @@ class Hold:
             block_tokens=self.block_tokens,
             blocks=self.blocks,
             blocks_precise=self.blocks_precise,
+            streamed=self.streamed,
         )
 
 

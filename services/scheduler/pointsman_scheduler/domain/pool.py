@@ -194,6 +194,7 @@ class PoolScheduler:
                 lora=request.lora,
                 session=request.session,
                 rank=selection.rank,
+                streamed=request.stream,
             )
             self.books.put(hold, now, request.blocks)
             holds.append(hold)

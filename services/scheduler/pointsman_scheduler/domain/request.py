@@ -27,6 +27,7 @@ class ScheduleRequest:
     tokens_exact: bool = False
     """Whether a tokenizer counted `prompt_tokens`; otherwise it is estimated."""
     max_output_tokens: int | None = None
+    stream: bool = True
     blocks: Blocks = field(default_factory=lambda: _NO_BLOCKS)
     """Chained hashes of the full prompt blocks, salted by model, adapter and tenant."""
     block_tokens: int = 64

@@ -78,12 +78,13 @@ class DelayEstimator:
         self._standing_columns = None
         self._changed.clear()
 
-    def sent(self, life: int, key: str, now: float, prompt: int, hit: int) -> None:
-        """A request was sent to a worker. One that was sent elsewhere before is gone there."""
+    def sent(self, life: int, key: str, now: float, prompt: int, hit: int, *, told: bool = True) -> None:
+        """A request was sent to a worker. One that was sent elsewhere before is gone there. `told`: `started` will be
+        called for it."""
         self.ended(key, now, None)
         shadow = self._shadow(life)
         self._ahead += _AHEAD_GAIN * (shadow.queued - self._ahead)
-        self._requests[key] = shadow.send(now, prompt, hit)
+        self._requests[key] = shadow.send(now, prompt, hit, told=told)
         self._changed.add(shadow)
 
     def started(self, key: str, now: float) -> None:

@@ -52,10 +52,10 @@ class PassSizeSearch:
         for each in self._told:
             each.lay_out(workers)
 
-    def sent(self, life: int, key: str, now: float, prompt: int, hit: int) -> None:
+    def sent(self, life: int, key: str, now: float, prompt: int, hit: int, *, told: bool = True) -> None:
         """As `DelayEstimator.sent`."""
         for each in self._told:
-            each.sent(life, key, now, prompt, hit)
+            each.sent(life, key, now, prompt, hit, told=told)
 
     def started(self, key: str, now: float) -> None:
         """As `DelayEstimator.started`."""

@@ -16,6 +16,8 @@ _SPEED_GAIN: Final = 0.05
 _SPEED_RETURN: Final = 0.005
 _LEAST_OUTPUT: Final = 8
 """Shorter answers tell too little about the time between tokens."""
+_NOTHING: Final[Floats] = np.zeros(FEATURES)
+_NOTHING.flags.writeable = False
 
 
 class Sent:
@@ -32,11 +34,14 @@ class Sent:
         "sent",
         "shadow",
         "started",
+        "told",
         "uncached",
     )
 
-    def __init__(self, shadow: "Shadow", now: float, prompt: int, hit: int) -> None:
+    def __init__(self, shadow: "Shadow", now: float, prompt: int, hit: int, *, told: bool) -> None:
         self.shadow: Final = shadow
+        self.told: Final = told
+        """Whether somebody will say when its first token comes: nobody knows of an answer that isn't streamed."""
         self.sent: Final = now
         self.prompt: Final = prompt
         self.hit: Final = hit
@@ -73,21 +78,21 @@ class Shadow:
         self.speed = 1.0
         """Durations here over those of the pool."""
         self._finishing: list[Sent] = []
-        self._features: Floats = np.zeros(FEATURES)
-        self._since_step: Floats = np.zeros(FEATURES)
+        self._features: Floats = _NOTHING
+        self._since_step: Floats = _NOTHING
         self._in_step_at: float | None = None
-        self._passed: Floats = np.zeros(FEATURES)
+        self._passed: Floats = _NOTHING
         self._clock = 0.0
         self._generated = 0.0
         self._batch_time = self._context_time = 0.0
 
     # What happens ---------------------------------------------------------------------------------------------
 
-    def send(self, now: float, prompt: int, hit: int) -> Sent:
-        """A request goes to the engine; it is believed to hold `hit` of the prompt's tokens."""
+    def send(self, now: float, prompt: int, hit: int, *, told: bool) -> Sent:
+        """A request goes to the engine; it is believed to hold `hit` of the prompt's tokens. `told` as in `Sent`."""
         self._tick(now)
         self.advance(now)
-        request = Sent(self, now, prompt, hit)
+        request = Sent(self, now, prompt, hit, told=told)
         idle = not self.busy
         self.queue.append(request)
         self.queued += 1
@@ -95,14 +100,14 @@ class Shadow:
         self.waiting += request.left
         if idle:
             # Its pass begins when the decode pass in flight ends: half of one from now, on average.
-            self._since_step = np.zeros(FEATURES)
+            self._since_step = _NOTHING
             self._in_step_at = now
             wait = 0.0
             if self.decoding:
-                self._since_step[[DECODE, BATCH, CONTEXT]] = 0.5, 0.5 * self.decoding, 0.5e-6 * self.context
+                self._since_step = np.array((0.0, 0.0, 0.0, 0.0, 0.5, 0.5 * self.decoding, 0.5e-6 * self.context))
                 wait = 0.5 * self._decode_ms()
             self.busy = True
-            self._features = np.zeros(FEATURES)
+            self._features = _NOTHING
             self.pass_end = now + wait + 1e-3
             self._finishing = []
         return request
@@ -123,11 +128,17 @@ class Shadow:
             if seen[PREFILL] > 0 and self._model.wants(now):
                 took = now - self._in_step_at
                 self._learn(seen, took, 5.0 + 0.05 * took)
-            self._since_step = np.zeros(FEATURES)
+            self._since_step = _NOTHING
             self._in_step_at = now
             for other in self._finishing:
                 other.left = -1
+                if not other.told and other is not request:
+                    self._decode(other, now)
             self._begin_pass(now)
+        self._decode(request, now)
+
+    def _decode(self, request: Sent, now: float) -> None:
+        """It joins the batch."""
         self.queued -= 1
         self.queued_prompt -= request.prompt
         self.decoding += 1
@@ -146,11 +157,15 @@ class Shadow:
             if request in self.queue:
                 self.queue.remove(request)
                 self.waiting -= request.left
+            elif request in self._finishing:
+                self._finishing.remove(request)
             return
         self.decoding -= 1
         self.context = self.context - request.prompt - (self._generated - request.generated) if self.decoding else 0.0
         took = now - request.started
-        if output_tokens is not None and output_tokens > _LEAST_OUTPUT and took > 0 and self._model.wants(now):
+        if not request.told or output_tokens is None:
+            return
+        if output_tokens > _LEAST_OUTPUT and took > 0 and self._model.wants(now):
             passes = output_tokens - 1
             seen = self._passed - request.passed
             seen[DECODE] = passes
@@ -161,9 +176,13 @@ class Shadow:
     def advance(self, now: float) -> bool:
         """Let passes end that are over by the model and that nobody waits to hear of. Whether any did."""
         advanced = False
-        while self.busy and self.pass_end < now and not self._finishing and self.queue:
+        while self.busy and self.pass_end < now and not any(request.told for request in self._finishing):
             end = self.pass_end
             self._end_pass()
+            if self._finishing:
+                self._tick(end)
+                for request in self._finishing:
+                    self._decode(request, end)
             self._begin_pass(end)
             advanced = True
         return advanced

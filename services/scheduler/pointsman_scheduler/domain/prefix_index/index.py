@@ -171,7 +171,9 @@ class PrefixIndex:
         if found is None:
             return
         self._advance(now)
-        hashes: list[int] = list(dict.fromkeys(blocks.tolist()))  # a chain has each hash once, if its sender is sane
+        hashes: list[int] = blocks.tolist()
+        if len(set(hashes)) < len(hashes):  # a chain has each hash once, if its sender is sane
+            hashes = list(dict.fromkeys(hashes))
         claims = found.claims
         fresh: list[int] = []
         for block in hashes:

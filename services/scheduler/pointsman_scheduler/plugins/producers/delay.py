@@ -57,7 +57,7 @@ class DelayPrediction(Producer, ResponseObserver):
     def chosen(self, hold: Hold, now: float) -> None:
         prompt = max(1, hold.prompt_tokens)
         cached = min(prompt - 1, hold.prompt_tokens - hold.uncached_tokens)
-        self.estimator.sent(hold.worker.life, hold.key, now * 1000.0, prompt, cached)
+        self.estimator.sent(hold.worker.life, hold.key, now * 1000.0, prompt, cached, told=hold.streamed)
 
     def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
         del ttft_ms
