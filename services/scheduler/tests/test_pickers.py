@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pointsman_scheduler.domain.arrays import FEW
 from pointsman_scheduler.domain.dice import Dice
-from pointsman_scheduler.plugins.pickers.max_score import best
+from pointsman_scheduler.plugins.pickers.ranking import best
 from pointsman_scheduler.testing import Bench
 
 

@@ -9,36 +9,25 @@ from pydantic import Field
 from pointsman_core.plugins import Params, Plugin
 from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import Picker
 from pointsman_scheduler.domain.request import ScheduleRequest
-from pointsman_scheduler.plugins.pickers.max_score import PickerParams, best
+from pointsman_scheduler.plugins.pickers.ranking import PickerParams, RankingPicker, best
 
 
-class Random(Picker):
+class Random(RankingPicker):
     """Each order of the candidates is as likely; totals don't matter."""
 
     type_name: ClassVar[str] = "random"
-    params_type: ClassVar[type[Params]] = PickerParams
-
-    def __init__(self, name: str, params: PickerParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._endpoints: Final = params.endpoints
 
     def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
         order: list[int] = np.argsort(candidates.dice.uniforms(candidates.size)).tolist()
-        return order[: self._endpoints]
+        return order[: self.endpoints]
 
 
-class WeightedRandom(Picker):
+class WeightedRandom(RankingPicker):
     """In proportion to the totals, without replacement: algorithm A-Res of Efraimidis and Spirakis (Information
     Processing Letters 97, 2006), keys `u^(1/total)`. Candidates with a total of 0 come last; all at 0: as `random`."""
 
     type_name: ClassVar[str] = "weighted-random"
-    params_type: ClassVar[type[Params]] = PickerParams
-
-    def __init__(self, name: str, params: PickerParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._endpoints: Final = params.endpoints
 
     def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
         draws = candidates.dice.uniforms(candidates.size)
@@ -48,7 +37,7 @@ class WeightedRandom(Picker):
         keys = np.log(np.maximum(draws, np.finfo(np.float64).tiny)) / np.where(weighted, totals, 1.0)
         keys = np.where(weighted, keys, draws + keys.min(initial=0.0) - 2.0)
         order: list[int] = np.argsort(-keys, kind="stable").tolist()
-        return order[: self._endpoints]
+        return order[: self.endpoints]
 
 
 class TopKParams(PickerParams):
@@ -56,7 +45,7 @@ class TopKParams(PickerParams):
     """Among how many of the best the choice falls."""
 
 
-class TopK(Picker):
+class TopK(RankingPicker):
     """One of the `k` best, each as likely; fallbacks follow by total."""
 
     type_name: ClassVar[str] = "top-k"
@@ -64,24 +53,18 @@ class TopK(Picker):
 
     def __init__(self, name: str, params: TopKParams, others: Mapping[str, Plugin]) -> None:
         super().__init__(name, params, others)
-        self._endpoints: Final = params.endpoints
         self._k: Final = params.k
 
     def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
-        order = best(totals, max(self._endpoints, self._k), candidates.dice)
+        order = best(totals, max(self.endpoints, self._k), candidates.dice)
         order.insert(0, order.pop(candidates.dice.below(min(self._k, len(order)))))
-        return order[: self._endpoints]
+        return order[: self.endpoints]
 
 
-class PowerOfTwo(Picker):
+class PowerOfTwo(RankingPicker):
     """The better of two drawn at random (Mitzenmacher, 2001), its rival next, then others by total."""
 
     type_name: ClassVar[str] = "power-of-two"
-    params_type: ClassVar[type[Params]] = PickerParams
-
-    def __init__(self, name: str, params: PickerParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._endpoints: Final = params.endpoints
 
     def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
         count, dice = candidates.size, candidates.dice
@@ -91,5 +74,5 @@ class PowerOfTwo(Picker):
         second = dice.below(count - 1)
         second += second >= first
         pair = [first, second] if totals[first] >= totals[second] else [second, first]
-        rest = [index for index in best(totals, self._endpoints + 2, dice) if index not in pair]
-        return [*pair, *rest][: self._endpoints]
+        rest = [index for index in best(totals, self.endpoints + 2, dice) if index not in pair]
+        return [*pair, *rest][: self.endpoints]

@@ -1,56 +1,18 @@
 """`max-score`: the highest total, ties settled by the dice."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import ClassVar
 
-import numpy as np
-from pydantic import Field
-
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import FEW, Floats
+from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.dice import Dice
-from pointsman_scheduler.domain.points import Picker
 from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.plugins.pickers.ranking import RankingPicker, best
 
 
-class PickerParams(Params):
-    endpoints: int = Field(default=4, ge=1, le=64)
-    """How many to name: the choice, and fallbacks in order."""
-
-
-class MaxScore(Picker):
+class MaxScore(RankingPicker):
     """The best total; among equals each is as likely. Fallbacks follow by total."""
 
     type_name: ClassVar[str] = "max-score"
-    params_type: ClassVar[type[Params]] = PickerParams
-
-    def __init__(self, name: str, params: PickerParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._endpoints: Final = params.endpoints
 
     def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
-        return best(totals, self._endpoints, candidates.dice)
-
-
-def best(totals: Floats, count: int, dice: Dice) -> list[int]:
-    """Indices of the `count` greatest, greatest first; the dice settle who is first among equals."""
-    if len(totals) <= FEW:
-        values = totals.tolist()
-        order = sorted(range(len(values)), key=values.__getitem__, reverse=True)
-        top = values[order[0]]
-        if len(order) == 1 or values[order[1]] < top:
-            return order[:count]
-        ties = [index for index in order if values[index] == top]
-    else:
-        ties = np.flatnonzero(totals == totals.max()).tolist()
-        # One more than asked for: the first is put in front, wherever it was.
-        wanted = min(count + 1, len(totals))
-        near = np.argpartition(totals, -wanted)[-wanted:]
-        order = near[np.argsort(-totals[near], kind="stable")].tolist()
-    first = ties[dice.below(len(ties))] if len(ties) > 1 else ties[0]
-    if order[0] != first:
-        if first in order:
-            order.remove(first)
-        order.insert(0, first)
-    return order[:count]
+        return best(totals, self.endpoints, candidates.dice)
