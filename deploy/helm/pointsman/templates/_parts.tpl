@@ -1,0 +1,69 @@
+{{/* Labels of an object: {root, name, role}. */}}
+{{- define "pointsman.labels" -}}
+app.kubernetes.io/name: pointsman-{{ .name }}
+app.kubernetes.io/part-of: pointsman
+app.kubernetes.io/version: {{ include "pointsman.tag" .root | quote }}
+{{- if .role }}
+pointsman-role: {{ .role }}
+{{- end }}
+{{- end }}
+
+{{- define "pointsman.tag" -}}
+{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* Image of a part: {root, name}. */}}
+{{- define "pointsman.image" -}}
+{{ .root.Values.image.prefix }}pointsman/{{ .name }}:{{ include "pointsman.tag" .root }}
+{{- end }}
+
+{{- define "pointsman.pod-security" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "pointsman.container-security" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "pointsman.probes" -}}
+startupProbe:
+  httpGet: {path: /live, port: metrics}
+  periodSeconds: 2
+  failureThreshold: 30
+livenessProbe:
+  httpGet: {path: /live, port: metrics}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /ready, port: metrics}
+  periodSeconds: 2
+  timeoutSeconds: 2
+  failureThreshold: 2
+{{- end }}
+
+{{/* Copies stand on different hosts and in different zones where there are some. */}}
+{{- define "pointsman.spread" -}}
+{{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+- maxSkew: 1
+  topologyKey: {{ . }}
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector: {matchLabels: {app.kubernetes.io/part-of: pointsman}}
+  matchLabelKeys: [app.kubernetes.io/name]
+{{- end }}
+{{- end }}
+
+{{/* The authority of the NATS servers, not their key. */}}
+{{- define "pointsman.authority-mount" -}}
+{name: nats-authority, mountPath: /etc/nats-authority, readOnly: true}
+{{- end }}
+{{- define "pointsman.authority-volume" -}}
+name: nats-authority
+secret: {secretName: pointsman-nats-tls, items: [{key: ca.crt, path: ca.crt}]}
+{{- end }}
