@@ -1,5 +1,6 @@
 """The configuration model. Strict: what isn't known is refused, with the known names."""
 
+from pointsman_core.config.caching import DEFAULT_CACHE, Cache, Embeddings
 from pointsman_core.config.discovery import EndpointFile, Kubernetes, StaticEngine, load_endpoints
 from pointsman_core.config.flow_control import Band, FlowControl
 from pointsman_core.config.guarding import DEFAULT_GUARD, Action, Guard
@@ -24,13 +25,16 @@ from pointsman_core.config.tokenizer import Tokenizer
 
 __all__ = [
     "AUTO",
+    "DEFAULT_CACHE",
     "DEFAULT_GUARD",
     "Action",
     "Band",
+    "Cache",
     "Config",
     "ConfigError",
     "CustomStage",
     "Edge",
+    "Embeddings",
     "EndpointFile",
     "FlowControl",
     "Guard",

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from pointsman_core.config.caching import Cache, cache_problems
 from pointsman_core.config.discovery import Discovery, EngineList, Kubernetes, check_names
 from pointsman_core.config.guarding import Guard, guard_problems, response_guard_problems
 from pointsman_core.config.order import OrderRule, request_order_problems, response_order_problems
@@ -55,6 +56,9 @@ class Pool(Section):
     """Tokens in one prefix block."""
     tokenizer: Tokenizer | None = None
     """Of its models; without one, prompts that are text are hashed as text and never match engines' KV events."""
+    send_tokens: Literal["no", "prompt", "nvext"] = "no"
+    """How engines get the tokens that were counted here, so as not to count them again. `prompt`: as the prompt of
+    completions. `nvext`: as `nvext.token_data` of chats and completions, for Dynamo's frontends. Needs `tokenizer`."""
 
     @model_validator(mode="after")
     def _discovery_has_what_it_needs(self) -> Self:
@@ -167,6 +171,9 @@ class Config(Section):
     selectors: dict[str, Selector] = Field(default_factory=dict[str, Selector])
     guards: dict[str, Guard] = Field(default_factory=dict[str, Guard])
     """Policies of the stage `guard`: `guard/<name>` in an itinerary; `guard` alone is `default`."""
+    caches: dict[str, Cache] = Field(default_factory=dict[str, Cache])
+    """Policies of the stage `semantic-cache`: `semantic-cache/<name>` in an itinerary; `semantic-cache` alone is
+    `default`."""
     scheduling: dict[str, SchedulingPolicy] = Field(default_factory=lambda: {"default": SchedulingPolicy()})
     stages: dict[str, CustomStage] = Field(default_factory=dict[str, CustomStage])
     order_exceptions: tuple[OrderRule, ...] = ()
@@ -209,6 +216,7 @@ class Config(Section):
                 problem = request_problem(use)
                 if problem is not None:
                     problems.append(f"{where}: {problem}")
+            problems += cache_problems(f"profiles.{name}.request", profile.request, self.caches)
             back = (*profile.response, *self.postprocessing)
             problems += guard_problems(f"profiles.{name}", profile.request, back, self.guards)
             excepted = self.order_exceptions
@@ -219,6 +227,7 @@ class Config(Section):
         ways_back = {f"profiles.{name}.response": profile.response for name, profile in self.profiles.items()}
         for way, itinerary in (ways_back | {"postprocessing": self.postprocessing}).items():
             problems += response_guard_problems(way, itinerary, self.guards)
+            problems += cache_problems(way, itinerary, self.caches)
             for position, use in enumerate(itinerary):
                 need(f"{way}[{position}]", "stage", use.service, stages)
                 problem = response_problem(use, self.stages) if use.service in stages else None

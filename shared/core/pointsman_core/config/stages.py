@@ -116,12 +116,16 @@ _OWN_ON_THE_WAY_BACK: Final = {
 }
 """How the project's own stages are asked about answers, where nothing else is configured."""
 
+_ON_THE_WAY_IN: Final[Mapping[str, OnError]] = {"semantic-cache": "allow"}
+"""What happens without one of the project's own stages on the way in, where nothing else is configured: a cache that is
+missing costs time and nothing else. Of others `deny`."""
+
 
 def stage_entry(use: StageUse, declared: Mapping[str, CustomStage]) -> dict[str, object]:
     """An entry on the way in as the contracts' `Stage` has it."""
     custom = declared.get(use.service)
     timeout = use.timeout if use.timeout is not None else (custom.timeout if custom else None)
-    on_error = use.on_error or (custom.on_error if custom else "deny")
+    on_error = use.on_error or (custom.on_error if custom else _ON_THE_WAY_IN.get(use.service, "deny"))
     return {
         "service": use.service,
         "policy": use.policy,

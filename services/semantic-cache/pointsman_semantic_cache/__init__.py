@@ -1,0 +1,1 @@
+"""Answers requests again that were answered before."""

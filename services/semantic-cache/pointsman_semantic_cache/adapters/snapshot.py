@@ -1,0 +1,136 @@
+"""The answers of a process on disk, so that a restart doesn't begin with nothing."""
+
+import io
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from pointsman_contracts.response import Usage
+from pointsman_semantic_cache.domain.entry import Entry, Meaning, Partition, decode_signature, encode_signature
+
+FORMAT: Final = 1
+_HEAD: Final = "head.json"
+_BODIES: Final = "bodies"
+
+
+class SnapshotUnreadable(Exception):
+    """The file isn't a snapshot, or one of another version."""
+
+
+class _Meaning(BaseModel):
+    context: str
+    embedder: str
+    places: int
+    signature: str
+
+
+class _Kept(BaseModel):
+    partition: Partition
+    key: str
+    size: int
+    content_type: str
+    status: int
+    named: str | None
+    verdict: str
+    usage: Usage | None
+    kept_ms: int
+    expires_ms: int
+    meaning: _Meaning | None
+
+
+class _Head(BaseModel):
+    format: int
+    entries: list[_Kept]
+
+
+def write(file: Path, entries: Iterable[tuple[Partition, Entry]]) -> int:
+    """Write the entries in place of the snapshot before; returns how many there are. Raises OSError."""
+    kept: list[_Kept] = []
+    bodies = io.BytesIO()
+    for partition, entry in entries:
+        meaning = entry.meaning
+        if meaning is not None:
+            bodies.write(meaning.vector.astype("<f4").tobytes())
+        bodies.write(entry.body)
+        kept.append(_kept(partition, entry))
+    half = file.with_suffix(".half")
+    with zipfile.ZipFile(half, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr(_HEAD, orjson.dumps(_Head(format=FORMAT, entries=kept).model_dump(mode="json")))
+        archive.writestr(_BODIES, bodies.getvalue())
+    # Answers are content: nobody else's business on this machine.
+    half.chmod(0o600)
+    half.replace(file)
+    return len(kept)
+
+
+def read(file: Path) -> Iterator[tuple[Partition, Entry]]:
+    """What `write` wrote, in its order. Raises SnapshotUnreadable and OSError before the first entry."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            head = _Head.model_validate_json(archive.read(_HEAD))
+            bodies = archive.read(_BODIES)
+        if head.format != FORMAT:
+            raise SnapshotUnreadable(f"its format is {head.format}, not {FORMAT}")
+        entries = list(_entries(head.entries, bodies))
+    except ValidationError as error:
+        raise SnapshotUnreadable("its head isn't understood") from error
+    except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
+        raise SnapshotUnreadable(type(error).__name__) from error
+    return iter(entries)
+
+
+def _kept(partition: Partition, entry: Entry) -> _Kept:
+    meaning = entry.meaning
+    told = None
+    if meaning is not None:
+        signature = encode_signature(meaning.signature).decode()
+        told = _Meaning(
+            context=meaning.context.hex(), embedder=meaning.embedder, places=len(meaning.vector), signature=signature
+        )
+    return _Kept(
+        partition=partition,
+        key=entry.key.hex(),
+        size=len(entry.body),
+        content_type=entry.content_type,
+        status=entry.status,
+        named=entry.named,
+        verdict=entry.verdict,
+        usage=entry.usage,
+        kept_ms=entry.kept_ms,
+        expires_ms=entry.expires_ms,
+        meaning=told,
+    )
+
+
+def _entries(kept: Iterable[_Kept], bodies: bytes) -> Iterator[tuple[Partition, Entry]]:
+    at = 0
+    for one in kept:
+        meaning = None
+        if one.meaning is not None:
+            told = one.meaning
+            vector = np.frombuffer(bodies, "<f4", told.places, at).astype(np.float32)
+            at += vector.nbytes
+            signature = decode_signature(told.signature.encode())
+            meaning = Meaning(bytes.fromhex(told.context), told.embedder, vector, signature)
+        body = bodies[at : at + one.size]
+        at += one.size
+        yield (
+            one.partition,
+            Entry(
+                bytes.fromhex(one.key),
+                body,
+                one.content_type,
+                one.status,
+                one.named,
+                one.verdict,
+                one.usage,
+                one.kept_ms,
+                one.expires_ms,
+                meaning,
+            ),
+        )

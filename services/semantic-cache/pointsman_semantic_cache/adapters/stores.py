@@ -1,0 +1,92 @@
+"""The stores of a configuration, and their snapshots."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from pointsman_core.config import Cache
+from pointsman_runtime.logs import Log
+from pointsman_semantic_cache.adapters import snapshot
+from pointsman_semantic_cache.adapters.postgres_store import PostgresStore
+from pointsman_semantic_cache.adapters.references import ReferenceMissing, secret
+from pointsman_semantic_cache.domain.entry import Entry, Partition
+from pointsman_semantic_cache.domain.memory import MemoryStore
+from pointsman_semantic_cache.domain.store import Store, StoreUnavailable
+
+FILE: Final = "answers.snapshot"
+
+_log = Log("store")
+
+
+class Stores:
+    """One store in this process, and one for each database."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """`folder`: for snapshots of what this process keeps."""
+        self.memory: Final = MemoryStore()
+        self._databases: dict[str, PostgresStore] = {}
+        self._file = None if folder is None else folder / FILE
+        self._written = 0
+        self._writing: asyncio.Task[None] | None = None
+
+    def of(self, cache: Cache) -> Store:
+        """Where a cache's answers are kept. Raises StoreUnavailable."""
+        reference = cache.store.url
+        if reference is None:
+            return self.memory
+        store = self._databases.get(reference)
+        if store is None:
+            try:
+                store = self._databases[reference] = PostgresStore(secret(reference))
+            except ReferenceMissing as missing:
+                raise StoreUnavailable(str(missing)) from missing
+        return store
+
+    def all(self) -> list[Store]:
+        """Every store that was in use."""
+        return [self.memory, *self._databases.values()]
+
+    def load(self, now_ms: int) -> None:
+        """Take over what the process before this one kept, as far as it still counts."""
+        if self._file is None or not self._file.exists():
+            return
+        try:
+            entries = snapshot.read(self._file)
+        except (OSError, snapshot.SnapshotUnreadable) as problem:
+            _log.error("snapshot_unreadable", file=str(self._file), reason=str(problem), hint="it is left out")
+            return
+        for partition, entry in entries:
+            if entry.expires_ms > now_ms:
+                self.memory.add(partition, entry, _UNBOUNDED)
+        self._written = self.memory.changes
+        _log.info("snapshot_loaded", entries=len(self.memory))
+
+    def tick(self, now_ms: int) -> None:
+        """Forget what counts no more, and write a snapshot if anything changed."""
+        self.memory.expire(now_ms)
+        if self._file is None or self._written == self.memory.changes:
+            return
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.get_running_loop().create_task(self._write(self._file))
+
+    async def close(self) -> None:
+        """Write what isn't written, and close connections."""
+        if self._writing is not None:
+            await self._writing
+        if self._file is not None and self._written != self.memory.changes:
+            await self._write(self._file)
+        for store in self._databases.values():
+            await store.close()
+
+    async def _write(self, file: Path) -> None:
+        changes = self.memory.changes
+        entries: list[tuple[Partition, Entry]] = list(self.memory.entries())
+        try:
+            await asyncio.to_thread(snapshot.write, file, entries)
+        except OSError as error:
+            _log.error("snapshot_unwritten", error, file=str(file))
+            return
+        self._written = changes
+
+
+_UNBOUNDED: Final = 2**63

@@ -1,0 +1,1 @@
+"""What may be answered again, and by what."""

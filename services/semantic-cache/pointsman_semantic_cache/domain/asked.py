@@ -1,0 +1,105 @@
+"""What a request asks, reduced to what decides its answer."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, cast
+
+import orjson
+
+from pointsman_contracts.journey import BodyEdit
+
+Document = dict[str, object]
+
+FINGERPRINT: Final = 16
+"""Bytes."""
+_WITHOUT_EFFECT: Final = frozenset({
+    "model", "user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier",
+    "store", "request_id", "priority", "cache_salt",
+})  # fmt: skip
+"""Members of a body that say who asks, how urgently, and whom: none changes what the answer is. The model is the
+partition's."""
+_SAID_BY_SILENCE: Final[Mapping[str, object]] = {"stream": False, "n": 1}
+"""What leaving a member out means."""
+_TURN: Final = "\x00"
+"""Stands where the last turn was."""
+_TEXT_PARTS: Final = frozenset({"text", "input_text"})
+_CONVERSATIONS: Final[Mapping[str, str]] = {
+    "chat.completions": "messages",
+    "messages": "messages",
+    "responses": "input",
+    "completions": "prompt",
+}
+
+
+class Asked(NamedTuple):
+    """One request."""
+
+    exact: bytes
+    """Of all that decides its answer but the model."""
+    context: bytes
+    """The same without the words of the last turn."""
+    turn: str
+    """What the user said last; empty where only the very same request may have the same answer: images, results of
+    tools, several prompts, vectors."""
+
+
+def asked(api: str, body: bytes, edits: Sequence[BodyEdit]) -> Asked | None:
+    """What a body asks once the gateway's edits are made; None for one that isn't a JSON object."""
+    try:
+        parsed = cast("object", orjson.loads(body))
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(parsed, dict):
+        return None
+    document = cast("Document", parsed)
+    for edit in edits:
+        # What is only for the gateway's own eyes isn't in what the client gets.
+        if not edit.unasked:
+            document[edit.field] = None if edit.remove else edit.value
+    kept = {
+        name: value
+        for name, value in document.items()
+        if value is not None and name not in _WITHOUT_EFFECT and _SAID_BY_SILENCE.get(name) != value
+    }
+    exact = _fingerprint(api, kept)
+    member = _CONVERSATIONS.get(api, "")
+    turn, rest = _last_turn(kept.get(member))
+    if not turn:
+        return Asked(exact, b"", "")
+    return Asked(exact, _fingerprint(api, {**kept, member: rest}), turn)
+
+
+def _fingerprint(api: str, document: Document) -> bytes:
+    canonical = orjson.dumps([api, document], option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(canonical, digest_size=FINGERPRINT).digest()
+
+
+def _last_turn(conversation: object) -> tuple[str, object]:
+    """The text of the last turn, and the conversation without it; no text when it isn't a user's, or isn't text."""
+    if isinstance(conversation, str):
+        return conversation.strip(), _TURN
+    messages = cast("list[object]", conversation) if isinstance(conversation, list) else []
+    if not messages or not isinstance(messages[-1], dict):
+        return "", None
+    last = cast("Document", messages[-1])
+    if last.get("role") != "user":
+        return "", None
+    content = last.get("content")
+    if isinstance(content, list):
+        parts = cast("list[object]", content)
+        texts = [_text(part) for part in parts]
+        if None in texts:
+            return "", None
+        content = "\n".join(text for text in texts if text is not None)
+    if not isinstance(content, str):
+        return "", None
+    return content.strip(), [*messages[:-1], {**last, "content": _TURN}]
+
+
+def _text(part: object) -> str | None:
+    if not isinstance(part, dict):
+        return None
+    named = cast("Document", part)
+    text = named.get("text")
+    # A part with anything else in it, e.g. a mark for a provider's own cache, still is its text.
+    return text if named.get("type") in _TEXT_PARTS and isinstance(text, str) else None

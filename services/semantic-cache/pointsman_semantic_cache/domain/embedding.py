@@ -1,0 +1,33 @@
+"""What turns a text into a vector."""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+"""Of length 1."""
+
+
+class EmbedderUnavailable(Exception):
+    """There is no embedder, or it doesn't answer. The text tells the operator what would help; never a prompt."""
+
+    def __init__(self, what: str, detail: str = "") -> None:
+        super().__init__(f"{what} ({detail})" if detail else what)
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors whose product is how much they mean the same, in [-1,1]."""
+
+    name: str
+    """Vectors of different names are never compared."""
+    threshold: float
+    """From which product on two texts are close enough for the gate to look at, unless the configuration says."""
+
+    async def embed(self, text: str) -> Vector | None:
+        """The text's vector; None for a text that it can't tell anything about. Raises EmbedderUnavailable."""
+        ...
+
+    async def close(self) -> None:
+        """No more is asked."""
+        ...

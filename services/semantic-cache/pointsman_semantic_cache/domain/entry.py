@@ -1,0 +1,97 @@
+"""An answer that is kept."""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import orjson
+
+from pointsman_contracts.response import Usage
+from pointsman_semantic_cache.domain.embedding import Vector
+from pointsman_semantic_cache.domain.gate.reading import Signature
+
+OVERHEAD: Final = 512
+"""Bytes that an entry takes beside its body and vector, about."""
+
+
+class Partition(NamedTuple):
+    """Who shares answers. Nothing is ever looked for in another partition."""
+
+    cache: str
+    tenant: str
+    subject: str
+    """Empty where the whole tenant shares."""
+    model: str
+    """The target's: pool or provider, model."""
+    epoch: str
+    """Of the policy that its answers were made and checked under."""
+
+
+class Meaning(NamedTuple):
+    """What the semantic tier knows of a question. It has none of its words."""
+
+    context: bytes
+    """Fingerprint of everything but the last turn."""
+    embedder: str
+    vector: Vector
+    signature: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One answer."""
+
+    key: bytes
+    """`Asked.exact`."""
+    body: bytes
+    content_type: str
+    status: int
+    named: str | None
+    """The model's name in the body."""
+    verdict: str
+    """What the guard said of the answer: `passed`, or `none` where the profile has no guard."""
+    usage: Usage | None
+    kept_ms: int
+    """When, in unix milliseconds."""
+    expires_ms: int
+    meaning: Meaning | None = None
+    """None: only the very same request gets it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.body) + OVERHEAD + (0 if self.meaning is None else self.meaning.vector.nbytes)
+
+
+def encode_signature(signature: Signature) -> bytes:
+    """For stores and memos."""
+    return orjson.dumps(
+        [
+            signature.language,
+            signature.negations,
+            signature.numbers,
+            sorted(signature.units),
+            sorted(signature.poles),
+            signature.words,
+            sorted(signature.names),
+            sorted(signature.opposites),
+            [sorted(groups) for groups in signature.synonyms],
+            signature.caseless,
+        ]
+    )
+
+
+def decode_signature(data: bytes) -> Signature:
+    """What `encode_signature` wrote. Raises ValueError, TypeError and IndexError for anything else."""
+    language, negations, numbers, units, poles, words, names, opposites, synonyms, caseless = orjson.loads(data)
+    return Signature(
+        language,
+        negations,
+        tuple(numbers),
+        frozenset(units),
+        frozenset((dimension, side) for dimension, side in poles),
+        tuple(words),
+        frozenset(names),
+        frozenset(opposites),
+        tuple(frozenset(groups) for groups in synonyms),
+        caseless,
+    )

@@ -1,0 +1,47 @@
+"""A configuration revision as this service runs it."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pointsman_core.config import DEFAULT_CACHE, Cache, Config, StageUse, active
+
+GUARD: Final = "guard"
+_DECIDE_ANSWERS: Final = {"guards", "stages", "postprocessing"}
+"""Sections that decide what a client may get, beside the profile's own stages. What preprocessing changes is in the
+request's fingerprint."""
+
+
+class ProfilePolicy(NamedTuple):
+    """What of a profile concerns cached answers."""
+
+    epoch: str
+    """Changes with everything that decides what an answer may say and who checks it."""
+    guarded: bool
+    """A guard looks at answers."""
+
+
+class Policy(NamedTuple):
+    """Compiled once a revision."""
+
+    caches: Mapping[str, Cache]
+    profiles: Mapping[str, ProfilePolicy]
+
+
+def compile_policy(config: Config) -> Policy:
+    """Read the configuration once."""
+    document = config.model_dump(mode="json", include=_DECIDE_ANSWERS)
+    profiles: dict[str, ProfilePolicy] = {}
+    for name, profile in config.profiles.items():
+        coming_back = (*profile.response, *config.postprocessing)
+        told = [document, _stages(profile.request), _stages(profile.response)]
+        text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+        guarded = any(use.service == GUARD for use in active(coming_back))
+        profiles[name] = ProfilePolicy(hashlib.sha256(text.encode()).hexdigest()[:16], guarded)
+    return Policy({DEFAULT_CACHE: Cache(), **config.caches}, profiles)
+
+
+def _stages(itinerary: Sequence[StageUse]) -> list[object]:
+    """Whoever has a say in what the answer is. How long they may take isn't part of it."""
+    return [use.model_dump(mode="json", exclude={"timeout"}) for use in active(itinerary)]

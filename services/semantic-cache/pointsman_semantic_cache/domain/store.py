@@ -1,0 +1,46 @@
+"""Where answers are kept, as lookups and populating see it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from pointsman_semantic_cache.domain.entry import Entry, Meaning, Partition
+
+NEAREST = 8
+"""How many questions at most are close enough to look at; the gate refuses some."""
+
+
+class Near(NamedTuple):
+    """A question that was close."""
+
+    entry: Entry
+    similarity: float
+
+
+class StoreUnavailable(Exception):
+    """The store can't be reached. The text is for the operator."""
+
+
+class Store(Protocol):
+    """Every method raises StoreUnavailable."""
+
+    async def exact(self, partition: Partition, key: bytes, now_ms: int) -> Entry | None:
+        """The answer to the very same request; None when there is none that still counts."""
+        ...
+
+    async def near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
+        """Answers to questions of the same context and embedder whose similarity reaches the threshold, the closest
+        first, `NEAREST` at most."""
+        ...
+
+    async def put(self, partition: Partition, entry: Entry, max_bytes: int) -> int:
+        """Keep an answer, in place of the one before; returns how many others had to go to stay within `max_bytes` of
+        all partitions of the cache."""
+        ...
+
+    async def purge(self, cache: str | None, tenant: str | None) -> int:
+        """Forget answers of a cache and a tenant; None: of all. Returns how many."""
+        ...
+
+    async def close(self) -> None:
+        """No more is asked."""
+        ...

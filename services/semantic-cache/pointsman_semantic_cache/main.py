@@ -1,0 +1,61 @@
+"""Wiring of the semantic-cache."""
+
+import time
+from typing import Final
+
+from pointsman_contracts.cache import CachePurge
+from pointsman_contracts.journey import Journey
+from pointsman_core.config import Config
+from pointsman_runtime.content_client import ContentClient
+from pointsman_runtime.service import Service, run
+from pointsman_semantic_cache.adapters.embedders import Embedders
+from pointsman_semantic_cache.adapters.stores import Stores
+from pointsman_semantic_cache.domain.policy import Policy, compile_policy
+from pointsman_semantic_cache.handlers import Handlers
+from pointsman_semantic_cache.metrics import CacheMetrics
+from pointsman_semantic_cache.settings import SemanticCacheSettings
+
+CONCURRENCY: Final = 1024
+
+
+def _compile(config: Config, revision: int) -> Policy:
+    del revision
+    return compile_policy(config)
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError when this service would refuse the configuration."""
+    compile_policy(config)
+
+
+def build(service: Service[SemanticCacheSettings]) -> None:
+    """Construct everything; connect to nothing."""
+    settings = service.settings
+    stores = Stores(settings.snapshot_dir)
+    embedders = Embedders()
+    configuration = service.configuration(_compile)
+    handlers = Handlers(
+        service.identity.instance,
+        configuration,
+        ContentClient(service.bus),
+        stores,
+        embedders,
+        CacheMetrics(service.registry, stores.memory),
+    )
+    configuration.on_change(lambda revision: embedders.prepare(revision.compiled.caches.values()))
+    service.bus.stage(Journey, handlers.look_up, concurrency=CONCURRENCY)
+    service.bus.reviews(handlers.review)
+    service.events.handle(CachePurge, handlers.purge)
+    stores.load(_now_ms())
+    service.every(settings.snapshot_every_s, lambda: stores.tick(_now_ms()))
+    service.on_stop(stores.close)
+    service.on_stop(embedders.close)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def main() -> int:
+    """Run the service; returns its exit code."""
+    return run("semantic-cache", SemanticCacheSettings, build)

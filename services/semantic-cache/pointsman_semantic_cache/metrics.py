@@ -1,0 +1,67 @@
+"""What the cache counts."""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from pointsman_semantic_cache.domain.memory import MemoryStore
+
+_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
+
+
+class CacheMetrics:
+    """Of one process."""
+
+    def __init__(self, registry: CollectorRegistry, memory: MemoryStore) -> None:
+        self._lookups: Final = Counter(
+            "pointsman_cache_lookups",
+            "Requests by what became of them: hit, semantic, miss, bypass, failed.",
+            ["cache", "result"],
+            registry=registry,
+        )
+        self._refused: Final = Counter(
+            "pointsman_cache_gate_refusals",
+            "Close questions whose answer wouldn't do, by what differs.",
+            ["cache", "difference"],
+            registry=registry,
+        )
+        self._answers: Final = Counter(
+            "pointsman_cache_answers", "Answers by why they aren't kept; kept.", ["cache", "outcome"], registry=registry
+        )
+        self._evicted: Final = Counter(
+            "pointsman_cache_evicted", "Answers that had to go for others.", ["cache"], registry=registry
+        )
+        self._embedding: Final = Histogram(
+            "pointsman_cache_embedding_seconds", "Time to embed a question.", buckets=_BUCKETS, registry=registry
+        )
+        entries = Gauge("pointsman_cache_entries", "Answers kept in this process.", registry=registry)
+        entries.set_function(lambda: len(memory))
+        held = Gauge("pointsman_cache_bytes", "Bytes of answers kept in this process.", registry=registry)
+        held.set_function(lambda: memory.held_in_all)
+
+    def looked_up(self, cache: str, result: str) -> None:
+        """A request went through."""
+        self._lookups.labels(cache, result).inc()
+
+    def refused(self, cache: str, difference: str) -> None:
+        """The gate refused a close question."""
+        self._refused.labels(cache, difference).inc()
+
+    def kept(self, cache: str, why_not: str | None) -> None:
+        """An answer came; None: it was kept."""
+        self._answers.labels(cache, "kept" if why_not is None else why_not.replace(" ", "_")).inc()
+
+    def evicted(self, cache: str, count: int) -> None:
+        """Answers had to go."""
+        if count:
+            self._evicted.labels(cache).inc(count)
+
+    @contextmanager
+    def embedding(self) -> Generator[None]:
+        """Times an embedding."""
+        began = time.perf_counter()
+        yield
+        self._embedding.observe(time.perf_counter() - began)

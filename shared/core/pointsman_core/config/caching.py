@@ -1,0 +1,129 @@
+"""Policies of the semantic-cache."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from pointsman_core.config.section import Section
+from pointsman_core.config.stages import StageUse
+from pointsman_core.plugins import unknown
+from pointsman_core.units import ByteSize, Duration
+
+CACHE: Final = "semantic-cache"
+"""The stage."""
+DEFAULT_CACHE: Final = "default"
+"""The policy of an itinerary's `semantic-cache` without a name; it needs no entry in `caches`."""
+
+_NEEDS: Final = {"lexical": (), "onnx": ("directory",), "endpoint": ("url", "model")}
+
+
+def _use_of(value: object) -> object:
+    return {"use": value} if isinstance(value, str) else value
+
+
+class Embeddings(Section):
+    """What tells how much two questions mean the same."""
+
+    use: Literal["lexical", "onnx", "endpoint"]
+    """`lexical`: words that both have; no model, and it finds few paraphrases. `onnx`: a model in a folder. `endpoint`:
+    a service with OpenAI's `/v1/embeddings`."""
+    directory: str | None = None
+    """Folder with `model.onnx` (or `onnx/model.onnx`) and `tokenizer.json`, on every machine of the service; `onnx`."""
+    url: str | None = None
+    """Ends in `/v1`; `endpoint`."""
+    model: str | None = None
+    """`endpoint`."""
+    credential: str | None = None
+    """A reference, never a secret: `env:NAME` or `file:PATH`, read by the semantic-cache; `endpoint`."""
+    timeout: Duration = 0.25
+    """After this the question counts as one that nobody asked before; `endpoint`."""
+    threshold: float | None = Field(default=None, gt=0, le=1)
+    """Least cosine of two questions. Default: the embedder's own, 0.8 for `onnx` and `endpoint`, 0.75 for `lexical`."""
+
+    @field_validator("credential")
+    @classmethod
+    def _is_a_reference(cls, value: str | None) -> str | None:
+        return _reference(value)
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Self:
+        for name in ("directory", "url", "model", "credential"):
+            needed = name in _NEEDS[self.use]
+            given = getattr(self, name) is not None
+            if needed and not given:
+                raise ValueError(f"`use: {self.use}` needs `{name}`")
+            if given and not needed and not (name == "credential" and self.use == "endpoint"):
+                raise ValueError(f"`{name}` isn't for `use: {self.use}`")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"{self.url!r}: the URL of an endpoint begins with http:// or https://")
+        return self
+
+
+class Store(Section):
+    """Where answers are kept."""
+
+    use: Literal["memory", "postgres"] = "memory"
+    """`memory`: in each process of the service, for itself. `postgres`: a PostgreSQL with pgvector, for all of them."""
+    url: str | None = None
+    """Of the database: a reference, because it has a password: `env:NAME` or `file:PATH`; `postgres`."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_reference(cls, value: str | None) -> str | None:
+        return _reference(value)
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Self:
+        if (self.use == "postgres") != (self.url is not None):
+            raise ValueError("`url` and `use: postgres` belong together")
+        return self
+
+
+class Cache(Section):
+    """One policy: which answers are given again, to whom, and for how long."""
+
+    per: tuple[Literal["tenant", "subject"], ...] = ("tenant",)
+    """Who shares answers: those of the same tenant, or of the same tenant and subject."""
+    ttl: Duration = 3600.0
+    """How long an answer is given again."""
+    max_bytes: ByteSize = 256 * 2**20
+    """Of all answers in this cache, of each process in `store: memory`; what wasn't asked for longest goes first."""
+    max_answer: ByteSize = 2**20
+    """A larger one isn't kept."""
+    embeddings: Annotated[Embeddings | None, BeforeValidator(_use_of)] = None
+    """Finds answers to questions that mean the same. None: only the very same request is answered again."""
+    max_temperature: float | None = Field(default=None, ge=0)
+    """Requests with a higher `temperature`, or with none, want another answer each time: they pass."""
+    tool_calls: bool = False
+    """Keep answers that call tools, too."""
+    count_tokens: bool = False
+    """Charge the tokens of the first answer for each further one."""
+    store: Annotated[Store, BeforeValidator(_use_of)] = Store()
+
+    @field_validator("per")
+    @classmethod
+    def _starts_with_the_tenant(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value not in (("tenant",), ("tenant", "subject")):
+            raise ValueError("write `[tenant]` or `[tenant, subject]`: answers are never shared between tenants")
+        return value
+
+    @model_validator(mode="after")
+    def _one_answer_fits(self) -> Self:
+        if self.max_answer > self.max_bytes:
+            raise ValueError(f"`max_answer` ({self.max_answer}) is more than `max_bytes` ({self.max_bytes})")
+        return self
+
+
+def cache_problems(where: str, stages: Sequence[StageUse], caches: Mapping[str, Cache]) -> Iterator[str]:
+    """Caches that an itinerary names and that don't exist; `where` is the path of the list."""
+    for position, use in enumerate(stages):
+        name = use.policy or DEFAULT_CACHE
+        if use.service == CACHE and name not in (*caches, DEFAULT_CACHE):
+            yield f"{where}[{position}]: {unknown('cache', name, (*caches, DEFAULT_CACHE))}"
+
+
+def _reference(value: str | None) -> str | None:
+    if value is not None and not value.startswith(("env:", "file:")):
+        raise ValueError("write a reference, `env:NAME` or `file:PATH`; secrets don't belong in this file")
+    return value
