@@ -223,11 +223,6 @@ OPEN: Final = frozenset(
         "CACHE-1",
         "S1-2",
         "S1-11",
-        "S1-23",
-        "S1-26",
-        "S1-27",
-        "S1-38",
-        "S1-43",
     }
 )
 """Points that no test shows yet."""

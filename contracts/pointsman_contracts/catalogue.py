@@ -3,7 +3,7 @@
 from typing import Final
 
 from pointsman_contracts.cache import CachePurge, CachePurged
-from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery
+from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
 from pointsman_contracts.limits import LimitAsks, LimitHandOver, LimitReleases, LimitShard, LimitVerdicts
@@ -72,5 +72,6 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     ContentEdits,
     ContentEdited,
     CachePurge,
+    PromptTokens,
     CachePurged,
 )

@@ -34,6 +34,20 @@ class Content(Message):
     stage on the way back has answered, those after the last byte included."""
 
 
+class PromptTokens(Message):
+    """The tokens of a prompt, which whoever counted them tells the edge that holds it, so that nobody has to count them
+    again: engines of pools with `send_tokens`, and who only asked for the route, get them from there. Sent by the
+    preprocessor before the journey goes on; nobody answers."""
+
+    address: ClassVar[Address] = Address("ctl", "edge", "prompt-tokens", route=("edge",))
+
+    request_id: str
+    model: str
+    """The model whose tokenizer it was."""
+    ids: bytes
+    """Token ids, little-endian, 4 bytes each."""
+
+
 class ContentEdits(Message):
     """Has an edge change a request's body before it goes to an engine or provider: `Journey.body` for values that may
     not travel through the stages. Sent by a stage before it lets the journey go on; answered with `ContentEdited`.

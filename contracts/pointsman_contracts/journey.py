@@ -93,6 +93,9 @@ class RequestFacts(Part):
     slo_itl_ms: float | None = None
     subset: tuple[str, ...] | None = None
     """Endpoints (`host` or `host:port`) that a trusted proxy restricts the choice to."""
+    workers: tuple[str, ...] | None = None
+    """Workers that a trusted proxy has chosen itself: the one that answers and, when the prompt is computed elsewhere,
+    the one that does."""
 
     def in_blocks_of(self, block_tokens: int) -> "RequestFacts":
         """The facts for a pool with this block size; without blocks when nobody hashed the prompt in that size."""

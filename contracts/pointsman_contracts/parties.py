@@ -72,6 +72,8 @@ PARTIES: Final[dict[str, Parties]] = {
     "edge.content-answer.v1": Parties(EDGES, RESPONSE_STAGES),
     "edge.content-edits.v1": Parties(RESPONSE_STAGES, EDGES),
     "edge.content-edited.v1": Parties(EDGES, RESPONSE_STAGES),
+    "edge.prompt-tokens.v1": Parties(("preprocessor",), EDGES),
+    "api.key.v1": Parties((OPERATOR,), ("preprocessor", OPERATOR)),
     "cache.purge.v1": Parties((OPERATOR,), ("semantic-cache",)),
     "cache.purged.v1": Parties(("semantic-cache",), (OPERATOR,)),
     "pool.rules.v1": Parties(("metrics-collector",), ("metrics-collector", "preprocessor", *EDGES)),

@@ -153,7 +153,7 @@ class ResponseCompleted(Message):
     """HTTP status that the client got; 499 when it was gone before one could be sent."""
     outcome: str
     """`ok`, `rejected`, `client_gone`, `engine_error`, `cut_off`, `timeout`, `shutdown`, `blocked` (a stage on the way
-    back didn't let the answer pass)."""
+    back didn't let the answer pass), `routed` (only the route was asked for; nothing was generated)."""
     reason: str = ""
     level: str = "full"
     attempts: tuple[Attempt, ...] = ()

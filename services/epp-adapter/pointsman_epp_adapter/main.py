@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.content import ContentEdits, ContentQuery
+from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
@@ -154,6 +154,7 @@ def build(service: Service[EppAdapterSettings]) -> None:
     service.events.handle(OpenRequestsQuery, adapter.handlers.open_requests, service.identity.instance)
     bus.answer(ContentQuery, adapter.desk.bodies.answer, service.identity.instance)
     bus.answer(ContentEdits, adapter.desk.bodies.edit, service.identity.instance)
+    bus.listen(PromptTokens, adapter.desk.bodies.take_tokens, service.identity.instance)
     service.every(TICK_S, adapter.tick)
     service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
     service.readiness.add("routing", lambda: None if configuration.missing is not None else adapter.cannot_route())

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.content import PromptTokens
+from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import load
 from pointsman_edge.domain.policy import compile_policy
 from pointsman_epp_adapter.main import TICK_S, EppAdapter, Surroundings
@@ -54,14 +56,18 @@ async def start_picker() -> AsyncIterator[StartPicker]:
                 await adapter.server.stop()
                 ticking.cancel()
 
+        def hear(message: PoolSnapshot | PromptTokens) -> None:
+            if isinstance(message, PromptTokens):
+                adapter.desk.bodies.take_tokens(message)
+            else:
+                adapter.handlers.snapshot(message)
+
         async def end() -> None:
             await client.channel.close()
             await stop()
 
         ends.append(end)
-        return PickerUnderTest(
-            client, target, stages, reviewers, events, adapter.handlers.snapshot, adapter.handlers.open_requests, stop
-        )
+        return PickerUnderTest(client, target, stages, reviewers, events, hear, adapter.handlers.open_requests, stop)
 
     yield start
     for end in ends:

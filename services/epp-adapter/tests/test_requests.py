@@ -1,16 +1,19 @@
 """The way in: what Envoy sends, what the stages are asked, what Envoy is told."""
 
 import json
+from array import array
 
 import grpc
 import pytest
 
-from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
+from pointsman_contracts.content import PromptTokens
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
-from pointsman_contracts.reply import ChosenEndpoint, Rejection
+from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import RequestRejected
 from pointsman_edge.decider import StagesMissing
-from pointsman_testing.ext_proc import BUFFERED, DESTINATION, NONE, STREAMED, Exchange, Reply
+from pointsman_testing import builders
+from pointsman_testing.ext_proc import BUFFERED, DESTINATION, FULL_DUPLEX, NONE, STREAMED, Exchange, Reply
 from pointsman_testing.fake_stages import StartPicker
 
 BODY = b'{"model":"llama-8b","messages":[]}'
@@ -377,3 +380,45 @@ async def test_who_is_not_let_in_gets_the_challenge_behind_envoy_too(start_picke
     )
     (refused,) = await sent_on(picker.client.open())
     assert (refused.status, refused.set["www-authenticate"]) == (401, challenge)
+
+
+@pytest.mark.requirement("S1-23")
+async def test_who_asks_for_the_route_gets_the_worker_as_an_answer(start_picker: StartPicker) -> None:
+    picker = await start_picker(trusted_proxies=["10.9.0.0/16"])
+    for modes, peer in (((FULL_DUPLEX, FULL_DUPLEX), "10.9.8.7:1"), ((BUFFERED, STREAMED), "10.9.8.7:1")):
+        exchange = picker.client.open()
+        await exchange.request(modes=modes, peer=peer, headers={"x-routing-request": "true"})
+        if modes[0] == BUFFERED:
+            await exchange.reply()
+        await exchange.body(b'{"model":"llama-8b","messages":[]}')
+        told = await exchange.reply()
+        document = json.loads(told.body or b"")
+        assert (told.kind, told.status, document["worker_id"]) == ("immediate_response", 200, "worker-1")
+        assert (document["endpoint"], told.set["x-gateway-destination-endpoint"]) == ("10.0.0.1:8000", "10.0.0.1:8000")
+        await exchange.done()
+    done = await picker.completed(2)
+    assert {(each.outcome, each.status) for each in done} == {("routed", 200)}
+
+
+async def test_a_stranger_is_told_no_routes(start_picker: StartPicker) -> None:
+    picker = await start_picker(trusted_proxies=["10.1.0.0/16"])
+    exchange = picker.client.open()
+    await exchange.request(peer="10.9.8.7:1", headers={"x-routing-request": "true"})
+    assert (await exchange.reply()).status == 403
+    assert picker.stages.asked == []
+
+
+@pytest.mark.requirement("S1-26", "S1-27")
+async def test_engines_get_the_tokens_that_were_counted_for_the_choice(start_picker: StartPicker) -> None:
+    picker = await start_picker(config={"pools": {"llama-8b": {"models": ["llama-8b"], "send_tokens": "nvext"}}})
+
+    def decide(request: PreprocessRequest) -> Decision:
+        picker.hear(PromptTokens(request_id=request.request_id, model="llama-8b", ids=array("I", [5, 6]).tobytes()))
+        return builders.decision(request.request_id)
+
+    picker.stages.reply = decide
+    exchange = picker.client.open()
+    await exchange.request()
+    await exchange.body(b'{"model":"llama-8b","messages":[]}')
+    _, body = await exchange.replies(2)
+    assert json.loads(body.body or b"")["nvext"] == {"token_data": [5, 6]}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.content import ContentEdits, ContentQuery
+from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
@@ -162,6 +162,7 @@ def build(service: Service[FrontendSettings]) -> None:
     service.events.handle(OpenRequestsQuery, frontend.handlers.open_requests, service.identity.instance)
     service.bus.answer(ContentQuery, frontend.bodies.answer, service.identity.instance)
     service.bus.answer(ContentEdits, frontend.bodies.edit, service.identity.instance)
+    service.bus.listen(PromptTokens, frontend.bodies.take_tokens, service.identity.instance)
     service.every(TICK_S, frontend.tick)
     service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
     service.on_stop(frontend.close)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import Config, load
 from pointsman_edge.domain.policy import compile_policy
@@ -69,8 +70,11 @@ async def start_edge() -> AsyncIterator[StartEdge]:
                 sample.value for family in registry.collect() for sample in family.samples if sample.name == name
             )
 
-        def hear(snapshot: PoolSnapshot) -> None:
-            frontend.handlers.snapshot(snapshot)
+        def hear(message: PoolSnapshot | PromptTokens) -> None:
+            if isinstance(message, PromptTokens):
+                frontend.bodies.take_tokens(message)
+            else:
+                frontend.handlers.snapshot(message)
 
         ends.append(stop)
         return EdgeUnderTest(server.url, stages, reviewers, events, hear, frontend.handlers.open_requests, metric, stop)

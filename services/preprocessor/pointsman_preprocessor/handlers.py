@@ -8,6 +8,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter
 
+from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Rejection
@@ -20,6 +21,7 @@ from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.verdict_metrics import VerdictMetrics
 from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.errors import BusError
 from pointsman_runtime.logs import Log
 from pointsman_runtime.stage import Hop
 from pointsman_tokenization.failure import NotTokenized
@@ -45,15 +47,17 @@ class Handlers:
         max_values: int,
         threads: Executor,
         limiter: Limiter | None = None,
+        tell: Callable[[PromptTokens, str], None] | None = None,
     ) -> None:
         """Bodies over `thread_above` bytes are parsed by `threads`, those over `tokenize_in_thread_above` tokenized by
-        them; `max_values` as `parse`."""
+        them; `max_values` as `parse`; `tell` sends an edge (its instance) the tokens of a prompt that it holds."""
         self._configuration: Final = configuration
         self._thread_above: Final = thread_above
         self._tokenize_in_thread_above: Final = tokenize_in_thread_above
         self._max_values: Final = max_values
         self._threads: Final = threads
         self._limiter: Final = limiter or OwnBook()
+        self._tell: Final = tell
         self._decodes: Final = Counter(
             "pointsman_json_decodes", "Request bodies decoded; one for each request.", registry=registry
         )
@@ -93,7 +97,7 @@ class Handlers:
             waiting = pipeline.run(incoming)
             if waiting is None:
                 if self._takes_long(incoming, pipeline):
-                    return self._in_thread(self._depart, incoming, hop, pipeline)
+                    return self._depart_in_thread(incoming, hop, pipeline)
                 return self._depart(incoming, hop, pipeline)
         except Refusal as refusal:
             return self._refuse(refusal, hop, incoming)
@@ -105,7 +109,7 @@ class Handlers:
         try:
             await waiting
             if self._takes_long(incoming, pipeline):
-                return await self._in_thread(self._depart, incoming, hop, pipeline)
+                return await self._depart_in_thread(incoming, hop, pipeline)
             return self._depart(incoming, hop, pipeline)
         except Refusal as refusal:
             return self._refuse(refusal, hop, incoming)
@@ -121,7 +125,7 @@ class Handlers:
             waiting = pipeline.run(incoming)
             if waiting is not None:
                 await waiting
-            return await self._in_thread(self._depart, incoming, hop, pipeline)
+            return await self._depart_in_thread(incoming, hop, pipeline)
         except Refusal as refusal:
             return self._refuse(refusal, hop, incoming)
 
@@ -132,7 +136,29 @@ class Handlers:
             self._dropped_headers.inc(headers.dropped)
         return Incoming(request, parse(request.path, raw, self._max_values), headers)
 
+    async def _depart_in_thread(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
+        journey = await self._in_thread(self._reduce, incoming, hop, pipeline)
+        self._tell_tokens(incoming)
+        return journey
+
     def _depart(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
+        journey = self._reduce(incoming, hop, pipeline)
+        self._tell_tokens(incoming)
+        return journey
+
+    def _tell_tokens(self, incoming: Incoming) -> None:
+        """Before the journey goes on: the edge has them when its decision comes."""
+        if incoming.tokens is None or self._tell is None:
+            return
+        try:
+            self._tell(incoming.tokens, incoming.envelope.edge)
+        except BusError as error:
+            self._tokenized.labels("untold").inc()
+            if ("tokens", type(error).__name__) not in self._told:
+                self._told.add(("tokens", type(error).__name__))
+                _log.warning("tokens_untold", request_id=incoming.envelope.request_id, problem=type(error).__name__)
+
+    def _reduce(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
         self._verdicts.count(incoming)
         model = incoming.model
         block_tokens = pipeline.block_tokens(model)
@@ -157,6 +183,7 @@ class Handlers:
             facts = describe(incoming, block_tokens)
             return depart(incoming, facts, self._report(incoming, hop, note), note if error.failed else "")
         self._tokenized.labels("tokenized").inc()
+        incoming.tokens = pipeline.token_readers.told(incoming, prompt)
         return depart(incoming, describe(incoming, block_tokens, prompt), self._report(incoming, hop, "tokenized"))
 
     def _report(self, incoming: Incoming, hop: Hop[PreprocessRequest], note: str | None = None) -> StageReport:

@@ -62,6 +62,7 @@ def build(service: Service[PreprocessorSettings]) -> None:
     service.bus.stage(PreprocessRequest, handlers.preprocess)
     service.every(1.0, key_sets.tick)
 
+        tell=lambda tokens, edge: service.bus.publish(tokens, edge),
     async def close() -> None:
         await key_sets.close()
         threads.shutdown(wait=False)

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
+from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.subjects import stage_subject
 from pointsman_core.config import Config, ConfigError, Tokenizer, load
@@ -177,8 +178,12 @@ def test_what_is_not_tokenized_here_says_why(folder: Path, request_of: partial[I
     assert (refused.value.reason, refused.value.failed) == (reason, False)
 
 
+TOKENS_OF = "chatml"
+
+
 class World:
-    """A preprocessor with two models, and a profile-picker that keeps what it gets."""
+    """A preprocessor with two models, of which the engines of one want tokens, and a profile-picker that keeps what it
+    gets."""
 
     def __init__(self, buses: Buses, folder: Path) -> None:
         self.registry = CollectorRegistry()
@@ -186,15 +191,17 @@ class World:
         self.journeys: list[Journey] = []
         files = TokenizerFiles(2**20)
         configuration = Configuration(partial(compile_pipeline, files=files), self.registry)
-        pools = {
+        pools: dict[str, dict[str, object]] = {
             name: {"models": [name], "tokenizer": {"path": str(write_tokenizer(folder / name, template))}}
             for name, template in (("chatml", CHATML), ("strict", INSTRUCTIONS))
         }
+        pools[TOKENS_OF]["send_tokens"] = "nvext"
+        self.told: list[tuple[str, PromptTokens]] = []
         assert configuration.offer(1, orjson.dumps({"pools": pools}).decode()), configuration.refused
         self.threads = ThreadPoolExecutor(max_workers=1)
         handlers = Handlers(
             configuration, self.registry, thread_above=50_000, tokenize_in_thread_above=2_000, max_values=50_000,
-            threads=self.threads,
+            threads=self.threads, tell=lambda tokens, edge: self.told.append((edge, tokens)),
         )  # fmt: skip
         buses.make("preprocessor").stage(PreprocessRequest, handlers.preprocess)
         buses.make("profile-picker").stage(Journey, self._keep)
@@ -203,9 +210,9 @@ class World:
         del hop
         self.journeys.append(journey)
 
-    async def send(self, model: str, *contents: str) -> Journey:
+    async def send(self, model: str, *contents: str, headers: dict[str, str] | None = None) -> Journey:
         body = {"model": model, "messages": [{"role": "user", "content": content} for content in contents]}
-        request = builders.preprocess_request(path=CHAT)
+        request = builders.preprocess_request(path=CHAT, headers=headers or {})
         known = len(self.journeys)
         self.edge.link.publish(
             stage_subject("preprocessor"), request.encode() + b"\n" + orjson.dumps(body), "_INBOX.test"
@@ -252,3 +259,21 @@ async def test_a_template_that_fails_is_counted_logged_once_and_seen_in_the_deci
 
 def _hashes(blocks: bytes) -> list[bytes]:
     return [blocks[at : at + 8] for at in range(0, len(blocks), 8)]
+
+
+@pytest.mark.requirement("S1-26", "S1-27", "S1-43")
+@pytest.mark.parametrize("text", ["Hi", "word " * 2_000])
+async def test_tokens_are_counted_once_and_the_edge_that_holds_them_is_told(world: World, text: str) -> None:
+    journey = await world.send(TOKENS_OF, text)
+    [(edge, tokens)] = world.told
+    assert (edge, tokens.request_id, tokens.model) == (journey.edge, journey.request_id, TOKENS_OF)
+    assert len(tokens.ids) == 4 * journey.request.prompt_tokens
+    assert world.counted("tokenized") == 1
+    assert tokens.ids not in journey.encode()
+
+
+async def test_tokens_that_nobody_wants_arent_told_unless_the_route_is_asked_for(world: World) -> None:
+    await world.send("strict", "Hi")
+    assert world.told == []
+    await world.send("strict", "Hi", headers={"x-routing-request": "true"})
+    assert len(world.told) == 1

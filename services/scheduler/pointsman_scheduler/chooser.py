@@ -118,6 +118,7 @@ def _request(journey: Journey, target: Target) -> ScheduleRequest:
         slo_ttft_ms=facts.slo_ttft_ms,
         slo_itl_ms=facts.slo_itl_ms,
         subset=facts.subset,
+        workers=facts.workers,
         features=facts.features,
         edge=journey.edge,
         attempt=journey.attempt,

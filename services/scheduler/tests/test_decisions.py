@@ -8,13 +8,14 @@ import pytest
 
 from pointsman_core.config import SchedulingPolicy
 from pointsman_core.plugins import Registry
+from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.explanation import explain
 from pointsman_scheduler.domain.outcome import Refused, Selection
-from pointsman_scheduler.domain.points import ProfileHandler
+from pointsman_scheduler.domain.points import ProfileHandler, Scorer
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.domain.request import ScheduleRequest
-from pointsman_scheduler.plugins import HANDLERS, registries
+from pointsman_scheduler.plugins import HANDLERS, SCORERS, registries
 from pointsman_scheduler.testing import Bench
 
 NAMES = [f"w{number}" for number in range(8)]
@@ -33,6 +34,51 @@ def fresh(count: int = 8, settings: Mapping[str, object] | None = None) -> Bench
     bench = Bench(settings)
     bench.join(*NAMES[:count])
     return bench
+
+
+# Somebody else's choice ----------------------------------------------------------------------------
+
+
+class _Prefers(Scorer):
+    """Somebody's own idea of the best worker, in this process."""
+
+    type_name = "prefers"
+
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+        return np.array([float(worker.name == "w5") for worker in candidates.workers()])
+
+
+@pytest.mark.requirement("S1-38")
+@pytest.mark.parametrize("how", ["a scorer in this process", "a stage or a proxy before"])
+def test_the_choice_may_be_somebody_elses_in_this_process_or_outside(how: str) -> None:
+    """Beside this process or far from it, a stage over NATS writes what a proxy says in a header."""
+    bench = fresh()
+    request = bench.request()
+    if how == "a scorer in this process":
+        extended = registries()._replace(scorers=Registry(Scorer, (*SCORERS, _Prefers), "pointsman.scheduler.scorers"))
+        settings = SchedulingPolicy.model_validate({"scorers": ["prefers"]})
+        bench.policy = compile_policy("chat", settings, extended)
+    else:
+        request.workers = ("w5",)
+    outcome = bench.decide(request)
+    assert outcome.endpoints[0].name == "w5"
+    assert outcome.holds[0].worker.name == "w5"
+
+
+def test_a_given_worker_is_on_the_books_and_the_others_say_why_they_are_not_it() -> None:
+    bench = fresh(3)
+    outcome = bench.decide(bench.request(workers=("w1",)))
+    assert [worker.name for worker in outcome.endpoints] == ["w1"]
+    assert explain(outcome).runs[0].candidates.filtered == {
+        "w0": "given-worker: another worker was given with the request",
+        "w2": "given-worker: another worker was given with the request",
+    }
+
+
+def test_a_given_worker_that_nobody_knows_is_400() -> None:
+    bench = fresh(3)
+    refused = bench.refused(bench.request(workers=("w9",)))
+    assert (refused.refusal.status, refused.refusal.code) == (400, "unknown_worker")
 
 
 # Simultaneous requests -----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.engine_load import EngineLoad
+from pointsman_edge.domain.given_worker import given_worker, only
 from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.domain.requested_model import requested_model
 from pointsman_edge.domain.static_choice import Closed, EngineState, choose
@@ -117,21 +118,27 @@ class Decider:
                 detail=f"{missing}; not decided alone because {policy.static.closed}",
             )
         model = requested_model(body)
+        given = given_worker(request.headers)
         choice = choose(
             policy.config,
             policy.static,
-            self._pools,
+            self._pools if given is None else only(self._pools, given),
             model,
             EngineState(self._load.open_on, self._avoided),
             next(self._turns),
         )
+        endpoints = choice.endpoints
+        if given is not None:
+            endpoints = tuple(each for each in endpoints if each.worker == given)
+            if not endpoints:
+                raise Closed("The worker that was given can't be reached at the moment; try again shortly.")
         return Decision(
             request_id=request.request_id,
             revision=policy.revision,
             profile=policy.static.profile,
             model=model,
             target=choice.target,
-            endpoints=choice.endpoints,
+            endpoints=endpoints,
             body=choice.body,
             level="static",
             reasons=(missing,),

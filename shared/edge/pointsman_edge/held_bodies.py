@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery
+from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptTokens
 from pointsman_edge.domain.edited_body import edited_body
 
 
 class HeldBody:
     """The body of one request."""
 
-    __slots__ = ("current", "original", "request_id")
+    __slots__ = ("current", "original", "request_id", "tokens")
 
     def __init__(self, request_id: str, body: bytes) -> None:
         self.request_id: Final = request_id
@@ -17,6 +17,8 @@ class HeldBody:
         """As the client sent it."""
         self.current = body
         """What the engine gets, before the decision's own edits."""
+        self.tokens: PromptTokens | None = None
+        """Its prompt's, when somebody has counted them who was to tell."""
 
 
 class HeldBodies:
@@ -43,6 +45,12 @@ class HeldBodies:
             return Content(request_id=query.request_id, held=False).encode()
         body = held.original if query.original else held.current
         return b"\n".join((Content(request_id=query.request_id).encode(), body))
+
+    def take_tokens(self, tokens: PromptTokens) -> None:
+        """The tokens of a prompt."""
+        held = self._held.get(tokens.request_id)
+        if held is not None:
+            held.tokens = tokens
 
     def edit(self, edits: ContentEdits) -> bytes:
         """A stage changes what the engine gets: the answer as it travels."""

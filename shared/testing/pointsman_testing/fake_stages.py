@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import PreprocessRequest, Stage
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolSnapshot
@@ -103,7 +104,7 @@ class EdgeUnderTest:
     stages: FakeStages
     reviewers: FakeReviewers
     events: RecordedEvents
-    hear: Callable[[PoolSnapshot], None]
+    hear: Callable[[PoolSnapshot | PromptTokens], None]
     """Gives the edge a signal."""
     ask_open: Callable[[OpenRequestsQuery], OpenRequests]
     """Asks the edge which requests are open."""
@@ -127,7 +128,7 @@ class PickerUnderTest:
     stages: FakeStages
     reviewers: FakeReviewers
     events: RecordedEvents
-    hear: Callable[[PoolSnapshot], None]
+    hear: Callable[[PoolSnapshot | PromptTokens], None]
     """Gives the edge a signal."""
     ask_open: Callable[[OpenRequestsQuery], OpenRequests]
     """Asks the edge which requests are open."""

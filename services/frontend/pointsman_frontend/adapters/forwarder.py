@@ -1,15 +1,18 @@
 """Sends a decided request to its endpoints, one after the other, until one answers."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pointsman_contracts.content import PromptTokens
+from pointsman_contracts.journey import BodyEdit
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.announcer import Announcer
 from pointsman_edge.domain.edited_body import edited_body
 from pointsman_edge.domain.engine_load import EngineLoad
+from pointsman_edge.domain.engine_tokens import token_edits
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_headers
@@ -44,6 +47,8 @@ class Outgoing:
     path: bytes
     headers: Headers
     body: bytes
+    tokens: PromptTokens | None
+    """Its prompt's, as far as they were counted."""
     traceparent: str | None
 
 
@@ -219,8 +224,12 @@ def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:
 
 
 def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, *, replaceable: bool) -> Call:
-    other_model = endpoint.target.model if endpoint.target is not None else None
-    body = edited_body(request.body, request.decision.body, other_model)
+    decision, other_model = request.decision, endpoint.target.model if endpoint.target is not None else None
+    edits: Sequence[BodyEdit] = decision.body
+    if request.tokens is not None and other_model is None:
+        config = request.policy.config
+        edits = token_edits(config, decision.target, request.exchange.api, request.body, edits, request.tokens)
+    body = edited_body(request.body, edits, other_model)
     origin = origin_of(endpoint.url)
     head = request_head(
         target=origin.path + request.path,

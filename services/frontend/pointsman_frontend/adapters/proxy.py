@@ -18,6 +18,7 @@ from pointsman_edge.domain.rejected import refusal_of
 from pointsman_edge.domain.request_headers import HeaderRules, check_content
 from pointsman_edge.domain.request_id import RequestIds
 from pointsman_edge.domain.routes import METHOD
+from pointsman_edge.domain.routing_answer import OUTCOME, Place, routing_answer
 from pointsman_edge.domain.static_choice import Closed
 from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_edge.held_bodies import HeldBodies
@@ -201,6 +202,12 @@ class Proxy:
             await pass_on(reply, self._before.stand(client, reply, policy, exchange, leash), exchange)
             return
         exchange.decided(reply, now)
+        if headers.routing:
+            places = [Place(each.worker, each.url) for each in reply.endpoints]
+            told, document = routing_answer(reply, places, held.tokens)
+            exchange.end(OUTCOME, 200)
+            await client.answer(200, told, document)
+            return
         await self._forwarder.forward(
             Outgoing(
                 exchange=exchange,
@@ -210,6 +217,7 @@ class Proxy:
                 path=scope["path"].encode("ascii"),
                 headers=headers.engine,
                 body=held.current,
+                tokens=held.tokens,
                 traceparent=span.traceparent,
             )
         )

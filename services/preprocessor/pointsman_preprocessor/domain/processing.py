@@ -6,6 +6,7 @@ from typing import ClassVar, Final, NamedTuple, TypeVar, cast
 
 from pydantic import JsonValue
 
+from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
 from pointsman_contracts.limits import LimitAsk
 from pointsman_core.config import Config
@@ -65,7 +66,7 @@ class Incoming:
 
     __slots__ = (
         "_prompt", "answer_headers", "attributes", "body", "body_edits", "charges", "degraded", "envelope", "failures",
-        "header_edits", "headers", "note", "rule", "shadow", "verdicts",
+        "header_edits", "headers", "note", "rule", "shadow", "tokens", "verdicts",
     )  # fmt: skip
 
     def __init__(self, envelope: PreprocessRequest, body: StructuredBody, headers: HeaderFacts) -> None:
@@ -83,6 +84,8 @@ class Incoming:
         self._prompt: Prompt | None = None
         self.rule: str | None = None
         """The rewrite that was for the model asked for."""
+        self.tokens: PromptTokens | None = None
+        """What the edge is told of the prompt's tokens."""
         self.note: str | None = None
         """What the processor that runs has to say; use `say`."""
         self.verdicts: list[Verdict] = []

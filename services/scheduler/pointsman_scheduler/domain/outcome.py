@@ -36,6 +36,7 @@ class Exhausted(NamedTuple):
 NO_ENDPOINTS: Final = Exhausted(503, "server_error", "no_endpoints", "rejected-no-endpoints", 1.0)
 SATURATED: Final = Exhausted(429, "rate_limit_error", "saturated", "rejected-saturated", 1.0)
 TOO_LONG: Final = Exhausted(400, "invalid_request_error", "context_length_exceeded")
+UNKNOWN_WORKER: Final = Exhausted(400, "invalid_request_error", "unknown_worker")
 BROKEN: Final = Exhausted(500, "server_error", "scheduling_failed")
 
 

@@ -21,8 +21,10 @@ from pointsman_scheduler.domain.outcome import (
     BROKEN,
     MATCHED,
     NO_ENDPOINTS,
+    UNKNOWN_WORKER,
     Outcome,
     Refused,
+    Removed,
     Run,
     Scheduled,
     Selection,
@@ -102,7 +104,12 @@ class PoolScheduler:
             self._index_epoch = fleet.epoch
         if not fleet.workers:
             return Refused(NO_ENDPOINTS.refusal(f"Pool {self.pool!r} has no endpoint; try again shortly."), [])
-        everyone = Candidates(fleet, now, Dice(seed))
+        everyone = allowed = Candidates(fleet, now, Dice(seed))
+        if request.workers is not None:
+            allowed = everyone.keep(np.isin(fleet.names, request.workers))
+            if not allowed.size:
+                names = ", ".join(request.workers)
+                return Refused(UNKNOWN_WORKER.refusal(f"Pool {self.pool!r} has no worker {names}."), [])
         matched: Floats = np.multiply(self.index.match(request.blocks), float(request.block_tokens))
         request.put(MATCHED_TOKENS, matched)
         for producer in policy.producers:
@@ -119,7 +126,9 @@ class PoolScheduler:
                 finished = len(results)
                 for name in names:
                     if name not in results:
-                        run = policy.profiles[name].run(request, everyone)
+                        run = policy.profiles[name].run(request, allowed)
+                        if allowed is not everyone:
+                            run.removed.insert(0, _not_given(everyone, allowed))
                         runs.append(run)
                         results[name] = run if run.chosen else None
             if not runs:
@@ -199,6 +208,11 @@ class PoolScheduler:
             self.books.put(hold, now, request.blocks)
             holds.append(hold)
         return holds
+
+
+def _not_given(everyone: Candidates, allowed: Candidates) -> Removed:
+    others = np.setdiff1d(everyone.indices(), allowed.indices())
+    return Removed("given-worker", others, "another worker was given with the request")
 
 
 def _prefix_knowledge(request: ScheduleRequest, worker: Worker) -> str:

@@ -43,6 +43,8 @@ class ScheduleRequest:
     slo_itl_ms: float | None = None
     subset: tuple[str, ...] | None = None
     """Endpoints (`host` or `host:port`) that the choice is restricted to; None for no restriction."""
+    workers: tuple[str, ...] | None = None
+    """Names of the workers that somebody else has chosen; None: the choice is made here."""
     features: tuple[str, ...] = ()
     edge: str = ""
     """Instance of the edge that waits for the decision."""

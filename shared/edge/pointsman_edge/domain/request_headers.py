@@ -17,6 +17,15 @@ HOP_BY_HOP: Final = frozenset(
 """RFC 9110 §7.6.1: they concern one connection."""
 SYSTEM_PREFIXES: Final = (b"x-gateway-", b"x-pointsman-")
 """Written by gateways for gateways; from a client they are forgeries."""
+ROUTING_REQUEST: Final = b"x-routing-request"
+"""Asks for the route alone."""
+GIVEN_WORKER: Final = frozenset(
+    {
+        b"x-worker-instance-id", b"x-dynamo-worker-instance-id", b"x-prefill-instance-id",
+        b"x-dynamo-prefill-instance-id",
+    }
+)  # fmt: skip
+"""Tell which worker is to serve the request (dynamo.md §2); beside `x-gateway-worker-id`."""
 CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
 IDENTITY: Final = (
     "forwarded", "x-forwarded-*", "x-real-ip", "x-client-cert*", "x-ssl-client-*", "x-auth-request-*",
@@ -57,6 +66,7 @@ _KNOWN: Final = {
     b"cookie": _NONE,
     b"content-type": _NAMED | _STAGES | _ENGINE,
     b"content-encoding": _NAMED,
+    ROUTING_REQUEST: _NAMED | _STAGES | _TRUSTED,
     b"x-forwarded-for": _NAMED | _STAGES | _ENGINE,
 }
 
@@ -73,6 +83,8 @@ class ClientHeaders(NamedTuple):
     traceparent: str | None
     forwarded_for: str | None
     """Only from a trusted proxy."""
+    routing: bool
+    """Only the route is asked for."""
 
 
 class HeaderRules:
@@ -110,6 +122,13 @@ class HeaderRules:
                 if name in singles:
                     raise _bad(f"The header {_shown(name)} occurs more than once; send it once.")
                 singles.add(name)
+            if name == ROUTING_REQUEST and not trusted:
+                # Ignoring it would generate, and bill, what nobody asked for.
+                raise Refusal(
+                    403,
+                    "Routes are told to trusted proxies only; leave x-routing-request out for an answer.",
+                    code="routing_not_allowed",
+                )
             if not use or (use & _TRUSTED and not trusted) or name in dropped:
                 continue
             value = _text(name, raw)
@@ -133,6 +152,7 @@ class HeaderRules:
             int(length) if length is not None and length.isdecimal() else None,
             named.get(b"traceparent"),
             named.get(b"x-forwarded-for"),
+            named.get(ROUTING_REQUEST, "").lower() == "true",
         )
 
     def _classify(self, name: bytes) -> int:
@@ -149,7 +169,7 @@ class HeaderRules:
         spelt = name.replace(b"_", b"-")
         if spelt in HOP_BY_HOP:
             return _NONE
-        if spelt in self._identity or spelt.startswith(self._identity_prefixes):
+        if spelt in GIVEN_WORKER or spelt in self._identity or spelt.startswith(self._identity_prefixes):
             use |= _TRUSTED
         if spelt in CREDENTIALS and not self._forward_credentials:
             use &= ~_ENGINE
