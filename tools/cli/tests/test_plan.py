@@ -11,15 +11,15 @@ from pointsman_core.config import load
 
 
 def test_every_replica_is_a_process_with_its_own_name() -> None:
-    counts = plan.replicas(["scheduler=2"])
-    plans = plan.services(counts, {"POINTSMAN_NATS_URL": "nats://n"}, 8080)
+    counts = dict.fromkeys(plan.SERVICES, 1) | plan.replicas(["scheduler=2"])
+    plans = plan.services(counts, {"POINTSMAN_NATS_URL": "nats://n"}, 8080, Path("state"))
     assert {each.name for each in plans} == {*plan.SERVICES} - {"scheduler"} | {"scheduler-1", "scheduler-2"}
     assert len(plans) == len(plan.SERVICES) + 1
     assert [(each.name, each.port) for each in plans if each.kind is Kind.EDGE] == [("frontend", 8080)]
     assert all(each.env["POINTSMAN_NATS_URL"] == "nats://n" for each in plans)
 
 
-@pytest.mark.parametrize("text", ["scheduler", "scheduler=", "scheduler=0", "scheduler=two", "guard=1", "=2"])
+@pytest.mark.parametrize("text", ["scheduler", "scheduler=", "scheduler=0", "scheduler=two", "nobody=1", "=2"])
 def test_a_wrong_number_of_replicas_is_refused_naming_the_services(text: str) -> None:
     with pytest.raises(CommandError) as caught:
         plan.replicas([text])
@@ -27,8 +27,14 @@ def test_a_wrong_number_of_replicas_is_refused_naming_the_services(text: str) ->
 
 
 def test_a_process_keeps_the_port_that_it_got() -> None:
-    [frontend] = [each for each in plan.services(plan.replicas([]), {}, 0) if each.kind is Kind.EDGE]
+    [frontend] = [each for each in plan.services({"frontend": 1}, {}, 0, Path("state")) if each.kind is Kind.EDGE]
     assert [frontend.filled(port)[1]["POINTSMAN_PORT"] for port in (0, 4711)] == ["0", "4711"]
+
+
+def test_each_recorder_has_a_folder_and_a_name_of_its_own() -> None:
+    plans = plan.services({"recorder": 2}, {}, 0, Path("state"))
+    told = [(each.env["POINTSMAN_RECORDER_NAME"], each.env["POINTSMAN_STATE_DIR"]) for each in plans]
+    assert told == [("recorder-1", "state/recorder-1"), ("recorder-2", "state/recorder-2")]
 
 
 def test_simulated_engines_are_dealt_to_the_pools_that_take_agents(tmp_path: Path) -> None:
