@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.journey import Journey, PreprocessRequest
@@ -71,7 +72,8 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     Content,
     ContentEdits,
     ContentEdited,
-    CachePurge,
     PromptTokens,
+    CachePurge,
     CachePurged,
+    ApiKey,
 )

@@ -127,6 +127,9 @@ _ROUTE: Final = {
     "instance": "Instance of the service.",
     "edge": "Instance of the edge.",
     "tenant": "Name of the tenant; `-` when the request has none.",
+    "sha256": "SHA-256 of an API key, 64 hexadecimal digits.",
+    "keeper": "Instance of the preprocessor that keeps a shard of the limits.",
+    "shard": "Number of a shard of the limits.",
     "inbox": "Private inbox of the edge.",
 }
 

@@ -6,15 +6,17 @@ from functools import cache, partial
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_core.config import Config, ConfigError
 from pointsman_core.plugins import PluginError, Registry
-from pointsman_preprocessor.adapters.key_buckets import KeyBuckets
+from pointsman_preprocessor.adapters.cluster_rules import ClusterRules
 from pointsman_preprocessor.adapters.limits import Limits
 from pointsman_preprocessor.adapters.published_keys import PublishedKeys
+from pointsman_preprocessor.adapters.stored_keys import StoredKeys
 from pointsman_preprocessor.domain.pipeline import Pipeline, registry
 from pointsman_preprocessor.domain.processing import Ports, RequestProcessor
 from pointsman_preprocessor.handlers import Handlers, bounded
 from pointsman_preprocessor.plugins import BUILTIN
 from pointsman_preprocessor.settings import PreprocessorSettings
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
+from pointsman_runtime.buckets import POOLS_BUCKET
 from pointsman_runtime.service import Service, run
 
 
@@ -47,8 +49,10 @@ def build(service: Service[PreprocessorSettings]) -> None:
     files = TokenizerFiles(service.settings.token_cache)
     key_sets = PublishedKeys()
     limits = Limits(service)
-    ports = Ports(KeyBuckets(service.bucket), key_sets, limits.limiter)
+    ports = Ports(StoredKeys(service.bucket), key_sets, limits.limiter)
     configuration = service.configuration(partial(compile_pipeline, files=files, ports=ports))
+    cluster = ClusterRules(service.bucket(POOLS_BUCKET))
+    configuration.on_change(lambda revision: cluster.inform(revision.compiled.names))
     configuration.on_change(limits.configured)
     handlers = Handlers(
         configuration,
@@ -58,11 +62,16 @@ def build(service: Service[PreprocessorSettings]) -> None:
         max_values=service.settings.max_values,
         threads=threads,
         limiter=limits.limiter,
+        tell=lambda tokens, edge: service.bus.publish(tokens, edge),
     )
     service.bus.stage(PreprocessRequest, handlers.preprocess)
     service.every(1.0, key_sets.tick)
 
-        tell=lambda tokens, edge: service.bus.publish(tokens, edge),
+    async def follow_cluster() -> None:
+        await cluster.start(configuration.current.config)
+
+    service.on_start(follow_cluster)
+
     async def close() -> None:
         await key_sets.close()
         threads.shutdown(wait=False)

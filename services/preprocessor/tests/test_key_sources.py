@@ -10,8 +10,8 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from pointsman_preprocessor.adapters.key_buckets import KeyBuckets
 from pointsman_preprocessor.adapters.published_keys import LARGEST, PublishedKeys
+from pointsman_preprocessor.adapters.stored_keys import StoredKeys
 from pointsman_runtime.buckets import Bucket, Entry
 from pointsman_testing import eventually
 
@@ -129,7 +129,7 @@ class Watched:
         self.put, self.gone, self.listed = on_put, on_gone, on_listed
 
 
-def test_a_buckets_keys_are_followed_and_what_is_no_key_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_stored_keys_are_followed_and_what_is_no_key_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     bucket = Watched()
     opened: list[str] = []
 
@@ -137,19 +137,19 @@ def test_a_buckets_keys_are_followed_and_what_is_no_key_is_left_out(caplog: pyte
         opened.append(name)
         return cast("Bucket", bucket)
 
-    keys = KeyBuckets(opening)
-    keys.follow("pm-keys")
-    keys.follow("pm-keys")
+    keys = StoredKeys(opening)
+    keys.follow()
+    keys.follow()
     assert opened == ["pm-keys"]
-    assert keys.missing("pm-keys") is not None
-    bucket.put(Entry("AB" * 32, b'{"tenant": "acme", "id": "k"}', 1))
-    bucket.put(Entry("cd" * 32, b'{"tenant": "acme", "secret": "canary-77"}', 2))
+    assert keys.missing() is not None
+    bucket.put(Entry("AB" * 32, b'{"tenant": "acme", "id": "k", "expires_ms": 1000, "later": 1}', 1))
+    bucket.put(Entry("cd" * 32, b'{"tenant": ["canary-77"]}', 2))
     bucket.listed()
-    assert keys.missing("pm-keys") is None
-    found = keys.find("pm-keys", "ab" * 32)
+    assert keys.missing() is None
+    found = keys.find("ab" * 32)
     assert found is not None
-    assert found.tenant == "acme"
-    assert keys.find("pm-keys", "cd" * 32) is None
+    assert (found.tenant, found.problem(999), found.problem(1000)) == ("acme", None, "The API key has expired.")
+    assert keys.find("cd" * 32) is None
     assert "canary" not in "".join(str(record.__dict__) for record in caplog.records)
     bucket.gone("AB" * 32)
-    assert keys.find("pm-keys", "ab" * 32) is None
+    assert keys.find("ab" * 32) is None

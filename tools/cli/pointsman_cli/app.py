@@ -281,13 +281,35 @@ def policy_test(
 def policy_key(
     tenant: Annotated[str, typer.Option(help="Whose key it is.")],
     name: Annotated[str, typer.Option("--id", help="The key's name, in trails and logs.")] = "",
+    plan: Annotated[str, typer.Option(help="The tenant's plan.")] = "",
+    scope: Annotated[list[str] | None, typer.Option(help="What it may do; repeatable.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="What it may use; repeatable. Default: all.")] = None,
+    store: Annotated[bool, typer.Option("--store", help="Keep it on the bus, for `stored: true`.")] = False,
+    nats: NatsOption = None,
 ) -> None:
-    """Make an API key: the key for its owner, its entry for `api-key-auth`. The key is shown this once."""
-    from pointsman_cli.api_keys import made
+    """Make an API key: the key, shown this once, and its entry for `api-key-auth`, which holds its hash alone."""
+    from pointsman_cli import api_keys
+    from pointsman_contracts.api_key import ApiKey
 
-    key, entry = made(tenant, name)
-    sys.stdout.write(f"{key}\n")
-    sys.stdout.write(f"{entry}\n")
+    record = ApiKey(
+        id=name, tenant=tenant, plan=plan, scopes=tuple(scope or ()), models=tuple(model) if model else None
+    )
+    key, digest, entry = api_keys.made(record)
+    if store:
+        _run(api_keys.store(nats, digest, record))
+    sys.stdout.write(f"{key}\n{entry}\n")
+
+
+@policy_app.command("revoke")
+def policy_revoke(name: Annotated[str, typer.Option("--id", help="The key's name.")], nats: NatsOption = None) -> None:
+    """Take a stored API key back; it is refused from then on."""
+    from pointsman_cli import api_keys
+
+    async def revoke() -> None:
+        count = await api_keys.revoke(nats, name)
+        _console().print(f"revoked {count} key{'' if count == 1 else 's'} called {name}")
+
+    _run(revoke())
 
 
 @config_app.command("reference")

@@ -10,6 +10,7 @@ from pointsman_cli.api_keys import made
 from pointsman_cli.policy_walk import Row, Walk, walk
 from pointsman_cli.sample_request import read_sample
 from pointsman_cli.words import CommandError
+from pointsman_contracts.api_key import ApiKey
 from pointsman_core.config import Config, load
 
 KEY = "pm-canary-55"
@@ -110,10 +111,10 @@ async def test_a_prompt_is_judged_by_the_guards_own_patterns(tmp_path: Path) -> 
 
 async def test_what_needs_the_gateway_says_so(tmp_path: Path) -> None:
     jwt = {"use": "jwt-auth", "issuer": "https://id.example", "jwks": "https://id.example/keys"}
-    given = config(preprocessing=[{"use": "api-key-auth", "bucket": "pm-keys"}, jwt])
+    given = config(preprocessing=[{"use": "api-key-auth", "stored": True}, jwt])
     found = await tried(tmp_path, "x-api-key: other", given=given)
     assert found.rows[1] == Row(
-        "api-key-auth", "enforce", "bus", found.rows[1].took_ms, "failed: the keys of bucket pm-keys aren't here"
+        "api-key-auth", "enforce", "bus", found.rows[1].took_ms, "failed: the stored keys aren't here"
     )
 
 
@@ -134,7 +135,8 @@ def test_a_file_that_is_no_request_is_told(tmp_path: Path) -> None:
 
 
 def test_a_new_key_is_known_by_its_entry_alone() -> None:
-    key, entry = made("acme", "laptop")
-    assert json.loads(entry) == {"sha256": hashlib.sha256(key.encode()).hexdigest(), "id": "laptop", "tenant": "acme"}
+    key, digest, entry = made(ApiKey(tenant="acme", id="laptop", models=("a", "b")))
+    assert digest == hashlib.sha256(key.encode()).hexdigest()
+    assert json.loads(entry) == {"sha256": digest, "id": "laptop", "tenant": "acme", "models": ["a", "b"]}
     assert key not in entry
-    assert made("acme", "")[0] != key
+    assert made(ApiKey(tenant="acme"))[0] != key

@@ -3,11 +3,12 @@
 import hmac
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, JsonValue
 
+from pointsman_contracts.api_key import ApiKey as StoredKey
 from pointsman_core.plugins import Params
 from pointsman_preprocessor.domain.identities import Grant
 
@@ -61,18 +62,18 @@ class ApiKey(KeyFacts):
 
 
 class KeyStore(ABC):
-    """Keys that are kept elsewhere."""
+    """Keys that are kept beside the configuration."""
 
     @abstractmethod
-    def follow(self, bucket: str) -> None:
-        """Keep the keys of a bucket at hand."""
+    def follow(self) -> None:
+        """Keep them at hand from now on."""
 
     @abstractmethod
-    def missing(self, bucket: str) -> str | None:
-        """Why its keys aren't known yet; None when they are."""
+    def missing(self) -> str | None:
+        """Why they aren't known yet; None when they are."""
 
     @abstractmethod
-    def find(self, bucket: str, digest: str) -> KeyFacts | None:
+    def find(self, digest: str) -> KeyFacts | None:
         """The key with this digest."""
 
 
@@ -110,5 +111,7 @@ class KeyTable:
 
 
 def stored_key(data: bytes) -> KeyFacts:
-    """A key as it is kept in a bucket. Raises ValueError."""
-    return KeyFacts.model_validate_json(data)
+    """A key as it is kept beside the configuration. Raises ValueError."""
+    key = StoredKey.decode(data)
+    expires = None if key.expires_ms is None else datetime.fromtimestamp(key.expires_ms / 1000, UTC)
+    return KeyFacts.model_validate({**key.model_dump(exclude={"expires_ms"}), "expires": expires})

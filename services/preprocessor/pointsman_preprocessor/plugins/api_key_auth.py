@@ -19,8 +19,8 @@ class ApiKeyAuthParams(Params):
 
     keys: tuple[ApiKey, ...] = ()
     """Hashes of keys and whose they are."""
-    bucket: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]+$")
-    """A key-value bucket with more of them: under the hash, the rest as JSON. Changes count within a second."""
+    stored: bool = False
+    """Also the keys that `pointsman policy key --store` keeps beside the configuration; changes count at once."""
     headers: tuple[str, ...] = Field(default=CREDENTIAL_HEADERS, min_length=1)
     """Headers that may hold a key; of `authorization` what follows `Bearer`."""
     forward: bool = False
@@ -68,11 +68,10 @@ class ApiKeyAuth(RequestProcessor):
                 raise PluginError(f"{self.name!r}: {error}", ("keys", position)) from error
 
     def connect(self, ports: Ports) -> None:
-        bucket = self._params.bucket
-        if bucket is not None:
+        if self._params.stored:
             self._store = ports.find(KeyStore)
             if self._store is not None:
-                self._store.follow(bucket)
+                self._store.follow()
 
     def process(self, incoming: Incoming) -> None:
         if incoming.read(IDENTITY) is not None:
@@ -98,12 +97,11 @@ class ApiKeyAuth(RequestProcessor):
 
     def _find(self, digested: str) -> KeyFacts | None:
         found = self._table.find(digested)
-        bucket = self._params.bucket
-        if found is not None or bucket is None:
+        if found is not None or not self._params.stored:
             return found
         if self._store is None:
-            raise Unavailable(f"the keys of bucket {bucket} aren't here")
-        missing = self._store.missing(bucket)
+            raise Unavailable("the stored keys aren't here")
+        missing = self._store.missing()
         if missing is not None:
             raise Unavailable(missing)
-        return self._store.find(bucket, digested)
+        return self._store.find(digested)

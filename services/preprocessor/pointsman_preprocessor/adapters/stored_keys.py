@@ -1,0 +1,46 @@
+"""API keys that are kept beside the configuration."""
+
+from collections.abc import Callable
+from typing import Final
+
+from pointsman_contracts.api_key import KEYS_BUCKET
+from pointsman_preprocessor.domain.api_keys import KeyFacts, KeyStore, KeyTable, stored_key
+from pointsman_runtime.buckets import Bucket, Entry
+from pointsman_runtime.logs import Log
+
+_log = Log("api-keys")
+
+
+class StoredKeys(KeyStore):
+    """Watches the bucket from when a configuration asks for it to the end of the process."""
+
+    def __init__(self, open_bucket: Callable[[str], Bucket]) -> None:
+        self._open: Final = open_bucket
+        self._table: Final = KeyTable()
+        self._followed = False
+        self._listed = False
+
+    def follow(self) -> None:
+        """As `KeyStore.follow`."""
+        if not self._followed:
+            self._followed = True
+            self._open(KEYS_BUCKET).watch(self._put, lambda key: self._table.remove(key.lower()), self._all_listed)
+
+    def missing(self) -> str | None:
+        """As `KeyStore.missing`. What was read before the connection was lost still counts."""
+        return None if self._listed else "the stored keys haven't been read yet"
+
+    def find(self, digest: str) -> KeyFacts | None:
+        """As `KeyStore.find`."""
+        return self._table.find(digest)
+
+    def _all_listed(self) -> None:
+        self._listed = True
+
+    def _put(self, entry: Entry) -> None:
+        try:
+            self._table.put(entry.key.lower(), stored_key(entry.value))
+        except ValueError:
+            # Its words may quote what somebody put there by mistake, a key for one.
+            self._table.remove(entry.key.lower())
+            _log.warning("api_key_unusable", key=entry.key[:12], hint="its value isn't a record of a key")
