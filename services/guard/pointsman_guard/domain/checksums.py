@@ -54,6 +54,18 @@ def iban(text: str) -> bool:
     return int("".join(str(int(character, 36)) for character in turned)) % 97 == 1
 
 
+def iban_expression() -> str:
+    """What looks like one: each country's letters, and as many characters as its have, in groups or not."""
+    by_length: dict[int, list[str]] = {}
+    for country, length in _IBAN_LENGTHS.items():
+        by_length.setdefault(length, []).append(country)
+    ways = (
+        f"(?:{'|'.join(countries)})[ -]?[0-9]{{2}}(?:[ -]?[A-Z0-9]){{{length - 4}}}"
+        for length, countries in sorted(by_length.items())
+    )
+    return rf"\b(?:{'|'.join(ways)})\b"
+
+
 def ssn(text: str) -> bool:
     """A US social security number that may have been issued: no 000, 666 or 9xx, no 00, no 0000, none that is printed
     in advertisements."""

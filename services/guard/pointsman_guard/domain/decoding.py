@@ -30,7 +30,7 @@ _BASE64: Final = (
 )
 _BASE32: Final = r"\b[A-Z2-7]{16,}={0,6}"
 _HEX: Final = r"(?:(?:0x|\\x)?[0-9a-fA-F]{2}[\s:,;-]?){10,}"
-_PERCENT: Final = r"(?:%[0-9a-fA-F]{2}[A-Za-z0-9_.~+-]*){3,}"
+_PERCENT: Final = r"[A-Za-z0-9_.~+-]*(?:%[0-9a-fA-F]{2}[A-Za-z0-9_.~+-]*){3,}"
 _ENTITIES: Final = r"(?:&#(?:x[0-9a-fA-F]{1,6}|[0-9]{1,7});?\s?){3,}"
 _ESCAPES: Final = r"(?:\\u\{?[0-9a-fA-F]{4,6}\}?\s?){3,}"
 _BINARY: Final = r"(?:[01]{8}\s?){6,}"

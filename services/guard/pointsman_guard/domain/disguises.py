@@ -17,7 +17,7 @@ _APART: Final = re.compile(r"(?:\b[A-Za-z][ \t.\-_*/\\|,~'\"]{1,3}){5,}[A-Za-z]\
 _BETWEEN: Final = re.compile(r"[^A-Za-z\n]")
 _INNER: Final = re.compile(r"(?<=[A-Za-z])[.\-_*~'\"|/\\](?=[A-Za-z])")
 _L_FOR_I: Final = re.compile(r"\bl(?=[bcdfghjkmnpqrstvwxz])")
-_I_FOR_L: Final = re.compile(r"(?<=[a-z])I|I(?=I|[a-z]?[a-z]I)")
+_I_FOR_L: Final = re.compile(r"(?<=[a-zI])I")
 _FLIPPED: Final = str.maketrans("ɐqɔpǝɟƃɓɥᴉıɾʞlɯuodbɹsʇnʌʍxʎz˙", "abcdefgghiijklmnopqrstuvwxyz.")
 _FLIPPED_HINT: Final = re.compile("[ɐɔǝɟƃɓɥᴉɾʞɯɹʇʌʍʎ][^.]{0,40}[ɐɔǝɟƃɓɥᴉɾʞɯɹʇʌʍʎ]")
 

@@ -20,6 +20,7 @@ _LOOKS_LIKE: Final = {
     "ʏ": "y", "ɪ": "i", "ᴀ": "a", "ᴄ": "c", "ᴅ": "d", "ᴇ": "e", "ꜰ": "f", "ᴊ": "j", "ᴋ": "k", "ᴍ": "m", "ᴏ": "o",
     "ᴘ": "p", "ꜱ": "s", "ᴛ": "t", "ᴜ": "u", "ᴠ": "v", "ᴡ": "w", "ᴢ": "z", "€": "e", "£": "l", "¥": "y", "¢": "c",
     "“": '"', "”": '"', "‘": "'", "’": "'", "…": "...", "–": "-", "—": "-", "−": "-",
+    "ո": "n", "ց": "g", "ս": "u", "հ": "h", "զ": "q", "օ": "o", "ӏ": "l", "ԁ": "d", "ԝ": "w", "տ": "s",
 }  # fmt: skip
 _INVISIBLE: Final = frozenset(("Cf", "Mn", "Me", "Cc", "Cs"))
 _KEPT: Final = "\t\n\r"
@@ -51,7 +52,11 @@ def offsets(text: str) -> list[int]:
 def _table() -> dict[int, str | None]:
     # Reads the look-alikes' files, which takes some hundredths of a second, and not before somebody checks texts.
     table: dict[int, str | None] = dict(_look_alikes())
-    table |= {ord(character): look for character, look in _LOOKS_LIKE.items()}
+    for character, look in _LOOKS_LIKE.items():
+        table[ord(character)] = look
+        capital = character.upper()
+        if len(capital) == 1 and capital not in _LOOKS_LIKE and not capital.isascii():
+            table[ord(capital)] = look.upper()
     for start in _ALPHABETS:
         table |= {start + number: chr(ord("a") + number) for number in range(26)}
     for code in range(sys.maxunicode + 1):

@@ -56,7 +56,8 @@ class Patterns(Detector):
         self._said: Final = pattern_set((*said, *own), params.allow, name)
         """What nobody should say."""
         self._everything: Final = pattern_set((*said, *own, *attacks), params.allow, name)
-        self._disguised: Final = pattern_set((*attacks, *own, *keys), params.allow, name)
+        self._disguised: Final = pattern_set((*attacks, *own), params.allow, name)
+        self._together: Final = pattern_set((*attacks, *own, *keys), params.allow, name)
         self._roles: Final = frozenset(params.injection_roles)
         self._looks_deeper: Final = params.disguised
 
@@ -78,12 +79,13 @@ class Patterns(Detector):
                 continue
             if exposed:
                 together.append(folded)
-                found += self._hinted(disguises(text.text, folded), index)
+                found += self._hinted(self._disguised, disguises(text.text, folded), index)
             found += self._decoded(folded, index, exposed=exposed)
         if checked.direction == "request" and not found:
             # Pieces that are harmless alone.
             for whole in joined(together):
-                found += self._hinted([whole, *disguises(whole, whole)], None)
+                found += self._hinted(self._together, [whole], None)
+                found += self._hinted(self._disguised, disguises(whole, whole), None)
                 found += self._decoded(whole, None, exposed=True)
         return found
 
@@ -102,9 +104,9 @@ class Patterns(Detector):
             else:
                 yield Finding(hit.category, self.name, index)
 
-    def _hinted(self, readings: Iterable[str], index: int | None) -> Iterator[Finding]:
+    def _hinted(self, patterns: PatternSet, readings: Iterable[str], index: int | None) -> Iterator[Finding]:
         for reading in readings:
-            for hit in self._disguised.search(reading):
+            for hit in patterns.search(reading):
                 yield Finding(hit.category, self.name, index)
 
     def _decoded(self, folded: str, index: int | None, *, exposed: bool) -> Iterator[Finding]:
@@ -114,4 +116,4 @@ class Patterns(Detector):
             for hit in patterns.search(looked):
                 yield Finding(hit.category, self.name, index)
             if exposed:
-                yield from self._hinted(disguises(inner, looked), index)
+                yield from self._hinted(self._disguised, disguises(inner, looked), index)

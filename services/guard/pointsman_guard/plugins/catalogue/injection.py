@@ -26,7 +26,7 @@ _WORDS: Final = {
         "(?:previous|prior|above|earlier|preceding|foregoing|initial|original|existing|past|last|former|current|old)"
         "(?:ly)?"
     ),
-    "orders": "(?:instruction|guideline|directive|prompt|programming|training|safeguard|guardrail)s?",
+    "orders": "(?:instruction|guideline|directive|direction|prompt|programming|training|safeguard|guardrail)s?",
     "rules": (
         "(?:rule|command|order|constraint|restriction|limitation|context|message|direction|polic(?:y|ie)|protocol"
         "|filter|conversation|text|content)s?"
@@ -42,8 +42,8 @@ _WORDS: Final = {
     "hidden": "(?:system|hidden|initial|secret|original|developer|internal|confidential|base|first|underlying|pre)",
     "text": "(?:system )?(?:prompt|instruction|message|directive|guideline|rule|configuration|polic(?:y|ie))s?",
     "free": (
-        r"(?:unrestricted|unfiltered|uncensored|jailbroken|jailbreak|unaligned|amoral|unethical|unbound|limitless"
-        r"|lawless|evil|rogue)\b"
+        "(?:unrestricted|unfiltered|uncensored|jailbroken|jailbreak|unaligned|amoral|unethical|unbound|limitless"
+        "|lawless|evil|rogue)"
     ),
     "limits": "(?:restriction|filter|limitation|guideline|rule|boundar|moral|ethic|censor)",
 }
@@ -78,7 +78,7 @@ INJECTION: Final = (
     _override(
         "<drop>",
         "(?:everything|anything|all|whatever) (?:that )?",
-        "(?:above|before|prior|previous|you (?:were|have|ve|know|was|had)|i (?:said|told)|came before|was said"
+        "(?:above|before|prior to|you (?:were|have|ve|know|was|had)|i (?:said|told)|came before|was said"
         "|written above)",
     ),
     _override(
@@ -116,10 +116,16 @@ INJECTION: Final = (
         "(?:system )?(?:prompt|instruction|message|directive)s?",
     ),
     _extract(
-        "(?:repeat|print|output|write|copy|recite|translate|summari[sz]e|say|echo) (?:back |out |me ){0,2}",
+        "(?:repeat|recite|echo) (?:back |out |me ){0,2}",
         "(?:everything|all|the words|the text|the sentences?|every word|anything)",
         "(?:of |the |text |words |written |that |is |was ){0,4}",
         "(?:above|before this|preceding this|in your (?:system|context|prompt|initial))",
+    ),
+    _extract(
+        "(?:print|output|write|copy|translate|summari[sz]e|say|show|give) (?:back |out |me |us ){0,2}",
+        "(?:everything|all|every word|anything) (?:of |the |text |words |written |that |is |was ){0,4}",
+        "(?:above (?:this|in|starting|from|verbatim|word|into)|before this|preceding this"
+        "|in your (?:system|context|prompt|initial))",
     ),
     _extract(
         "(?:send|post|upload|forward|email|transmit|exfiltrate) (?:me )?(?:all|the|your|this|any|every|user|their)",
@@ -133,7 +139,12 @@ INJECTION: Final = (
         r"\b(?:you (?:are|re|will be)|act|behave|respond|answer|roleplay|pretend|play|simulate|become|enter|activate"
         "|enable|switch)",
         "(?:now|to|be|you|are|as|as if|that|in|into|the|an?|role|of|going|acting|being|my|your|new| ){0,8}",
-        r"(?:<free>|dan\b|stan\b|dude\b|do anything now|(?:developer|jailbreak|god|dan) mode|aim\b always)",
+        r"(?:<free>|dan\b|do anything now|(?:jailbreak|dan) mode|aim\b always)",
+    ),
+    _persona(
+        r"\b(?:you (?:are|re|will be)|act|behave|respond|answer|operate|pretend)",
+        "(?:now |to be |as if |as |in |like ){0,3}"
+        "(?:an? |the |my )?(?:ai |model |assistant )?(?:in |with )?(?:developer|god) mode",
     ),
     _persona("do anything now"),
     _persona(

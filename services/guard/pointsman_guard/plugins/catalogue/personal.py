@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from pointsman_guard.domain.checksums import card, dni, iban, ssn
+from pointsman_guard.domain.checksums import card, dni, iban, iban_expression, ssn
 from pointsman_guard.domain.pattern import Pattern
 
 _RESERVED: Final = re.compile(
@@ -32,7 +32,7 @@ def _phone(text: str) -> bool:
 
 PERSONAL: Final = (
     Pattern("pii.card", r"\b\d(?:[ .\-]?\d){12,18}\b", card),
-    Pattern("pii.iban", r"\b[A-Z]{2}[ -]?\d{2}(?:[ -]?[A-Z0-9]){11,30}\b", iban),
+    Pattern("pii.iban", iban_expression(), iban),
     Pattern("pii.ssn", r"\b\d{3}[ -]\d{2}[ -]\d{4}\b", ssn),
     Pattern("pii.dni", r"\b\d{8}-?[A-HJ-NP-TV-Z]\b", dni),
     Pattern("pii.email", r"\b[A-Z0-9._%+\-]{1,64}@(?:[A-Z0-9](?:[A-Z0-9\-]*[A-Z0-9])?\.)+[A-Z]{2,24}\b", _mailbox),

@@ -1,0 +1,91 @@
+"""The corpus of attacks in disguise, and of harmless prompts that talk about the same things.
+
+`corpus/attacks.json` was written for this purpose: phrases, credentials and personal data in plain form and in every
+disguise that the guard claims to see through. `corpus/harmless.txt` has technical prompts, one a line, many of them
+with the words of attacks in them.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, TypedDict, cast
+
+import pytest
+
+from pointsman_core.config import Guard
+from pointsman_guard.domain.checking import Checked, Direction, Text
+from pointsman_guard.plugins.patterns import Patterns, PatternsParams
+
+CORPUS: Final = Path(__file__).parent / "corpus"
+WINDOW: Final = 512
+OVERLAP: Final = 128
+"""As answers come to the guard where nothing else is configured."""
+CAUGHT: Final = 0.95
+FALSE_ALARMS: Final = 0.01
+
+
+class Attack(TypedDict):
+    disguise: str
+    category: str
+    texts: list[str]
+
+
+@pytest.fixture(scope="module")
+def patterns() -> Patterns:
+    return Patterns("patterns", PatternsParams(), {})
+
+
+def stopped(patterns: Patterns, texts: list[str], direction: Direction = "request") -> set[str]:
+    """Categories that the default policy blocks or redacts in these texts of a user, or in this answer."""
+    found = patterns.detect(
+        Checked(direction, "default", "request-1", [Text(f"{n}", "user", t) for n, t in enumerate(texts)])
+    )
+    actions = {finding.category: Guard().action(finding.category, direction) for finding in found}
+    return {category for category, action in actions.items() if action in ("block", "redact")}
+
+
+def windows(text: str) -> Iterator[str]:
+    """What an edge shows of a streamed answer, piece by piece."""
+    begin, end = 0, WINDOW
+    while begin < len(text):
+        yield text[begin:end]
+        if end >= len(text):
+            return
+        begin, end = end - OVERLAP, end + WINDOW
+
+
+def attacks() -> list[Attack]:
+    return cast("list[Attack]", json.loads((CORPUS / "attacks.json").read_text(encoding="ascii")))
+
+
+def catches(patterns: Patterns, attack: Attack) -> bool:
+    if attack["disguise"] == "chunks":
+        categories = set[str]().union(
+            *(stopped(patterns, [shown], "response") for shown in windows(attack["texts"][0]))
+        )
+    else:
+        categories = stopped(patterns, attack["texts"])
+    return any(
+        category == attack["category"] or category.startswith(f"{attack['category']}.") for category in categories
+    )
+
+
+@pytest.mark.requirement("S3-12", "S3-19")
+def test_attacks_in_disguise_are_caught(patterns: Patterns) -> None:
+    missed = [attack for attack in attacks() if not catches(patterns, attack)]
+    assert len(missed) <= (1 - CAUGHT) * len(attacks()), Counter(attack["disguise"] for attack in missed)
+
+
+def test_the_corpus_has_every_disguise_more_than_once() -> None:
+    counts = Counter(attack["disguise"] for attack in attacks())
+    assert sum(counts.values()) >= 120
+    assert min(counts[name] for name in ("zero-width", "homoglyph", "base64", "messages", "chunks")) >= 8
+
+
+@pytest.mark.requirement("S3-12")
+def test_harmless_technical_prompts_raise_no_alarm(patterns: Patterns) -> None:
+    lines = [line for line in (CORPUS / "harmless.txt").read_text(encoding="utf-8").splitlines() if line]
+    assert len(lines) >= 200
+    alarms = [line for line in lines if stopped(patterns, [line.replace("\\n", "\n")])]
+    assert len(alarms) <= FALSE_ALARMS * len(lines), alarms

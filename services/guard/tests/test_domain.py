@@ -1,0 +1,183 @@
+"""Folding, redaction, policies and texts of prompts, as values."""
+
+from typing import Final, cast
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pointsman_core.config import ConfigError, load
+from pointsman_guard.adapters.http_outside import HttpOutside
+from pointsman_guard.domain.checking import Finding, Text
+from pointsman_guard.domain.checksums import card, dni, iban, luhn, ssn
+from pointsman_guard.domain.decoding import hidden
+from pointsman_guard.domain.folding import fold, offsets
+from pointsman_guard.domain.prompt import Prompt
+from pointsman_guard.domain.redaction import is_own, redacted, removed, restored
+from pointsman_guard.main import check, compile_all
+
+HARMLESS: Final = st.text(max_size=60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=80))
+def test_every_folded_character_leads_back_to_where_it_came_from(text: str) -> None:
+    folded = fold(text)
+    assert fold(folded) == fold(fold(folded))
+    places = offsets(text)
+    assert places == sorted(places)
+    assert places[-1] == len(text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(HARMLESS, min_size=1, max_size=4), st.data())
+def test_what_is_redacted_comes_back_as_it_was(texts: list[str], data: st.DataObject) -> None:
+    said = [Text(str(number), "user", text) for number, text in enumerate(texts)]
+    findings: list[Finding] = []
+    for at, text in enumerate(texts):
+        if text:
+            start = data.draw(st.integers(0, len(text) - 1))
+            findings.append(Finding("pii.card", "p", at, start, data.draw(st.integers(start + 1, len(text)))))
+    result = redacted(said, findings)
+    for at, text in enumerate(texts):
+        changed = result.texts.get(at, text)
+        assert restored(changed, result.originals, in_json=False) == text
+    # A request that is sent again gets the same placeholders.
+    assert redacted(said, findings) == result
+
+
+def test_placeholders_that_the_prompt_has_itself_are_not_taken_for_ours() -> None:
+    texts = [Text("0", "user", "[EMAIL_1] is what I call a@b.co")]
+    result = redacted(texts, [Finding("pii.email", "p", 0, 25, 31)])
+    assert result.texts[0] == "[EMAIL_1] is what I call [EMAIL_X_1]"
+
+
+def test_findings_that_overlap_are_taken_out_once() -> None:
+    text = "call 4111 1111 1111 1111"
+    findings = [Finding("pii.phone", "p", 0, 5, 14), Finding("pii.card", "p", 0, 5, len(text))]
+    assert removed(text, findings).startswith("call [")
+    assert "1111" not in removed(text, findings)
+
+
+def test_only_what_the_client_said_itself_may_stand_in_its_answer() -> None:
+    text = "a@b.co and c@d.co"
+    own, other = Finding("pii.email", "p", 0, 0, 6), Finding("pii.email", "p", 0, 11, 17)
+    assert is_own(text, own, ["a@b.co"], first=True)
+    assert not is_own(text, other, ["a@b.co"], first=True)
+    assert is_own("b.co and", Finding("pii.email", "p", 0, 0, 4), ["a@b.co"], first=False)
+    assert not is_own("b.co and", Finding("pii.email", "p", 0, 0, 4), ["a@b.co"], first=True)
+
+
+@pytest.mark.parametrize(
+    ("check", "right", "wrong"),
+    [
+        (card, "4111-1111-1111-1111", "4111-1111-1111-1112"),
+        (card, "378282246310005", "1234567812345670"),
+        (iban, "GB82 WEST 1234 5698 7654 32", "GB82 WEST 1234 5698 7654 33"),
+        (iban, "de89370400440532013000", "DE8937040044053201300"),
+        (ssn, "536-90-4399", "000-12-3456"),
+        (dni, "12345678Z", "12345678A"),
+        (luhn, "79927398713", "79927398710"),
+    ],
+)
+def test_numbers_must_prove_themselves(check: object, right: str, wrong: str) -> None:
+    passes = cast("type[bool]", check)
+    assert passes(right)
+    assert not passes(wrong)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.text(alphabet="abcAB01+/=-_%&#x;\\u{} \n", max_size=400))
+def test_nothing_that_looks_encoded_breaks_the_decoder(text: str) -> None:
+    assert all(isinstance(found, str) for found in hidden(text))
+
+
+EVERYTHING: Final = {
+    "chat": (
+        {
+            "messages": [
+                {"role": "developer", "content": "s"},
+                {"role": "user", "content": [{"type": "text", "text": "u"}, {"type": "image_url", "image_url": {}}]},
+                {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "a"}}]},
+                {"role": "tool", "tool_call_id": "1", "content": "t"},
+            ],
+            "tools": [{"type": "function", "function": {"name": "n", "description": "d"}}],
+        },
+        {
+            *(("system", text) for text in "sdn"),
+            ("user", "u"),
+            *(("assistant", text) for text in "af"),
+            ("tool", "t"),
+        },
+    ),
+    "completions": ({"prompt": ["p", "q"], "suffix": "r"}, {("user", "p"), ("user", "q"), ("user", "r")}),
+    "responses": (
+        {
+            "instructions": "s",
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "u"}]},
+                {"type": "function_call_output", "call_id": "1", "output": "t"},
+            ],
+        },
+        {("system", "s"), ("user", "u"), ("tool", "t")},
+    ),
+    "messages": (
+        {
+            "system": [{"type": "text", "text": "s"}],
+            "messages": [
+                {"role": "user", "content": [{"type": "tool_result", "content": [{"type": "text", "text": "t"}]}]},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {"q": "a"}}]},
+            ],
+        },
+        {("system", "s"), ("tool", "t"), ("assistant", "a"), ("assistant", "f")},
+    ),
+    "embeddings": ({"input": "e"}, {("user", "e")}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("api", EVERYTHING)
+def test_every_text_of_every_api_is_read_with_who_says_it(api: str) -> None:
+    body, expected = EVERYTHING[api]
+    prompt = Prompt.of(orjson.dumps(body))
+    assert {(text.role, text.text) for text in prompt.texts} == expected
+    for slot in prompt.slots:
+        slot.put("new")
+    assert {text.text for text in Prompt.of(orjson.dumps(prompt.document)).texts} == {"new"}
+
+
+def test_what_can_not_be_read_is_told() -> None:
+    assert [each.category for each in Prompt.of(b'{"prompt": [[1, 2], "x"]}').unreadable] == ["unreadable.tokens"]
+    image = b'{"messages": [{"role": "user", "content": [{"type": "image", "source": {"data": "x"}}]}]}'
+    assert [each.category for each in Prompt.of(image).unreadable] == ["unreadable.media"]
+    with pytest.raises(ValueError, match="not a JSON object"):
+        Prompt.of(b"[]")
+
+
+def guards(**policies: object) -> dict[str, object]:
+    return {"guards": policies}
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (guards(a={"detectors": ["paterns"]}), "did you mean 'patterns'"),
+        (guards(a={"detectors": [{"use": "patterns", "patterns": {"x": ["("]}}]}), "an expression can't be used"),
+        (guards(a={"detectors": []}), "at least 1"),
+        (guards(a={"actions": {"pii": "mask"}}), "'block', 'redact', 'flag' or 'ignore'"),
+        (guards(a={"action": {}}), "did you mean 'actions'"),
+    ],
+)
+def test_a_guard_that_can_not_work_is_refused_in_words(document: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=r"guards\.a") as refused:
+        check(load(document))
+    assert problem in str(refused.value)
+
+
+def test_every_change_of_a_policy_is_another_epoch_and_the_same_policy_the_same() -> None:
+    def epoch(**policies: object) -> str:
+        return compile_all(load(guards(**policies)), HttpOutside(1))["default"].epoch
+
+    first = epoch(a={"actions": {"pii": "block"}})
+    assert first == epoch(a={"actions": {"pii": "block"}})
+    assert len({first, epoch(), epoch(a={}), epoch(a={"restore": True})}) == 4
