@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.config.models import Cluster, User
 
 from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi, connect
 from pointsman_metrics_collector.adapters.kubernetes.reflector import Reflector
@@ -15,7 +17,7 @@ from pointsman_metrics_collector.domain.kubernetes.answers import Lines, Unreach
 from pointsman_metrics_collector.domain.kubernetes.collections import Collection, objectives, pods
 from pointsman_metrics_collector.domain.kubernetes.objects import InferenceObjective, KubeObject, Pod
 from pointsman_testing import eventually
-from pointsman_testing.kube_api import OBJECTIVES, KubeApi
+from pointsman_testing.kube_api import OBJECTIVES, TOKEN, KubeApi
 
 SHORTEST_S = 0.1
 PODS = pods("default", {"app": "vllm"})
@@ -283,6 +285,24 @@ async def test_without_credentials_the_reason_is_said(tmp_path: Path, monkeypatc
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "odd"))
     with pytest.raises(Unreachable, match="no credentials for a cluster"):
         connect()
+
+
+async def test_a_service_accounts_token_is_read_again_when_it_was_renewed(cluster: KubeApi, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    account = KubeConfig.from_one(
+        cluster=Cluster(server=cluster.url), user=User(token=TOKEN, token_file=str(token)), namespace="default"
+    )
+    config = account.get()
+    assert config is not None
+    async with following(KubernetesApi(config)) as pods_:
+        await eventually(lambda: cluster.watching == 1)
+        cluster.tokens = {"renewed"}
+        token.write_text("renewed")
+        cluster.end()
+        cluster.pod("a")
+        await eventually(lambda: pods_.names == ["a"])
+        assert not [problem for problem in pods_.problems if problem], "nothing was amiss"
 
 
 @settings(max_examples=30)
