@@ -19,6 +19,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_testing import Processes, eventually
+from pointsman_testing.ext_proc import ExtProcClient
 from pointsman_testing.observer import observing
 from pointsman_testing.processes import ServiceProcess
 from pointsman_testing.stack import Stack, StackFactory
@@ -99,6 +100,15 @@ def metrics_reference() -> str:
     return (Path(__file__).resolve().parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
 
 
+OPEN_REQUESTS = "pointsman_scheduler_open_requests"
+
+
+def metric(text: str, name: str) -> float:
+    """Sum over the samples of a metric."""
+    families = text_string_to_metric_families(text)
+    return sum(sample.value for family in families for sample in family.samples if sample.name == name)
+
+
 both = pytest.mark.parametrize("door", ["buffered", "duplex"])
 
 
@@ -157,6 +167,38 @@ async def test_a_client_that_leaves_a_stream_stops_the_engine(gateway: Gateway, 
         return [(await engine.state())["running"] for engine in gateway.stack.engines] == [0, 0]
 
     await eventually(idle, timeout=30)
+
+
+async def test_after_hundreds_of_aborted_exchanges_nothing_is_open_or_reserved(gateway: Gateway) -> None:
+    """Ten thousand of them: `python -m benchmarks.envoy`."""
+    url = next(str(line["url"]) for line in gateway.adapter.log_lines() if line["event"] == "serving")
+    before = len(gateway.completed)
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}).encode()
+
+    async def abort(client: ExtProcClient, number: int) -> None:
+        """Right after the head, while it is decided, or when it is on the books."""
+        call = client.open()
+        await call.request()
+        if number % 3:
+            await call.body(body)
+        if number % 3 == 2:
+            await call.replies(2)
+        call.reset()
+
+    async with ExtProcClient(url.partition("://")[2]) as client:
+        for start in range(0, 300, 50):
+            await asyncio.gather(*(abort(client, number) for number in range(start, start + 50)))
+
+    async def nothing_left() -> bool:
+        texts: list[str] = []
+        for process in (gateway.adapter, *gateway.stack.services["scheduler"]):
+            async with gateway.http.get(f"{process.http_url}/metrics") as answer:
+                texts.append(await answer.text())
+        return metric(texts[0], "pointsman_edge_open_requests") == metric(texts[1], OPEN_REQUESTS) == 0
+
+    await eventually(nothing_left, timeout=60)
+    # One that hadn't arrived when it was reset is none.
+    assert len(gateway.completed) - before > 100
 
 
 async def test_models_are_listed(gateway: Gateway) -> None:
