@@ -18,7 +18,8 @@ RUN --mount=type=cache,target=/root/.cache/uv uv sync --locked --no-dev --no-edi
 FROM python:3.11-slim
 ARG SERVICE
 ENV SERVICE=${SERVICE} PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1
-RUN useradd --system --uid 10001 app
+# /state is for a service that keeps something: a new volume there belongs to it.
+RUN useradd --system --uid 10001 app && install --directory --owner 10001 /state
 COPY --from=build /app/.venv /app/.venv
 USER 10001
 CMD ["sh", "-c", "exec pointsman-${SERVICE}"]

@@ -1,14 +1,16 @@
 """docs/metrics.md says what running processes expose, no more and no less."""
 
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from pointsman_testing.stack import Stack
+from pointsman_testing.stack import Stack, StackFactory
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
@@ -50,6 +52,13 @@ def row(name: str, family: Metric) -> str:
     return f"| `{name}` | {family.type} | {written} | {family.documentation} |"
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack(stacks: StackFactory) -> AsyncIterator[Stack]:
+    """With the services that stacks are without by default and that need no configuration of their own."""
+    async with stacks.start(replicas={"recorder": 1}) as started:
+        yield started
+
+
 async def test_every_metric_is_documented_where_it_comes_from(stack: Stack) -> None:
     async with aiohttp.ClientSession() as http:
         for body in ({"stream": True}, {"model": "auto"}, {"model": "nobody-has-this"}):
@@ -59,15 +68,16 @@ async def test_every_metric_is_documented_where_it_comes_from(stack: Stack) -> N
     sections = documented()
     everywhere = sections.pop(EVERY_SERVICE)
     assert set(sections) == {*stack.services, "worker-agent"}
-    processes = {name: replicas[0] for name, replicas in stack.services.items()}
+    processes = {name: replicas[0] for name, replicas in stack.services.items() if replicas}
     processes["worker-agent"] = stack.engines[0].agent
-    for service, rows in sections.items():
-        found = await exposed(processes[service].http_url)
+    for service, process in processes.items():
+        rows = sections[service]
+        found = await exposed(process.http_url)
         known = everywhere | rows
         if service == "metrics-collector":
             known |= sections["worker-agent"]  # of engines without an agent
-        if service == "worker-agent":
-            # An agent needs no configuration.
+        if service in ("worker-agent", "recorder"):
+            # They need no configuration.
             known = {name: kept for name, kept in known.items() if not name.startswith("pointsman_config_")}
         missing = [row(name, family) for name, family in found.items() if name not in known]
         assert not missing, f"docs/metrics.md, section {service}, lacks\n" + "\n".join(missing)
