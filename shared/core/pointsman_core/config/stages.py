@@ -111,7 +111,7 @@ def _misfit(answer: CustomStage | _Declared) -> str | None:
 
 
 _OWN_ON_THE_WAY_BACK: Final = {
-    "guard": CustomStage(mode="window", content="text"),
+    "guard": CustomStage(mode="window", content="text", overlap=128),
     "semantic-cache": CustomStage(mode="after", content="body", on_error="allow"),
 }
 """How the project's own stages are asked about answers, where nothing else is configured."""
