@@ -3,7 +3,8 @@
 `python -m benchmarks.envoy [--seconds 4] [--alone]`. Alone: an ext_proc client asks an adapter whose decision is fixed;
 printed are exchanges a second, and how many a core of the adapter carries by its CPU time; then 10,000 exchanges are
 aborted, after which its memory must be what it was. Whole: `pointsman up --envoy` before a backend that answers at
-once, asked directly and through the gateway in the same run. Everything shares this machine's cores.
+once, asked directly and through the gateway in the same run; then 10,000 exchanges are aborted, after which nothing may
+be open or reserved. Everything shares this machine's cores.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from urllib.parse import urljoin
 
 import uvloop
 
+from benchmarks.envoy.aborts import abort
 from benchmarks.machine import describe
 from benchmarks.overhead.cpu import Meter, resident_mib
 from benchmarks.overhead.load import Samples, closed_loop, open_loop
@@ -164,6 +166,9 @@ async def whole(seconds: float) -> bool:
             through = await open_loop(url, body(1), per_second, 2 * seconds)
             print(row(f"1 KB, open loop at {per_second:g}/s", direct, through))
             added[per_second] = (_added(direct, through, 0.5), _added(direct, through, 0.95))
+        began = time.perf_counter()
+        left = await abort(running, body(1), ABORTED)
+        print(f"\n  {ABORTED:,} aborted exchanges: {left} left open after {time.perf_counter() - began:.0f} s")
     lengths = [await _stream_cpu(tokens, seconds) for tokens in (100, 2000)]
     print(f"\n  adapter's CPU for a stream of 100 tokens {lengths[0]:.0f} µs, of 2,000 {lengths[1]:.0f} µs\n")
     return all(
@@ -171,6 +176,7 @@ async def whole(seconds: float) -> bool:
             verdict("requests/s, whole journey, 1 KB", rate, JOURNEY_BAR, at_least=True),
             verdict("added p50 at 200/s, ms", added[200.0][0], P50_BAR_MS, at_least=False),
             verdict("added p95 at 200/s, ms", added[200.0][1], P95_BAR_MS, at_least=False),
+            verdict("open after 10,000 aborted exchanges", sum(left.values()), 0, at_least=False),
             verdict("CPU for 2,000 tokens against 100", lengths[1] / lengths[0], LENGTH_BAR, at_least=False),
         ]
     )

@@ -24,6 +24,10 @@ class Running:
     door: str
     pids: dict[str, int]
     """Process ids by name, the backend among them."""
+    urls: dict[str, str]
+    """Where processes answer about their health and metrics, by name."""
+    logs: Path
+    """A file for each process, by its name."""
 
 
 def script(name: str) -> str:
@@ -72,7 +76,8 @@ def gateway(extra: tuple[str, ...] = (), tokens: int = 16) -> Generator[Running]
                 _wait(state_file, process, log)
                 state = json.loads(state_file.read_text())
                 pids = {each["name"]: each["pid"] for each in state["processes"]}
-                yield Running(url, state["door"], {**pids, "backend": pid})
+                urls = {each["name"]: each["url"] for each in state["processes"]}
+                yield Running(url, state["door"], {**pids, "backend": pid}, urls, folder / "run" / "logs")
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.wait(timeout=60)

@@ -1,0 +1,63 @@
+"""Aborts exchanges of a whole gateway, and waits until nothing of them is left."""
+
+import asyncio
+import contextlib
+import json
+from typing import Final
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.overhead.stack import Running
+from pointsman_testing import eventually
+from pointsman_testing.ext_proc import ExtProcClient
+
+LEFT: Final = {"epp-adapter": "pointsman_edge_open_requests", "scheduler": "pointsman_scheduler_open_requests"}
+"""What must be zero afterwards, by process."""
+LIMIT_S: Final = 120.0
+_AT_A_TIME: Final = 50
+
+
+async def abort(running: Running, body: bytes, count: int) -> dict[str, float]:
+    """Abort `count` exchanges: right after the head, while they are decided, and when they are on the books. Returns
+    what is left open, by process, once it is nothing or `LIMIT_S` are over."""
+    async with ExtProcClient(_adapter(running)) as client:
+
+        async def several(first: int) -> None:
+            for number in range(first, count, _AT_A_TIME):
+                call = client.open()
+                await call.request()
+                if number % 3:
+                    await call.body(body)
+                if number % 3 == 2:
+                    await call.replies(2)
+                call.reset()
+
+        await asyncio.gather(*(several(first) for first in range(_AT_A_TIME)))
+    left: dict[str, float] = {}
+
+    async def nothing() -> bool:
+        left.update(await _left(http, running))
+        return not any(left.values())
+
+    async with aiohttp.ClientSession() as http:
+        with contextlib.suppress(AssertionError):  # the caller says what is left
+            await eventually(nothing, timeout=LIMIT_S)
+    return left
+
+
+def _adapter(running: Running) -> str:
+    """Host and port, as it logs them."""
+    for line in (running.logs / "epp-adapter.log").read_text().splitlines():
+        if '"serving"' in line:
+            return str(json.loads(line)["url"]).partition("://")[2]
+    raise SystemExit("the adapter doesn't say where it serves")
+
+
+async def _left(http: aiohttp.ClientSession, running: Running) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for process, name in LEFT.items():
+        async with http.get(f"{running.urls[process]}/metrics") as answer:
+            families = text_string_to_metric_families(await answer.text())
+        found[process] = sum(each.value for family in families for each in family.samples if each.name == name)
+    return found
