@@ -21,6 +21,10 @@ def problems(document: object) -> str:
     return str(caught.value)
 
 
+def _in_cluster(**where: object) -> dict[str, object]:
+    return {"pools": {"a": {"discovery": "kubernetes", "kubernetes": where}}}
+
+
 def test_the_sample_file_loads() -> None:
     config = load(yaml.safe_load(SAMPLE.read_text(encoding="utf-8")))
     assert config.served("sql-lora") == ("llama-8b", None, "sql-lora", "sql-lora")
@@ -46,6 +50,19 @@ def test_an_empty_file_is_one_profile_that_schedules() -> None:
             "two engines are called 'e:80'; give each a `name` of its own",
         ),
         ({"pools": {"a": {"discovery": "static", "engines": ["e:80"]}}}, "begins with http:// or https://"),
+        ({"pools": {"a": {"discovery": "kubernetes"}}}, "`kubernetes` and `discovery: kubernetes` belong together"),
+        ({"pools": {"a": {"file": "/e.yaml"}}}, "`file` and `discovery: file` belong together"),
+        (_in_cluster(), "either by `inference_pool` or by `selector` and `ports`"),
+        (
+            _in_cluster(inference_pool="p", selector={"a": "b"}),
+            "either by `inference_pool` or by `selector` and `ports`",
+        ),
+        (_in_cluster(selector={"a": "b"}), "`selector` and `ports` belong together"),
+        (_in_cluster(selector={"a": "b"}, ports=[80, 80]), "a port twice"),
+        (_in_cluster(inference_pool="p", health="/live"), "`health` is for `engine: opaque`"),
+        (_in_cluster(inference_pool="p", engine="opaque", metrics_port=1), "leave `metrics_port` out"),
+        (_in_cluster(inference_pol="p"), "did you mean 'inference_pool'"),
+        ({"objectives": {"vip": 1001}}, "less than or equal to 1000"),
         ({"models": {"m": {"pool": "x"}}}, "models.m.pool: unknown pool 'x'; known: none"),
         ({"models": {"m": {}}}, "models.m: a model has either a `pool` or a `provider`"),
         ({"providers": {"p": {"kind": "openai", "base_url": "u", "credential": "sk-1"}}}, "secrets don't belong"),

@@ -1,0 +1,38 @@
+"""docs/kubernetes.md shows what is right, and the role has what is asked for and no more."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pointsman_metrics_collector.domain.kubernetes.collections import inference_pool, objectives, pods, rewrites
+from pointsman_metrics_collector.main import check
+from pointsman_runtime.config_text import parse
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/kubernetes.md").read_text(), re.DOTALL)
+CONFIGURATIONS = [block for block in BLOCKS if block.startswith("pools:")]
+ROLES: list[dict[str, Any]] = [found for block in BLOCKS if (found := yaml.safe_load(block)).get("kind") == "Role"]
+
+
+@pytest.mark.parametrize("text", CONFIGURATIONS, ids=range(len(CONFIGURATIONS)))
+def test_a_shown_pool_is_right(text: str) -> None:
+    config = parse(text)
+    check(config)
+    assert all(pool.kubernetes is not None for pool in config.pools.values())
+
+
+def test_the_role_lists_and_watches_what_the_collector_does() -> None:
+    [role] = ROLES
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    watched = [inference_pool("n", "p"), pods("n", {}), *objectives("n"), *rewrites("n")]
+    needed = {(each.api.rpartition("/")[0], each.plural, verb) for each in watched for verb in ("list", "watch")}
+    assert granted == needed
