@@ -1,0 +1,106 @@
+"""Renders every overlay of deploy/k8s with kubectl and the chart with helm, and keeps what both agree on.
+
+    python scripts/render_manifests.py
+    python scripts/render_manifests.py --check [kubectl] [helm]
+
+The renderings stand in tests/deploy/rendered, with a fingerprint of the files that they were made of, so that they can
+be tested where neither tool is. `--check` writes nothing; it compares with what the named tools render.
+"""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+RENDERED: Final = ROOT / "tests/deploy/rendered"
+CHART: Final = ROOT / "deploy/helm/pointsman"
+OVERLAYS: Final = ("dev", "production", "complete")
+NAMESPACE: Final = "pointsman"
+KUBERNETES: Final = "1.34.0"
+"""The version that the schemas are of."""
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+def fingerprint() -> str:
+    """Of everything that is rendered."""
+    digest = hashlib.sha256()
+    for folder in (ROOT / "deploy/k8s", CHART):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".md"):
+            digest.update(f"{path.relative_to(ROOT)}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def kustomized(overlay: str) -> Objects:
+    """What `kubectl kustomize` makes of an overlay."""
+    return _run("kubectl", "kustomize", str(ROOT / "deploy/k8s/overlays" / overlay))
+
+
+def templated(overlay: str) -> Objects:
+    """What `helm template` makes of the chart with the values that stand for an overlay."""
+    values = CHART / f"values-{overlay}.yaml"
+    given = ("--values", str(values)) if values.exists() else ()
+    return _run(
+        "helm", "template", "pointsman", str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES, *given
+    )
+
+
+def objects(text: str) -> Objects:
+    """By kind and name, which are unique in what we render."""
+    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.load_all(text, yaml.CSafeLoader) if each}
+
+
+def _run(*command: str) -> Objects:
+    return objects(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def write() -> list[str]:
+    """Keep what both tools render; returns what they don't agree on."""
+    problems: list[str] = []
+    for overlay in OVERLAYS:
+        found = kustomized(overlay)
+        problems += _differences(overlay, "helm", templated(overlay), found)
+        text = yaml.dump_all([found[key] for key in sorted(found)], Dumper=yaml.CSafeDumper, width=120)
+        (RENDERED / f"{overlay}.yaml").write_text(text, encoding="utf-8")
+    (RENDERED / "fingerprint").write_text(f"{fingerprint()}\n", encoding="utf-8")
+    return problems
+
+
+def check(tools: list[str]) -> list[str]:
+    """What isn't as it is kept."""
+    problems: list[str] = []
+    for overlay in OVERLAYS:
+        kept = objects((RENDERED / f"{overlay}.yaml").read_text(encoding="utf-8"))
+        for tool in tools:
+            problems += _differences(overlay, tool, _RENDERERS[tool](overlay), kept)
+    if (RENDERED / "fingerprint").read_text(encoding="utf-8").strip() != fingerprint():
+        problems.append("deploy/k8s or deploy/helm has changed since: run scripts/render_manifests.py")
+    return problems
+
+
+def _differences(overlay: str, tool: str, rendered: Objects, kept: Objects) -> list[str]:
+    return [
+        f"{overlay}: {tool} renders {kind} {name} otherwise"
+        for kind, name in sorted({*rendered, *kept})
+        if rendered.get((kind, name)) != kept.get((kind, name))
+    ]
+
+
+_RENDERERS = {"kubectl": kustomized, "helm": templated}
+
+
+def main() -> int:
+    """Returns the exit code."""
+    arguments = sys.argv[1:]
+    problems = check(arguments[1:]) if arguments[:1] == ["--check"] else write()
+    sys.stderr.writelines(f"{problem}\n" for problem in problems)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,328 @@
+"""What deploy/k8s and deploy/helm render: by the schemas of Kubernetes, and by what is known here of the services.
+
+The objects come from tests/deploy/rendered, which scripts/render_manifests.py wrote with kubectl and helm; a
+fingerprint says that nothing has changed since. Not shown here: that a cluster starts them.
+"""
+
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from pointsman_cli import logins
+from pointsman_cli.permissions import Worker
+from pointsman_runtime.config_text import parse
+from pointsman_runtime.settings import ServiceSettings, load
+
+ROOT = Path(__file__).resolve().parents[2]
+OVERLAYS = ("dev", "production", "complete")
+SERVICES = {path.parent.name for path in (ROOT / "services").glob("*/pyproject.toml")}
+EDGES = ("frontend", "epp-adapter")
+PRE_STOP_S = 5
+DRAIN_S: float = ServiceSettings.model_fields["drain_timeout_s"].default
+
+Object = dict[str, Any]
+
+
+def _load(overlay: str) -> list[Object]:
+    text = (ROOT / f"tests/deploy/rendered/{overlay}.yaml").read_text()
+    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
+
+
+RENDERED = {overlay: _load(overlay) for overlay in OVERLAYS}
+SCHEMAS: Object = json.loads((ROOT / "tests/deploy/schemas/objects.json").read_text())
+
+
+def _of(overlay: str, *kinds: str) -> dict[str, Object]:
+    return {each["metadata"]["name"]: each for each in RENDERED[overlay] if each["kind"] in kinds}
+
+
+def _pods(overlay: str) -> dict[str, Object]:
+    return {name: each["spec"]["template"] for name, each in _of(overlay, "Deployment", "StatefulSet", "Job").items()}
+
+
+def _service_pods(overlay: str) -> dict[str, Object]:
+    """By name of the service."""
+    return {
+        name.removeprefix("pointsman-"): pod
+        for name, pod in _pods(overlay).items()
+        if pod["metadata"]["labels"].get("pointsman-role") == "service"
+    }
+
+
+def _environment(overlay: str, container: Object) -> dict[str, str]:
+    """As the container sees it, with values of Secrets as `pointsman nats users` writes them."""
+    found: dict[str, str] = {}
+    for source in container["envFrom"]:
+        if "configMapRef" in source:
+            found |= _of(overlay, "ConfigMap")[source["configMapRef"]["name"]]["data"]
+        else:
+            found |= {"POINTSMAN_NATS_USER": "somebody", "POINTSMAN_NATS_PASSWORD": "secret"}
+    return found | {each["name"]: each.get("value", "from-the-pod") for each in container.get("env", [])}
+
+
+def _check(*tools: str) -> None:
+    script = [sys.executable, str(ROOT / "scripts/render_manifests.py"), "--check", *tools]
+    ran = subprocess.run(script, check=False, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_nothing_has_changed_since_it_was_rendered() -> None:
+    _check()
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl isn't here; its renderings are kept")
+def test_every_overlay_renders_as_it_is_kept() -> None:
+    _check("kubectl")
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here; what it rendered equals what is kept")
+def test_the_chart_renders_the_same_objects_as_the_overlays() -> None:
+    _check("helm")
+
+
+def _problems(definition: str, each: Object) -> list[str]:
+    """What an object has against a definition of the schemas."""
+    schema = {"$ref": f"#/definitions/{definition.replace('/', '~1')}", "definitions": SCHEMAS["definitions"]}
+    found = jsonschema.Draft7Validator(schema).iter_errors(each)  # pyright: ignore[reportUnknownMemberType] - an overload of it is untyped
+    return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in found]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_object_follows_its_schema(overlay: str) -> None:
+    for each in RENDERED[overlay]:
+        kind = f"{each['apiVersion']} {each['kind']}"
+        assert _problems(SCHEMAS["kinds"][kind], each) == [], f"{kind} {each['metadata']['name']}"
+
+
+def test_the_schemas_find_a_misspelt_field_and_a_wrong_type() -> None:
+    deployment = _of("dev", "Deployment")["pointsman-scheduler"]
+    kind = SCHEMAS["kinds"]["apps/v1 Deployment"]
+    for wrong in ({"replica": 2}, {"replicas": "2"}, {"template": {"spec": {"containers": [{"nam": "a"}]}}}):
+        assert _problems(kind, {**deployment, "spec": {**deployment["spec"], **wrong}})
+
+
+def test_every_service_of_the_project_is_there_in_the_version_of_this_repository() -> None:
+    assert set(_service_pods("complete")) == SERVICES - {"worker-agent"}
+    assert set(_service_pods("dev")) == set(_service_pods("production")) <= set(_service_pods("complete"))
+    [chart] = yaml.safe_load_all((ROOT / "deploy/helm/pointsman/Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == version("pointsman-runtime")
+    for overlay in OVERLAYS:
+        for name, pod in _pods(overlay).items():
+            assert pod["metadata"]["labels"]["app.kubernetes.io/version"] == chart["version"]
+            for container in pod["spec"]["containers"]:
+                if name != "pointsman-nats":
+                    image, _, tag = container["image"].partition(":")
+                    member = image.removeprefix("pointsman/")
+                    assert [top for top in ("services", "tools") if (ROOT / top / member / "pyproject.toml").is_file()]
+                    assert tag == chart["version"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_pod_may_do_more_than_it_should(overlay: str) -> None:
+    accounts = _of(overlay, "ServiceAccount")
+    assert not any(account["automountServiceAccountToken"] for account in accounts.values())
+    for name, pod in _pods(overlay).items():
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["serviceAccountName"] in accounts
+        # Only who watches the cluster has a token of it.
+        assert spec.get("automountServiceAccountToken", False) == (name == "pointsman-metrics-collector")
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+            assert "memory" in container["resources"]["limits"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_services_are_probed_where_they_answer_and_given_time_to_drain(overlay: str) -> None:
+    for service, pod in _service_pods(overlay).items():
+        [container] = pod["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        environment = _environment(overlay, container)
+        assert ports["metrics"] == int(environment["POINTSMAN_HTTP_PORT"])
+        assert container["livenessProbe"]["httpGet"] == {"path": "/live", "port": "metrics"}
+        assert container["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "metrics"}
+        drain = float(environment.get("POINTSMAN_DRAIN_TIMEOUT_S", DRAIN_S))
+        waits = PRE_STOP_S if service in EDGES else 0
+        assert container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0) == waits
+        assert pod["spec"]["terminationGracePeriodSeconds"] >= waits + drain + 5
+        assert len(pod["spec"]["topologySpreadConstraints"]) == 2
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_process_takes_its_environment(overlay: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in [key for key in os.environ if key.startswith("POINTSMAN_")]:
+        monkeypatch.delenv(variable)
+    containers = [
+        (service, container)
+        for service, pod in _service_pods(overlay).items()
+        for container in pod["spec"]["containers"]
+    ]
+    if overlay == "dev":
+        agent = _pods(overlay)["pointsman-engine"]["spec"]["containers"][1]
+        containers.append(("worker-agent", agent))
+    for service, container in containers:
+        environment = _environment(overlay, container)
+        with monkeypatch.context() as patch:
+            for variable, value in environment.items():
+                if variable not in ("POD_NAME", "POD_IP", "POINTSMAN_SETTINGS"):
+                    patch.setenv(variable, value)
+            if service == "worker-agent":  # what stands in the file that POINTSMAN_SETTINGS names
+                patch.setenv("POINTSMAN_NATS_USER", "worker-agent/llama-8b/pointsman-engine-0")
+                patch.setenv("POINTSMAN_NATS_PASSWORD", "secret")
+            module = importlib.import_module(f"pointsman_{service.replace('-', '_')}.settings")
+            [settings] = {
+                value
+                for value in vars(module).values()
+                if isinstance(value, type)
+                and issubclass(value, ServiceSettings)
+                and value.__module__ == module.__name__
+            }
+            assert load(settings).nats_servers == [environment["POINTSMAN_NATS_URL"]]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_secret_is_one_that_the_command_writes(overlay: str, tmp_path: Path) -> None:
+    logins.write(tmp_path, [Worker("llama-8b", "pointsman-engine-0")], [], kubernetes=True)
+    written = {each["metadata"]["name"] for each in yaml.safe_load_all((tmp_path / "secrets.yaml").read_text())}
+    used: set[str] = set()
+    for pod in _pods(overlay).values():
+        for container in pod["spec"]["containers"]:
+            used |= {each["secretRef"]["name"] for each in container.get("envFrom", []) if "secretRef" in each}
+        used |= {each["secret"]["secretName"] for each in pod["spec"].get("volumes", []) if "secret" in each}
+    # The certificate comes from whoever makes certificates.
+    assert used - written == ({"pointsman-nats-tls"} if overlay != "dev" else set())
+    if overlay == "dev":
+        [agents] = [
+            each
+            for each in yaml.safe_load_all((tmp_path / "secrets.yaml").read_text())
+            if each["metadata"]["name"] == "pointsman-nats-agents"
+        ]
+        [mount] = [
+            each
+            for each in _pods("dev")["pointsman-engine"]["spec"]["containers"][1]["volumeMounts"]
+            if each["name"] == "logins"
+        ]
+        assert mount["subPathExpr"].replace("$(POD_NAME)", "pointsman-engine-0") in agents["stringData"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_refers_to_something_finds_it(overlay: str) -> None:
+    pods = [pod["metadata"]["labels"] | {"ports": pod["spec"]} for pod in _pods(overlay).values()]
+
+    def selected(selector: dict[str, str]) -> list[Object]:
+        return [pod for pod in pods if selector.items() <= pod.items()]
+
+    for name, service in _of(overlay, "Service").items():
+        found = selected(service["spec"]["selector"])
+        assert found, name
+        for port in service["spec"]["ports"]:
+            named = {each["name"] for pod in found for each in pod["ports"]["containers"][0]["ports"]}
+            assert port["targetPort"] in named, name
+    for each in _of(overlay, "PodDisruptionBudget").values():
+        assert len(selected(each["spec"]["selector"]["matchLabels"])) == 1
+    documented = (ROOT / "docs/metrics.md").read_text()
+    for scaler in _of(overlay, "HorizontalPodAutoscaler").values():
+        target = _of(overlay, "Deployment")[scaler["spec"]["scaleTargetRef"]["name"]]
+        assert "replicas" not in target["spec"], "kubectl apply would set back what the autoscaler chose"
+        for metric in scaler["spec"]["metrics"]:
+            assert metric["type"] == "Resource" or f"`{metric['pods']['metric']['name']}`" in documented
+    for pool in _of(overlay, "InferencePool").values():
+        picker = pool["spec"]["endpointPickerRef"]
+        service = _of(overlay, "Service")[picker["name"]]
+        assert [port["port"] for port in service["spec"]["ports"]] == [picker["port"]["number"]]
+    for route in _of(overlay, "HTTPRoute").values():
+        assert {each["name"] for each in route["spec"]["parentRefs"]} <= set(_of(overlay, "Gateway"))
+        assert {each["name"] for rule in route["spec"]["rules"] for each in rule["backendRefs"]} <= set(
+            _of(overlay, "InferencePool")
+        )
+
+
+def test_in_production_nothing_stands_alone_or_open() -> None:
+    for overlay in ("production", "complete"):
+        budgets = _of(overlay, "PodDisruptionBudget")
+        scalers = _of(overlay, "HorizontalPodAutoscaler")
+        for name, deployment in _of(overlay, "Deployment").items():
+            copies = scalers[name]["spec"]["minReplicas"] if name in scalers else deployment["spec"]["replicas"]
+            assert copies >= 2, name
+            assert name in budgets
+        nats = _of(overlay, "StatefulSet")["pointsman-nats"]["spec"]
+        assert nats["replicas"] == 3
+        assert "pointsman-nats" in budgets
+        environment = _of(overlay, "ConfigMap")["pointsman-environment"]["data"]
+        assert environment["POINTSMAN_NATS_URL"].startswith("tls://")
+        assert environment["POINTSMAN_EVENTS_REPLICAS"] == environment["POINTSMAN_BUCKETS_REPLICAS"] == "3"
+        everything = _of(overlay, "NetworkPolicy")["pointsman"]["spec"]
+        assert everything["policyTypes"] == ["Ingress", "Egress"]
+        assert "ingress" not in everything
+        assert all(
+            everything["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+            for pod in _pods(overlay).values()
+        )
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_configuration_is_right_and_the_server_takes_its_own(overlay: str, tmp_path: Path) -> None:
+    maps = _of(overlay, "ConfigMap")
+    assert parse(maps["pointsman-configuration"]["data"]["pointsman.yaml"]).pools
+    logins.write(tmp_path, [], [], kubernetes=False)
+    text = maps["pointsman-nats"]["data"]["nats.conf"]
+    certificates = ROOT / "services/epp-adapter/tests/certificates"
+    for inside, here in (
+        ("/etc/nats/accounts/", ""),
+        ("/etc/nats/tls/tls.crt", f'"{certificates / "first.crt"}"'),
+        ("/etc/nats/tls/tls.key", f'"{certificates / "first.key"}"'),
+        ("/etc/nats/tls/ca.crt", f'"{certificates / "first.crt"}"'),
+    ):
+        text = text.replace(inside, here)
+    (tmp_path / "nats.conf").write_text(text)
+    server = str(Path(sys.executable).with_name("nats-server"))
+    ran = subprocess.run(
+        [server, "-t", "--config", str(tmp_path / "nats.conf")],
+        check=False, capture_output=True, text=True, env={**os.environ, "POD_NAME": "pointsman-nats-0"},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_servers_of_a_cluster_name_each_other_as_kubernetes_does() -> None:
+    text = _of("production", "ConfigMap")["pointsman-nats"]["data"]["nats.conf"]
+    nats = _of("production", "StatefulSet")["pointsman-nats"]
+    peers = _of("production", "Service")[nats["spec"]["serviceName"]]
+    assert peers["spec"]["clusterIP"] == "None"
+    assert peers["spec"]["publishNotReadyAddresses"] is True
+    assert re.findall(r"nats://(\S+):6222", text) == [
+        f"{nats['metadata']['name']}-{number}.{peers['metadata']['name']}" for number in range(nats["spec"]["replicas"])
+    ]
+
+
+def test_the_adapter_of_prometheus_gives_every_metric_that_autoscalers_ask_for() -> None:
+    rules = yaml.safe_load((ROOT / "deploy/k8s/components/autoscaling/prometheus-adapter.yaml").read_text())["rules"]
+    custom = " ".join(rule["seriesQuery"] for rule in rules["custom"])
+    asked = {
+        metric["pods"]["metric"]["name"]
+        for scaler in _of("complete", "HorizontalPodAutoscaler").values()
+        for metric in scaler["spec"]["metrics"]
+        if metric["type"] == "Pods"
+    }
+    assert asked
+    assert [name for name in asked if name not in custom] == []
+    documented = (ROOT / "docs/metrics.md").read_text()
+    for rule in (*rules["custom"], *rules["external"]):
+        for name in re.findall(r"pointsman_\w+", rule["seriesQuery"]):
+            assert f"`{name}`" in documented
