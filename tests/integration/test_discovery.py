@@ -17,7 +17,8 @@ from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import eventually
 from pointsman_testing.fake_engine import FakeEngine
-from pointsman_testing.kube_api import OBJECTIVES, PODS, REWRITES, KubeApi
+from pointsman_testing.kube_api import KubeApi
+from pointsman_testing.kube_objects import OBJECTIVES, PODS, REWRITES
 from pointsman_testing.observer import Observer, observing
 from pointsman_testing.stack import Stack, StackFactory
 

@@ -13,7 +13,8 @@ from pointsman_metrics_collector.adapters.kubernetes.api import connect
 from pointsman_metrics_collector.adapters.kubernetes.cluster import Cluster
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_testing import eventually
-from pointsman_testing.kube_api import INFERENCE_POOLS, OBJECTIVES, PODS, REWRITES, KubeApi
+from pointsman_testing.kube_api import KubeApi
+from pointsman_testing.kube_objects import INFERENCE_POOLS, OBJECTIVES, PODS, REWRITES
 
 
 class Found:

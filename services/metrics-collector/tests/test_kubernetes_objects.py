@@ -27,17 +27,13 @@ from pointsman_metrics_collector.domain.kubernetes.objects import (
 )
 from pointsman_metrics_collector.domain.kubernetes.pods import pod_engines
 from pointsman_metrics_collector.domain.kubernetes.rules import pool_rules
+from pointsman_testing import kube_objects
 
 NAMESPACE = "here"
 
 
 def pod(name: str = "a", ip: str = "10.0.0.1", **changes: Any) -> Pod:
-    metadata = {"name": name, "uid": changes.get("uid", f"uid-{name}"), "labels": changes.get("labels", {})}
-    if changes.get("terminating"):
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    conditions = [{"type": "Ready", "status": str(changes.get("ready", True))}]
-    status = {"phase": changes.get("phase", "Running"), "podIP": ip, "conditions": conditions}
-    return Pod.model_validate({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status})
+    return Pod.model_validate(kube_objects.pod(name, ip, **changes))
 
 
 def engines(

@@ -17,7 +17,8 @@ from pointsman_metrics_collector.domain.kubernetes.answers import Lines, Unreach
 from pointsman_metrics_collector.domain.kubernetes.collections import Collection, objectives, pods
 from pointsman_metrics_collector.domain.kubernetes.objects import InferenceObjective, KubeObject, Pod
 from pointsman_testing import eventually
-from pointsman_testing.kube_api import OBJECTIVES, TOKEN, KubeApi
+from pointsman_testing.kube_api import KubeApi
+from pointsman_testing.kube_objects import OBJECTIVES, TOKEN
 
 SHORTEST_S = 0.1
 PODS = pods("default", {"app": "vllm"})

@@ -13,18 +13,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import yaml
 from aiohttp import web
 
-Object = dict[str, Any]
-
-PODS: Final = ("v1", "pods")
-INFERENCE_POOLS: Final = ("inference.networking.k8s.io/v1", "inferencepools")
-OBJECTIVES: Final = ("llm-d.ai/v1alpha2", "inferenceobjectives")
-REWRITES: Final = ("llm-d.ai/v1alpha2", "inferencemodelrewrites")
-TOKEN: Final = "a-token-of-the-double"  # noqa: S105 - of nobody
+from pointsman_testing.kube_objects import (
+    INFERENCE_POOLS,
+    PODS,
+    TOKEN,
+    Object,
+    failure,
+    inference_pool,
+    kubeconfig,
+    pod,
+)
 
 
 class Event(NamedTuple):
@@ -106,13 +109,7 @@ class KubeApi:
     def kubeconfig(self, folder: Path, *, token: str = TOKEN, namespace: str = "default") -> Path:
         """Write a kubeconfig for this server."""
         file = folder / "kubeconfig.yaml"
-        context = {"cluster": "double", "user": "tester", "namespace": namespace}
-        document = {
-            "current-context": "double",
-            "clusters": [{"name": "double", "cluster": {"server": self.url}}],
-            "users": [{"name": "tester", "user": {"token": token}}],
-            "contexts": [{"name": "double", "context": context}],
-        }
+        document = kubeconfig(self.url, token, namespace)
         file.write_text(yaml.safe_dump(document))
         return file
 
@@ -135,26 +132,12 @@ class KubeApi:
         self._happened(Event(self._version, path, before, None))
 
     def pod(self, name: str, ip: str = "10.0.0.1", **changes: Any) -> None:
-        """A pod with `labels`, `ready`, `phase`, `terminating`, `node` and `uid`."""
-        metadata: Object = {"labels": changes.get("labels", {"app": "vllm"}), "uid": changes.get("uid", f"uid-{name}")}
-        if changes.get("terminating"):
-            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        ready = "True" if changes.get("ready", True) else "False"
-        status = {
-            "phase": changes.get("phase", "Running"),
-            "podIP": ip,
-            "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": ready}],
-        }
-        self.put(PODS, name, {"metadata": metadata, "spec": {"nodeName": changes.get("node", "n1")}, "status": status})
+        """As `kube_objects.pod`."""
+        self.put(PODS, name, pod(name, ip, **changes))
 
     def inference_pool(self, name: str, *ports: int, labels: Mapping[str, str] | None = None) -> None:
-        """An InferencePool."""
-        spec = {
-            "selector": {"matchLabels": dict(labels or {"app": "vllm"})},
-            "targetPorts": [{"number": port} for port in ports or (8000,)],
-            "endpointPickerRef": {"name": "epp", "port": {"number": 9002}},
-        }
-        self.put(INFERENCE_POOLS, name, {"spec": spec})
+        """As `kube_objects.inference_pool`."""
+        self.put(INFERENCE_POOLS, name, inference_pool(*ports, labels=labels))
 
     # What goes wrong --------------------------------------------------------------------------------
 
@@ -241,7 +224,7 @@ class KubeApi:
         response = web.StreamResponse(headers={"content-type": "application/json"})
         await response.prepare(request)
         if since < self._oldest:
-            await response.write(_line("ERROR", _failure(410, f"too old resource version: {since}")))
+            await response.write(_line("ERROR", failure(410, f"too old resource version: {since}")))
             return response
         if self.ends_at_once:
             return response
@@ -294,9 +277,5 @@ def _line(kind: str, document: Object) -> bytes:
     return json.dumps({"type": kind, "object": document}).encode() + b"\n"
 
 
-def _failure(code: int, message: str) -> Object:
-    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
-
-
 def _status(code: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    return web.json_response(_failure(code, message), status=code, headers=headers)
+    return web.json_response(failure(code, message), status=code, headers=headers)

@@ -46,7 +46,7 @@ def find(
     if where.inference_pool is not None:
         seen = look(inference_pool(namespace, where.inference_pool))
         problems.append(seen.problem)
-        if seen.objects is not None and not seen.objects:
+        if seen.objects is not None and not seen.objects and not seen.problem:
             answered = True
             engines.clear()
             problems.append(f"there is no InferencePool {where.inference_pool!r} in namespace {namespace!r}")
