@@ -13,6 +13,7 @@ from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_core.config import Config
 from pointsman_edge.announcer import Announcer, EventBus
+from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.decider import Decider, DecisionSource, Stages
 from pointsman_edge.domain.engine_load import EngineLoad
 from pointsman_edge.domain.model_list import model_names
@@ -21,6 +22,7 @@ from pointsman_edge.domain.request_headers import HeaderRules
 from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
+from pointsman_edge.provider_book import ProviderBook
 from pointsman_edge.reviews import Reviewers, StageReviewers
 from pointsman_edge.ways_back import WaysBack
 from pointsman_frontend.adapters.app import EdgeApp
@@ -28,7 +30,6 @@ from pointsman_frontend.adapters.connection_bounds import Bounds, bounded
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.forwarder import Forwarder
 from pointsman_frontend.adapters.provider_client import ProviderClient
-from pointsman_frontend.adapters.provider_credentials import Credentials
 from pointsman_frontend.adapters.providers import Providers
 from pointsman_frontend.adapters.proxy import Intake, Proxy
 from pointsman_frontend.handlers import Handlers
@@ -68,8 +69,8 @@ class Frontend:
         self.metrics = metrics = EdgeMetrics(around.registry)
         load = EngineLoad()
         self.announcer = Announcer(around.events, around.instance, settings.events_kept, around.registry)
-        credentials = Credentials()
-        self.providers = Providers(credentials, ProviderClient(credentials))
+        book = ProviderBook(Credentials())
+        self.providers = Providers(book, ProviderClient(book))
         self._policy = around.policy
         self.engines = EngineClient(idle_s=settings.engine_idle_s, idle_connections=settings.engine_idle_connections)
         self.bodies = HeldBodies()

@@ -17,6 +17,7 @@ from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_headers
 from pointsman_edge.domain.model_name import renaming
+from pointsman_edge.domain.outward import outward
 from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.domain.static_choice import EngineState, elsewhere
 from pointsman_edge.domain.unasked_usage import without_unasked_usage
@@ -25,7 +26,7 @@ from pointsman_edge.metrics import EdgeMetrics
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
-from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, outward, refusal_of, told
+from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, refusal_of, told
 from pointsman_frontend.adapters.relay import Answering, is_stream, relay_document, relay_stream
 from pointsman_frontend.domain.engine_request import request_head
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules

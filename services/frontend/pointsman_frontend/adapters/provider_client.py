@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pointsman_contracts.response import Usage
 from pointsman_core.refusal import Refusal
+from pointsman_edge.credentials.provider_credentials import CredentialMissing
 from pointsman_edge.domain.policy import EngineLimits
+from pointsman_edge.provider_book import ProviderBook
 from pointsman_frontend.adapters.client import Headers
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
-from pointsman_frontend.adapters.provider_credentials import CredentialMissing, Credentials
 from pointsman_providers.errors import BrokenAnswer, explained, is_clients
 from pointsman_providers.exchange import Answer, Call, Question, Stream
 from pointsman_providers.limits import Limits, limits
@@ -119,8 +120,8 @@ class _Place(NamedTuple):
 class ProviderClient:
     """Connections to every provider."""
 
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
+    def __init__(self, book: ProviderBook) -> None:
+        self._book = book
         self._sessions: dict[_Place, aiohttp.ClientSession] = {}
 
     async def send(self, provider: Resolved, question: Question, within: EngineLimits) -> ProviderAnswer:
@@ -177,15 +178,7 @@ class ProviderClient:
     async def _post(self, provider: Resolved, call: Call) -> "aiohttp.ClientResponse":
         import yarl
 
-        url = provider.url + call.path
-        headers = {
-            "content-type": "application/json",
-            "accept-encoding": "identity",
-            "user-agent": "pointsman",
-            **call.headers,
-            **{name.lower(): value for name, value in provider.settings.headers.items()},
-        }
-        await self._credentials.authorize(provider, url, headers, call.body)
+        url, headers = await self._book.prepared(provider, call)
         session = self._session(provider)
         return await session.post(yarl.URL(url, encoded=True), data=call.body, headers=headers, allow_redirects=False)
 

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from pointsman_frontend.adapters.aws_signature import AwsSigner
-from pointsman_frontend.adapters.google_token import GoogleTokens
+from pointsman_edge.credentials.aws_signature import AwsSigner
+from pointsman_edge.credentials.google_token import GoogleTokens
 from pointsman_providers.resolve import Resolved
 from pointsman_runtime.logs import Log
 

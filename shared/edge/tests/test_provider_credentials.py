@@ -8,9 +8,9 @@ import pytest
 from aiohttp import web
 
 from pointsman_core.config import load
-from pointsman_frontend.adapters.aws_signature import AwsSigner
-from pointsman_frontend.adapters.google_token import GoogleTokens
-from pointsman_frontend.adapters.provider_credentials import CredentialMissing, Credentials
+from pointsman_edge.credentials.aws_signature import AwsSigner
+from pointsman_edge.credentials.google_token import GoogleTokens
+from pointsman_edge.credentials.provider_credentials import CredentialMissing, Credentials
 from pointsman_providers.resolve import Resolved, resolve
 
 URL = "https://far.example/v1/chat"

@@ -1,0 +1,1 @@
+"""Secrets of providers, for the edge that sends requests there."""

@@ -1,0 +1,51 @@
+"""External providers as an edge knows them: who they are at a revision, and what a request to one must carry."""
+
+from typing import Final
+
+from pointsman_edge.credentials.provider_credentials import Credentials
+from pointsman_edge.domain.policy import EdgePolicy
+from pointsman_providers.exchange import Call
+from pointsman_providers.resolve import Resolved, resolve
+
+_REMEMBERED: Final = 8
+
+
+class ProviderBook:
+    """The providers of every revision that a request still keeps to."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._revisions: dict[int, dict[str, Resolved]] = {}
+        self._checked: int | None = None
+
+    def check(self, policy: EdgePolicy) -> None:
+        """Say once for each revision which credentials are missing. Called every fraction of a second."""
+        if policy.revision != self._checked:
+            self._checked = policy.revision
+            for provider in self._of(policy).values():
+                self._credentials.check(provider)
+
+    def find(self, policy: EdgePolicy, name: str | None) -> Resolved | None:
+        """The provider of this name; None: the revision has none."""
+        return self._of(policy).get(name or "")
+
+    async def prepared(self, provider: Resolved, call: Call) -> tuple[str, dict[str, str]]:
+        """URL and headers of the POST, the credential among them. Raises CredentialMissing."""
+        url = provider.url + call.path
+        headers = {
+            "content-type": "application/json",
+            "accept-encoding": "identity",
+            "user-agent": "pointsman",
+            **call.headers,
+            **{name.lower(): value for name, value in provider.settings.headers.items()},
+        }
+        await self._credentials.authorize(provider, url, headers, call.body)
+        return url, headers
+
+    def _of(self, policy: EdgePolicy) -> dict[str, Resolved]:
+        found = self._revisions.get(policy.revision)
+        if found is None:
+            if len(self._revisions) >= _REMEMBERED:
+                del self._revisions[min(self._revisions)]
+            found = self._revisions[policy.revision] = resolve(policy.config)
+        return found
