@@ -46,7 +46,11 @@ async def echo(request: Received) -> None:
         choice = {"index": 0, "delta": {"content": text[start : start + 3]}, "finish_reason": None}
         event = {"id": "1", "object": "chat.completion.chunk", "model": MODEL, "choices": [choice]}
         await request.chunk(b"data: " + json.dumps(event).encode() + b"\n\n")
-    end = {"id": "1", "model": MODEL, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    end: dict[str, JsonValue] = {
+        "id": "1",
+        "model": MODEL,
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+    }
     await request.chunk(b"data: " + json.dumps(end).encode() + b"\n\ndata: [DONE]\n\n")
     await request.chunk(b"")
 

@@ -93,7 +93,7 @@ def test_nothing_that_looks_encoded_breaks_the_decoder(text: str) -> None:
     assert all(isinstance(found, str) for found in hidden(text))
 
 
-EVERYTHING: Final = {
+EVERYTHING: Final[dict[str, tuple[object, set[tuple[str, str]]]]] = {
     "chat": (
         {
             "messages": [

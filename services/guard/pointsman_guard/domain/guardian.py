@@ -1,0 +1,74 @@
+"""What detectors that ask somebody over HTTP have in common."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final, cast
+
+from pydantic import Field, JsonValue
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_core.units import Duration
+from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, DetectorFailed, Finding, Outside
+
+Object = dict[str, JsonValue]
+
+
+class GuardianParams(Params):
+    """Parameters of every detector that asks somebody over HTTP."""
+
+    url: str = Field(pattern=r"^https?://")
+    """Where it is asked, with its path."""
+    credential: str | None = Field(default=None, pattern=r"^(env|file):.+$")
+    """A reference, never a secret: `env:NAME` or `file:PATH`, read by the guard. Sent as a bearer token."""
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    """Further headers; no secrets."""
+    timeout: Duration = 0.5
+    """How long it may take; then it has failed."""
+    roles: tuple[str, ...] = ("user", "tool", "assistant")
+    """Whose texts of a prompt it gets; `*` is everybody's. Of an answer it gets all."""
+
+
+class Guardian(Detector):
+    """Shows texts to somebody, and reads what they say."""
+
+    params_type: ClassVar[type[Params]] = GuardianParams
+
+    def __init__(self, name: str, params: GuardianParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._asks: Final = params
+        self._outside: Outside | None = None
+
+    def bind(self, outside: Outside) -> None:
+        """As `Detector.bind`."""
+        self._outside = outside
+
+    async def detect(self, checked: Checked) -> Sequence[Finding]:
+        """One question about all texts that it gets."""
+        asks = self._asks
+        everybody = checked.direction == "response" or ANY_ROLE in asks.roles
+        shown = [at for at, text in enumerate(checked.texts) if everybody or text.role in asks.roles]
+        if not shown:
+            return ()
+        if self._outside is None:
+            raise DetectorFailed("isn't bound")
+        answer = await self._outside.post(
+            asks.url,
+            self.question(checked, shown),
+            credential=asks.credential,
+            headers=asks.headers,
+            timeout_s=asks.timeout,
+        )
+        return self.findings(answer, checked, shown)
+
+    @abstractmethod
+    def question(self, checked: Checked, shown: Sequence[int]) -> Object:
+        """What is sent, about the texts of these numbers."""
+
+    @abstractmethod
+    def findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
+        """What the answer says. Raises DetectorFailed for one that can't be understood."""
+
+
+def member(value: JsonValue, name: str) -> JsonValue:
+    """A member of an object; None of anything else."""
+    return cast("Object", value).get(name) if isinstance(value, dict) else None

@@ -1,0 +1,65 @@
+"""A guardian model behind a chat API, which answers in words, as Llama Guard and Granite Guardian do."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
+
+from pydantic import Field, JsonValue
+
+from pointsman_core.plugins import Params, Plugin
+from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding
+from pointsman_guard.domain.guardian import Guardian, GuardianParams, Object, member
+
+
+class ChatGuardianParams(GuardianParams):
+    """Parameters of `chat-guardian`."""
+
+    model: str
+    """The guardian's name at that URL, which ends in `/chat/completions`."""
+    instructions: str | None = None
+    """A system message, for guardians that are told what to look for; most have it in their template."""
+    safe: str = "safe"
+    """An answer that begins with this found nothing, e.g. `No` for Granite Guardian."""
+    unsafe: str = "unsafe"
+    """An answer that begins with this found something. Any other answer is a failure."""
+    prefix: str = "guardian"
+    """Categories are `<prefix>.<what else the answer names>`, e.g. `guardian.s1`; without a name `<prefix>`."""
+    max_tokens: int = Field(default=32, ge=1)
+
+
+class ChatGuardian(Guardian):
+    """Shows the conversation, with what is checked as its last word."""
+
+    type_name: ClassVar[str] = "chat-guardian"
+    params_type: ClassVar[type[Params]] = ChatGuardianParams
+
+    def __init__(self, name: str, params: ChatGuardianParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._params: Final = params
+
+    def question(self, checked: Checked, shown: Sequence[int]) -> Object:
+        """As `Guardian.question`."""
+        params = self._params
+        messages: list[JsonValue] = []
+        if params.instructions is not None:
+            messages.append({"role": "system", "content": params.instructions})
+        for at in shown:
+            text = checked.texts[at]
+            role = "assistant" if text.role == "assistant" else "user"
+            messages.append({"role": role, "content": text.text})
+        return {"model": params.model, "messages": messages, "max_tokens": params.max_tokens, "temperature": 0}
+
+    def findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
+        """As `Guardian.findings`."""
+        choices = member(answer, "choices")
+        first = choices[0] if isinstance(choices, list) and choices else None
+        said = member(member(first, "message"), "content")
+        words = said.strip().lower() if isinstance(said, str) else ""
+        params = self._params
+        if words.startswith(params.unsafe.lower()):
+            named = re.findall(r"[a-z0-9][a-z0-9_\-]*", words[len(params.unsafe) :])
+            categories = [f"{params.prefix}.{name}" for name in named] or [params.prefix]
+            return [Finding(category, self.name) for category in categories]
+        if words.startswith(params.safe.lower()):
+            return ()
+        raise DetectorFailed("gave an answer that is neither of the two")

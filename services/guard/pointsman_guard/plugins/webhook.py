@@ -1,0 +1,60 @@
+"""Somebody's own check: they get the texts and say what they found, and where if they know."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding
+from pointsman_guard.domain.guardian import Guardian, Object
+
+
+class WebhookFinding(BaseModel):
+    """One finding in a webhook's answer."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    category: str = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.\-]+$")
+    part: str | None = None
+    """As it was sent; None: in no single text."""
+    start: int = Field(default=0, ge=0)
+    end: int = Field(default=0, ge=0)
+    """In characters of that text; left out where it isn't known, and then it can't be redacted."""
+
+
+class WebhookAnswer(BaseModel):
+    """A webhook's answer, e.g. `{"findings": [{"category": "codename", "part": "prompt", "start": 3, "end": 9}]}`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    findings: tuple[WebhookFinding, ...]
+
+
+class Webhook(Guardian):
+    """Sends `{"direction", "policy", "request_id", "texts": [{"part", "role", "text"}]}`."""
+
+    type_name: ClassVar[str] = "webhook"
+
+    def question(self, checked: Checked, shown: Sequence[int]) -> Object:
+        """As `Guardian.question`."""
+        return {
+            "direction": checked.direction,
+            "policy": checked.policy,
+            "request_id": checked.request_id,
+            "texts": [dict(checked.texts[at]._asdict()) for at in shown],
+        }
+
+    def findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
+        """As `Guardian.findings`."""
+        try:
+            said = WebhookAnswer.model_validate(answer)
+        except ValidationError:
+            raise DetectorFailed("gave an answer that can't be understood") from None
+        places = {checked.texts[at].part: at for at in shown}
+        found: list[Finding] = []
+        for each in said.findings:
+            at = None if each.part is None else places.get(each.part)
+            inside = at is not None and each.start < each.end <= len(checked.texts[at].text)
+            span = (each.start, each.end) if inside else (0, 0)
+            found.append(Finding(each.category, self.name, at, *span))
+        return found

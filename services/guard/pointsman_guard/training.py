@@ -1,0 +1,26 @@
+"""`python -m pointsman_guard.training`: makes a model for the detector `linear` of two files with a text a line."""
+
+import argparse
+from pathlib import Path
+
+from pointsman_guard.domain.folding import fold
+from pointsman_guard.domain.linear_model import trained
+
+
+def main() -> None:
+    """Read, fit, write."""
+    parser = argparse.ArgumentParser(prog="python -m pointsman_guard.training", description=__doc__)
+    parser.add_argument("found", type=Path, help="texts that are to be found, one a line")
+    parser.add_argument("harmless", type=Path, help="texts that aren't")
+    parser.add_argument("model", type=Path, help="the file to write")
+    told = parser.parse_args()
+    found, harmless = (
+        [fold(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        for file in (told.found, told.harmless)
+    )
+    model = trained([*found, *harmless], [True] * len(found) + [False] * len(harmless))
+    told.model.write_bytes(model.encode())
+
+
+if __name__ == "__main__":
+    main()
