@@ -1,6 +1,7 @@
 """A collection of a cluster's objects is what it is now, whatever happens to lists, watches and connections."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,8 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lightkube.config.kubeconfig import KubeConfig
-from lightkube.config.models import Cluster, User
 
 from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi, connect
 from pointsman_metrics_collector.adapters.kubernetes.reflector import Reflector
@@ -21,6 +20,7 @@ from pointsman_testing.kube_api import KubeApi
 from pointsman_testing.kube_objects import OBJECTIVES, TOKEN
 
 SHORTEST_S = 0.1
+CERTIFICATES = Path(__file__).with_name("certificates")
 PODS = pods("default", {"app": "vllm"})
 
 
@@ -278,6 +278,31 @@ async def test_an_object_that_is_not_what_its_kind_says_is_left_out_and_named(cl
         await eventually(lambda: known.names == ["good", "odd"] and not known.problem)
 
 
+async def test_in_a_cluster_the_service_account_is_believed_over_its_own_authority_and_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(CERTIFICATES / "api.crt", CERTIFICATES / "api.key")
+    async with KubeApi(tls=context) as cluster:
+        host, _, port = cluster.url.removeprefix("https://").partition(":")
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+        (tmp_path / "token").write_text(TOKEN)
+        (tmp_path / "namespace").write_text("default")
+        (tmp_path / "ca.crt").write_bytes((CERTIFICATES / "api.crt").read_bytes())
+        async with following(connect(service_account=str(tmp_path))) as pods_:
+            await eventually(lambda: cluster.watching == 1)
+            cluster.tokens = {"renewed"}
+            (tmp_path / "token").write_text("renewed")
+            cluster.end()
+            cluster.pod("a")
+            await eventually(lambda: pods_.names == ["a"])
+            assert not [problem for problem in pods_.problems if problem], "nothing was amiss"
+        (tmp_path / "ca.crt").write_bytes((CERTIFICATES / "other.crt").read_bytes())
+        async with following(connect(service_account=str(tmp_path))) as pods_:
+            await eventually(lambda: "certificate" in pods_.problem.lower())
+
+
 async def test_without_credentials_the_reason_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(Unreachable, match="no credentials for a cluster"):
@@ -286,24 +311,6 @@ async def test_without_credentials_the_reason_is_said(tmp_path: Path, monkeypatc
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "odd"))
     with pytest.raises(Unreachable, match="no credentials for a cluster"):
         connect()
-
-
-async def test_a_service_accounts_token_is_read_again_when_it_was_renewed(cluster: KubeApi, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
-    account = KubeConfig.from_one(
-        cluster=Cluster(server=cluster.url), user=User(token=TOKEN, token_file=str(token)), namespace="default"
-    )
-    config = account.get()
-    assert config is not None
-    async with following(KubernetesApi(config)) as pods_:
-        await eventually(lambda: cluster.watching == 1)
-        cluster.tokens = {"renewed"}
-        token.write_text("renewed")
-        cluster.end()
-        cluster.pod("a")
-        await eventually(lambda: pods_.names == ["a"])
-        assert not [problem for problem in pods_.problems if problem], "nothing was amiss"
 
 
 @settings(max_examples=30)

@@ -10,6 +10,7 @@ there.
 import asyncio
 import copy
 import json
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,6 +76,7 @@ class KubeApi:
     tokens: set[str] = field(default_factory=lambda: {TOKEN})
     ends_at_once: bool = False
     """Whether each watch ends before it said anything."""
+    tls: ssl.SSLContext | None = None
     page: int | None = None
     """Objects of a page when a list is asked for in pages; None for as many as asked for."""
 
@@ -94,9 +96,9 @@ class KubeApi:
         app.router.add_get("/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None, handler_cancellation=True)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self.tls)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:

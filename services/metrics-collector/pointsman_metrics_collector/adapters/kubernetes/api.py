@@ -11,7 +11,7 @@ from typing import Final
 import httpx2
 import yaml
 from lightkube.config.client_adapter import AsyncClient, ConnectionParams
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
 from lightkube.core.exceptions import ConfigError
 
 from pointsman_metrics_collector.domain.kubernetes.answers import (
@@ -91,11 +91,13 @@ class KubernetesApi:
             raise Unreachable(_words(error)) from None
 
 
-def connect(*, watch_s: int = WATCH_S, patience_s: float = PATIENCE_S) -> KubernetesApi:
+def connect(
+    *, service_account: str = SERVICE_ACCOUNT, watch_s: int = WATCH_S, patience_s: float = PATIENCE_S
+) -> KubernetesApi:
     """By the service account's credentials in a cluster, else by `KUBECONFIG` or `~/.kube/config`. Raises Unreachable
     when there is neither."""
     try:
-        config = KubeConfig.from_env().get()
+        config = KubeConfig.from_env(service_account=service_account).get()
     except (ConfigError, OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         raise Unreachable(f"there are no credentials for a cluster: {_words(error)}") from None
     if config is None:
