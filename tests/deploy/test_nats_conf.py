@@ -1,6 +1,8 @@
 """The server configuration of docker-compose.yml, on a real server."""
 
 import os
+import signal
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,9 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from pointsman_cli import logins
+from pointsman_cli.permissions import Worker
+from pointsman_contracts.subjects import inbox
 from pointsman_testing import Processes, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +66,53 @@ async def test_it_takes_the_right_password_and_large_messages_and_nobody_else(
     with pytest.raises(NatsError):
         await stranger.connect(f"nats://127.0.0.1:{port}", allow_reconnect=False, error_cb=_quiet)
     await stranger.close()
+
+
+async def test_a_login_that_comes_later_gets_in_and_nobody_loses_a_connection(
+    tmp_path: Path, processes: Processes
+) -> None:
+    certificates = ROOT / "services/epp-adapter/tests/certificates"
+    text = (ROOT / "deploy/nats/server.conf").read_text()
+    for inside, here in (
+        ("/data", f'"{tmp_path / "data"}"'),
+        ("/etc/nats/tls/tls.crt", f'"{certificates / "first.crt"}"'),
+        ("/etc/nats/tls/tls.key", f'"{certificates / "first.key"}"'),
+        ("8222", "127.0.0.1:-1"),
+    ):
+        text = text.replace(inside, here)
+    (tmp_path / "server.conf").write_text(text)
+    logins.write(tmp_path, [], [], kubernetes=False)
+    server = processes.start_command(
+        [SERVER, "--config", str(tmp_path / "server.conf"), "--addr", "127.0.0.1", "--port", "-1",
+         "--ports_file_dir", str(tmp_path)]
+    )  # fmt: skip
+    [ports] = await eventually(lambda: list(tmp_path.glob("*.ports")), timeout=20)
+    port = int((await eventually(ports.read_text)).partition("://127.0.0.1:")[2].partition('"')[0])
+    trust = ssl.create_default_context(cafile=certificates / "first.crt")
+
+    async def connect(user: str) -> Client:
+        path = tmp_path / "credentials" / f"{user.replace('/', '.')}.env"
+        password = path.read_text().rpartition("=")[2].strip()
+        client = Client()
+        await client.connect(
+            f"tls://127.0.0.1:{port}",
+            user=user,
+            password=password,
+            tls=trust,
+            inbox_prefix=inbox(user),
+            error_cb=_quiet,
+        )
+        return client
+
+    frontend = await connect("frontend")
+    logins.write(tmp_path, [Worker("llama-8b", "engine-1")], [], kubernetes=False)
+    server.signal(signal.SIGHUP)
+    await eventually(lambda: "Reloaded server configuration" in server.log_text(), timeout=20)
+    await frontend.flush()
+    assert frontend.stats["reconnects"] == 0
+    agent = await connect("worker-agent/llama-8b/engine-1")
+    await agent.close()
+    await frontend.close()
 
 
 async def _quiet(error: Exception) -> None:

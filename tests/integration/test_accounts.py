@@ -6,12 +6,13 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import aiohttp
 import pytest
 import pytest_asyncio
 from nats.js.errors import Error as JetStreamError
-from pydantic import SecretStr
+from pydantic import JsonValue, SecretStr
 
 from pointsman_cli import bus, logins
 from pointsman_cli.accounts import LOGINS
@@ -36,6 +37,19 @@ ROOT = Path(__file__).resolve().parents[2]
 CERTIFICATES = ROOT / "services/epp-adapter/tests/certificates"
 AGENTS = [Worker(POOL, "engine-1"), Worker(POOL, "engine-2")]
 STAGE = "size-limit"
+EVERYTHING: Final[dict[str, JsonValue]] = {
+    "preprocessing": [{"use": "request-limit", "per": ["model"], "rate": "1000/s"}],
+    "guards": {"default": {}},
+    "caches": {"default": {}},
+    "profiles": {
+        name: {
+            "request": [*first, "guard", "semantic-cache", "scheduler"],
+            "response": ["guard", "semantic-cache"],
+        }
+        for name, first in (("standard", []), ("priority", []), ("auto", ["model-selector/cheap"]))
+    },
+}
+"""Every stage on the way of every request, and limits that the preprocessors keep together."""
 _REFUSED = re.compile(r"Permissions Violation for (?:Publish|Subscription) to \"([^\"]+)\"")
 
 
@@ -131,7 +145,10 @@ def accounts(tmp_path_factory: pytest.TempPathFactory) -> Accounts:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack(stacks: StackFactory, accounts: Accounts) -> AsyncIterator[Stack]:
     """Every service on that server, each with its own login; the operator has applied the configuration."""
-    async with stacks.start(stored=True, nats=accounts.server, logins=accounts.environment) as started:
+    replicas = {"preprocessor": 2, "scheduler": 2, "guard": 1, "semantic-cache": 1, "recorder": 1}
+    async with stacks.start(
+        stored=True, engines=1, replicas=replicas, changes=EVERYTHING, nats=accounts.server, logins=accounts.environment
+    ) as started:
         yield started
 
 
@@ -143,8 +160,8 @@ async def test_a_request_makes_its_whole_journey_and_nobody_is_refused_anything(
     )
     await adapter.wait_ready(timeout=60)
     # A scheduler that comes back asks the others for what they know.
-    stack.services["scheduler"].append(second := stack.start("scheduler"))
-    await second.wait_ready(timeout=60)
+    stack.services["scheduler"][0].kill()
+    await stack.restart("scheduler", 0)
     async with aiohttp.ClientSession() as http:
         for model, stream in (("auto", True), ("sql-lora", False)):
             body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "Which track?"}]}

@@ -105,7 +105,6 @@ def _publishes(party: str, worker: Worker | None, stages: tuple[str, ...]) -> It
             yield from _following(name) if name.startswith(_BUCKET) else _consuming(name)
     if party == OPERATOR:
         yield f"$KV.{CONFIG_BUCKET}.{REST}"
-        yield f"{JS}.STREAM.MSG.GET.{_BUCKET}{CONFIG_BUCKET}"
         yield f"{JS}.INFO"
 
 
@@ -187,6 +186,7 @@ def _following(stream: str) -> Iterator[str]:
     yield f"{JS}.CONSUMER.INFO.{stream}.{ANY}"
     yield f"{JS}.CONSUMER.DELETE.{stream}.{ANY}"
     yield f"{JS}.DIRECT.GET.{stream}.{REST}"
+    yield f"{JS}.STREAM.MSG.GET.{stream}"
     yield f"$JS.FC.{stream}.{REST}"
 
 
