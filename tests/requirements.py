@@ -4,7 +4,7 @@ A test cites the ids that it shows: `@pytest.mark.requirement("STAGE-1")`. `test
 together: an id that a test cites stands in `REQUIREMENTS`, and an id that stands here is cited or listed in `OPEN`.
 The ids that begin with S are points of the proposals that the project grew from: S0 payload-processing profiles,
 S1 an inference gateway before a distributed serving system (without what was only asked), S2 the scheduler
-framework, S4 the structured request body.
+framework, S3 the order of filters, S4 the structured request body.
 """
 
 from typing import Final
@@ -23,6 +23,11 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "ENGINE-4": "Before its first byte, a request goes on to another engine.",
     "PRIVACY-1": "Prompt text and credentials appear in no event, signal, log, metric or error.",
     "CACHE-1": "Postprocessing runs for cached answers too (the other half of S0-63).",
+    "CACHE-2": "Questions that differ by negation, number, unit, entity or language never share an answer.",
+    "CACHE-3": "A risky, changed, failed or unchecked answer is never kept; another policy begins anew.",
+    "CACHE-4": "A client may have its requests passed by caches.",
+    "CACHE-5": "Answers are never shared between tenants or models.",
+    "CACHE-6": "A streamed answer is kept as a stream and given again as one.",
     "INPUT-1": "Bad input gets a 4xx that says what was wrong, reaches no engine and kills no service.",
     "S0-1": "A request passes preprocessing, profile choice and the chosen profile's stages, in this order.",
     "S0-2": "A configuration with one profile behaves like a fixed chain.",
@@ -195,6 +200,31 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "S2-45": "A failed run is None and aborts nothing.",
     "S2-46": "When no profile ran the request ends with words.",
     "S2-47": "Admission, choice and dispatch each have one owner.",
+    "S3-1": "The default policy runs in its order, and leaves a trace at each stage.",
+    "S3-2": "Other orders are allowed, but those that would let something pass unchecked.",
+    "S3-3": "Each stage can be off, or in shadow; with all of them off the gateway is a plain proxy.",
+    "S3-4": "A stage's contract says nothing of where or in what it runs.",
+    "S3-5": "An infrastructure limit of requests answers 429 before authentication.",
+    "S3-6": "An infrastructure limit of tokens knows no identity.",
+    "S3-7": "A reactive limit counts tokens at the end of a request and refuses the next one.",
+    "S3-8": "Who isn't recognised gets 401, who isn't allowed 403; the others have an identity.",
+    "S3-9": "Requests are limited by tenant, subject or plan.",
+    "S3-10": "Tokens are limited by the same.",
+    "S3-11": "A model is selected by rules or by meaning.",
+    "S3-12": "The prompt guard refuses what is risky, and fails closed by default.",
+    "S3-13": "A request that was answered before is answered from the cache.",
+    "S3-14": "The endpoint is chosen by queue, KV cache and adapters.",
+    "S3-15": "A session may stay with its endpoint.",
+    "S3-16": "A model is served by engines of our own or by a provider.",
+    "S3-17": "Usage is read from documents and streams.",
+    "S3-18": "Tokens are counted by a key of headers, model and identity.",
+    "S3-19": "The response risk check blocks or replaces, in streams too.",
+    "S3-20": "The cache is filled by prompt and partition, which tenants don't share.",
+    "S3-21": "Filling the cache delays no client, and keeps nothing risky.",
+    "S3-22": "The embedding of the lookup is used again to fill the cache.",
+    "S3-23": "What a cached answer counts and passes is defined.",
+    "S3-24": "Behind a refusal no later stage runs, and postprocessing does.",
+    "S3-25": "The whole flow is the gateway's own, not scheduling alone.",
     "S4-1": "Plugins get a structured body, not one flat text.",
     "S4-2": "Exactly one variant of the body is set.",
     "S4-3": "The chat variant has tools, documents and every chat-template field.",
@@ -221,7 +251,6 @@ REQUIREMENTS: Final[dict[str, str]] = {
 
 OPEN: Final = frozenset(
     {
-        "CACHE-1",
         "S1-2",
     }
 )

@@ -139,6 +139,7 @@ async def test_its_parameters_are_checked_when_a_configuration_is_applied(stack:
     assert "(line 2)" in output
 
 
+@pytest.mark.requirement("S3-4")
 async def test_a_stage_of_forty_lines_changes_requests_and_is_seen_in_decisions(
     stack: Stack, stage: ServiceProcess
 ) -> None:

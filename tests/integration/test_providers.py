@@ -165,7 +165,7 @@ async def world(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
         yield made
 
 
-@pytest.mark.requirement("S0-64", "S0-65", "S0-66", "S0-67", "S0-68", "S0-69", "S0-71")
+@pytest.mark.requirement("S0-64", "S0-65", "S0-66", "S0-67", "S0-68", "S0-69", "S0-71", "S3-16")
 @pytest.mark.parametrize("model", ["gpt-large", "claude", "nova"])
 async def test_a_model_of_a_provider_is_served_by_its_name_without_any_selection(world: World, model: str) -> None:
     async with observing(world.stack.nats.url) as seen:

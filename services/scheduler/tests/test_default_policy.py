@@ -70,6 +70,7 @@ def test_a_burst_that_shares_a_new_prefix_computes_it_on_at_most_two_engines(see
     assert len(Pool(seed, trusted).send(16, 8000, list(range(1, 126)))) <= 2
 
 
+@pytest.mark.requirement("S3-14")
 def test_a_request_for_an_adapter_goes_where_it_is_loaded_though_others_have_less_to_do() -> None:
     bench = Bench()
     for name, adapter in (("w0", "sql"), ("w1", "law"), ("w2", "law")):

@@ -250,7 +250,7 @@ def test_workers_may_be_meant_for_lengths(tokens: int, expected: set[str]) -> No
     assert bench.survivors(bench.request(prompt_tokens=tokens)) == expected
 
 
-@pytest.mark.requirement("S2-11")
+@pytest.mark.requirement("S2-11", "S3-15")
 def test_a_session_stays_where_it_is_until_its_worker_is_gone_or_it_is_forgotten() -> None:
     bench = Bench(only("healthy", "session"))
     bench.join("a", "b", "c", "d")

@@ -1,0 +1,138 @@
+"""The whole policy of examples/policy.yaml on real processes: its order, who is let in, and what is told of it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final, cast
+
+import aiohttp
+import nats
+import pytest
+import pytest_asyncio
+import yaml
+from nats.aio.msg import Msg
+
+from pointsman_cli import api_keys
+from pointsman_contracts.api_key import ApiKey
+from pointsman_testing import eventually
+from pointsman_testing.stack import Stack, StackFactory
+
+EXAMPLE: Final = Path(__file__).resolve().parents[2] / "examples" / "policy.yaml"
+OWNER: Final = "pm-example-acme"
+GUEST: Final = "pm-example-guest"
+STORED: Final = {"use": "api-key-auth", "name": "stored-keys", "stored": True}
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def policed(stacks: StackFactory) -> AsyncIterator[Stack]:
+    """Every stage of the example, before the models of the sample; keys on the bus besides."""
+    example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    uses = [use if isinstance(use, str) else use["use"] for use in example["preprocessing"]]
+    place = uses.index("api-key-auth")
+    example["preprocessing"].insert(place + 1, STORED)
+    guest = example["preprocessing"][place]["keys"][1]
+    guest["models"] = ["llama-*"]
+    changes = {key: example[key] for key in ("preprocessing", "profile-picker", "profiles", "selectors")}
+    async with stacks.start(replicas={"guard": 1, "semantic-cache": 1}, engines=1, changes=changes) as started:
+        yield started
+
+
+class Wire:
+    """Everything on the bus that is about requests, in the order in which it was published."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, bytes]] = []
+
+    async def keep(self, message: Msg) -> None:
+        self.messages.append((message.subject, message.data))
+
+    def of(self, subject: str) -> list[dict[str, Any]]:
+        return [json.loads(data.partition(b"\n")[0]) for name, data in self.messages if name.startswith(subject)]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def wire(policed: Stack) -> AsyncIterator[Wire]:
+    kept = Wire()
+    client = await nats.connect(policed.nats.url)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    await client.subscribe("pm.>", cb=kept.keep)  # pyright: ignore[reportUnknownMemberType] - as above
+    await client.flush()
+    yield kept
+    await client.close()
+
+
+async def ask(
+    stack: Stack, key: str | None, model: str = "auto", text: str = "Hello"
+) -> tuple[int, dict[str, Any], dict[str, str]]:
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 4}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{stack.door}/v1/chat/completions", json=body, headers=headers) as answer,
+    ):
+        return answer.status, cast("dict[str, Any]", await answer.json()), dict(answer.headers)
+
+
+@pytest.mark.requirement("S3-1", "S3-11", "S3-21", "S3-25")
+async def test_a_request_passes_every_stage_in_the_order_of_the_policy_and_leaves_a_trace_at_each(
+    policed: Stack, wire: Wire
+) -> None:
+    status, _, headers = await ask(policed, OWNER)
+    assert status == 200
+    [scheduled] = await eventually(lambda: wire.of("pm.evt.request.scheduled"))
+    assert [report["stage"].removeprefix("preprocessor/") for report in scheduled["trail"]] == [
+        "infra-request-limit", "infra-token-limit", "api-key-auth", "authorization", "request-limit", "token-limit",
+        "preprocessor", "profile-picker", "model-selector", "guard", "semantic-cache", "scheduler",
+    ]  # fmt: skip
+    assert all(report["outcome"] == "passed" for report in scheduled["trail"])
+    [completed] = await eventually(lambda: wire.of("pm.evt.response.completed"))
+    assert [report["stage"] for report in completed["stages"]] == ["guard"]
+    assert completed["usage"]["completion_tokens"] > 0
+    assert headers["x-pointsman-level"] == "full"
+    await eventually(lambda: len(wire.of("pm.rpc.response.review")) >= 2)
+    subjects = [name for name, _ in wire.messages if name.startswith("pm.rpc.response.review")]
+    assert [name.split(".")[-1] for name in (subjects[0], subjects[-1])] == ["guard", "semantic-cache"]
+
+
+@pytest.mark.requirement("S3-8", "S3-24")
+async def test_who_is_not_recognised_gets_401_and_no_later_stage_runs(policed: Stack, wire: Wire) -> None:
+    for key, code in ((None, "missing_api_key"), ("pm-canary-77d1", "invalid_api_key")):
+        wire.messages.clear()
+        status, document, headers = await ask(policed, key)
+        assert (status, document["error"]["code"], document["error"]["type"]) == (401, code, "invalid_request_error")
+        assert headers["WWW-Authenticate"].startswith('Bearer realm="pointsman"')
+        [rejected] = await eventually(lambda: wire.of("pm.evt.request.rejected"))
+        assert rejected["trail"][-2]["stage"] == "preprocessor/authentication"
+        await eventually(lambda: wire.of("pm.evt.response.completed"))
+        assert not [name for name, _ in wire.messages if "pick-profile" in name or "schedule.v1" in name]
+        told = [name for name, data in wire.messages if b"canary-77d1" in data]
+        assert all(name.startswith("pm.rpc.request.preprocess") for name in told)
+
+
+@pytest.mark.requirement("S3-8")
+async def test_a_model_that_is_not_allowed_is_served_by_no_way(policed: Stack, wire: Wire) -> None:
+    status, document, _ = await ask(policed, GUEST, "sql-lora")
+    assert (status, document["error"]["code"]) == (403, "model_not_allowed")
+    status, document, _ = await ask(policed, GUEST, "auto")
+    assert (status, document["model"]) == (200, "auto")
+    scheduled = await eventually(lambda: wire.of("pm.evt.request.scheduled"))
+    assert scheduled[-1]["target"]["model"] == "llama-3.1-8b"
+    status, document, _ = await ask(policed, GUEST, "no-such-model")
+    assert status == 404
+    assert "sql-lora" not in document["error"]["message"]
+
+
+async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(policed: Stack) -> None:
+    record = ApiKey(tenant="acme", id="robot", scopes=("inference",))
+    key, digest, _ = api_keys.made(record)
+    await api_keys.store(policed.nats.url, digest, record)
+
+    async def answered(wanted: int) -> bool:
+        status, _, _ = await ask(policed, key)
+        return status == wanted
+
+    await eventually(lambda: asyncio.ensure_future(answered(200)), timeout=10)
+    assert await api_keys.revoke(policed.nats.url, "robot") == 1
+    await eventually(lambda: asyncio.ensure_future(answered(401)), timeout=10)
