@@ -74,9 +74,9 @@ async def _edge(engine: ScriptedEngine) -> AsyncGenerator[str]:
         await frontend.close()
 
 
-async def _one(url: str, sees_some: bool, everybody: asyncio.Barrier) -> float:
+async def _one(url: str, path: str, sees_some: bool, everybody: asyncio.Barrier) -> float:
     async with raw_connection(url) as client:
-        await client.send(post("/v1/chat/completions", BODY))
+        await client.send(post(path, BODY))
         if sees_some:
             await client.read_until(EVENT)
         await everybody.wait()
@@ -84,7 +84,7 @@ async def _one(url: str, sees_some: bool, everybody: asyncio.Barrier) -> float:
         return time.monotonic()
 
 
-async def measure(phase: str, rounds: int) -> list[float]:
+async def measure(phase: str, path: str, rounds: int) -> list[float]:
     """Milliseconds from each hang-up until its engine heard of it, sorted. Clients hang up `AT_ONCE` at a time."""
     script, sees_some = PHASES[phase]
     found: list[float] = []
@@ -92,7 +92,7 @@ async def measure(phase: str, rounds: int) -> list[float]:
         for _ in range(rounds):
             engine.received.clear()
             everybody = asyncio.Barrier(AT_ONCE + 1)
-            clients = [asyncio.create_task(_one(url, sees_some, everybody)) for _ in range(AT_ONCE)]
+            clients = [asyncio.create_task(_one(url, path, sees_some, everybody)) for _ in range(AT_ONCE)]
             await eventually(lambda: len(engine.received) == AT_ONCE)
             await everybody.wait()
             left_at = min(await asyncio.gather(*clients))
