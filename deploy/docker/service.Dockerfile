@@ -8,12 +8,12 @@ WORKDIR /app
 # Third-party packages first: this layer changes with the lock file alone. It has no member to compare the lock with,
 # hence --frozen.
 COPY pyproject.toml uv.lock ./
-RUN --mount=type=cache,target=/root/.cache/uv uv sync --frozen --no-dev --no-install-workspace --package pointsman-${SERVICE}
+RUN --mount=type=cache,target=/root/.cache/uv uv sync --frozen --no-dev --no-install-workspace --all-extras --package pointsman-${SERVICE}
 COPY contracts contracts
 COPY shared shared
 COPY services services
 COPY tools tools
-RUN --mount=type=cache,target=/root/.cache/uv uv sync --locked --no-dev --no-editable --package pointsman-${SERVICE}
+RUN --mount=type=cache,target=/root/.cache/uv uv sync --locked --no-dev --no-editable --all-extras --package pointsman-${SERVICE}
 
 FROM python:3.11-slim
 ARG SERVICE

@@ -28,6 +28,8 @@ config_app = typer.Typer(no_args_is_help=True, help="Check and apply configurati
 app.add_typer(config_app, name="config")
 policy_app = typer.Typer(no_args_is_help=True, help="Try what the policy does with a request.")
 app.add_typer(policy_app, name="policy")
+cache_app = typer.Typer(no_args_is_help=True, help="Look after cached answers.")
+app.add_typer(cache_app, name="cache")
 nats_app = typer.Typer(no_args_is_help=True, help="Make the logins of a NATS server.")
 app.add_typer(nats_app, name="nats")
 
@@ -152,6 +154,24 @@ def explain(
     from pointsman_cli.explain import explain as run
 
     _run(run(nats, request_id, timedelta(minutes=since_minutes), _console(), as_json=as_json))
+
+
+@cache_app.command("purge")
+def cache_purge(
+    tenant: Annotated[
+        str | None, typer.Option(help='Only answers to this tenant; "" is those who have no identity.')
+    ] = None,
+    cache: Annotated[str | None, typer.Option(help="Only answers in this cache.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every answer.")] = False,
+    nats: NatsOption = None,
+) -> None:
+    """Have every semantic-cache forget answers."""
+    from pointsman_cli.cache import purge as run
+    from pointsman_contracts.cache import CachePurge
+
+    if not everything and tenant is None and cache is None:
+        raise CommandError("whose answers?", "Name a --tenant or a --cache, or write --all.")
+    _run(run(nats, CachePurge(tenant=tenant, cache=cache), _console()))
 
 
 @app.command()

@@ -10,17 +10,23 @@ from rich.text import Text
 
 from pointsman_cli import why
 from pointsman_contracts import headers
-from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
+from pointsman_contracts.response import (
+    AttemptFailed,
+    RequestAnswered,
+    RequestRejected,
+    ResponseCompleted,
+    ResponseStarted,
+)
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import REST, ROOT
 
 ALL_EVENTS: Final = f"{ROOT}.evt.{REST}"
 
-Event = RequestScheduled | RequestRejected | ResponseStarted | AttemptFailed | ResponseCompleted
+Event = RequestScheduled | RequestAnswered | RequestRejected | ResponseStarted | AttemptFailed | ResponseCompleted
 
 _TYPES: Final[dict[str, type[Event]]] = {
     kind.address.type_id: kind
-    for kind in (RequestScheduled, RequestRejected, ResponseStarted, AttemptFailed, ResponseCompleted)
+    for kind in (RequestScheduled, RequestAnswered, RequestRejected, ResponseStarted, AttemptFailed, ResponseCompleted)
 }
 
 
@@ -82,6 +88,11 @@ def as_line(event: Event) -> Text:
                     line.append(f"  {report.stage} {report.outcome}", "yellow")
             if event.reason:
                 line.append(f"  {event.reason}", "yellow")
+        case RequestAnswered():
+            line.append(f"{event.status} answered by {event.stage}", "bold")
+            line.append(f"  {event.model or '-'} · {event.profile or '-'}")
+            if event.level != "full":
+                line.append(f"  {event.level}: {'; '.join(event.reasons)}", "yellow")
         case RequestRejected():
             line.append(f"{event.status} rejected by {event.stage}", "red")
             line.append(f"  {event.reason}")

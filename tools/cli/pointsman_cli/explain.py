@@ -17,7 +17,7 @@ from pointsman_cli.events import Event
 from pointsman_cli.outcome import outcome
 from pointsman_cli.words import CommandError
 from pointsman_contracts.journey import StageReport
-from pointsman_contracts.response import RequestRejected, ResponseCompleted
+from pointsman_contracts.response import RequestAnswered, RequestRejected, ResponseCompleted
 from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
 from pointsman_contracts.story import Story, StoryQuery
 from pointsman_runtime.events import EVENT_STREAM
@@ -49,7 +49,7 @@ def story(event: Event) -> list[RenderableType]:
     head = events.as_line(event)
     if isinstance(event, RequestScheduled):
         return [head, *_decision(event)]
-    if isinstance(event, RequestRejected):
+    if isinstance(event, RequestAnswered | RequestRejected):
         return [head, _trail(event.trail)]
     if isinstance(event, ResponseCompleted):
         return [head, *outcome(event)]

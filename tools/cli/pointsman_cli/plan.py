@@ -11,18 +11,20 @@ from pointsman_cli.words import CommandError
 from pointsman_core.config import Config, active
 
 RECORDER: Final = "recorder"
+CACHE: Final = "semantic-cache"
 SERVICES: Final[tuple[str, ...]] = (
     "frontend",
     "preprocessor",
     "profile-picker",
     "model-selector",
     "guard",
+    CACHE,
     "scheduler",
     "metrics-collector",
     RECORDER,
 )
 """The services of a stack, in the order in which they are shown."""
-OPTIONAL: Final = ("guard",)
+OPTIONAL: Final = ("guard", CACHE)
 """Those that a stack is without unless its configuration names them in an itinerary."""
 ADAPTER: Final = "epp-adapter"
 """The edge behind Envoy; part of a stack that has one."""
@@ -126,6 +128,9 @@ def services(
         if service == RECORDER:
             # Each keeps everything for itself.
             return {**env, "POINTSMAN_RECORDER_NAME": name, "POINTSMAN_STATE_DIR": str(state / name)}
+        if service == CACHE:
+            # Each keeps its answers for itself.
+            return {**env, "POINTSMAN_SNAPSHOT_DIR": str(state / name)}
         return {**env, **door} if service == "frontend" else env
 
     return [

@@ -82,6 +82,7 @@ class Stores:
         changes = self.memory.changes
         entries: list[tuple[Partition, Entry]] = list(self.memory.entries())
         try:
+            file.parent.mkdir(parents=True, exist_ok=True)
             await asyncio.to_thread(snapshot.write, file, entries)
         except OSError as error:
             _log.error("snapshot_unwritten", error, file=str(file))

@@ -52,7 +52,7 @@ def _encode(memo: Memo) -> str:
         vector = np.rint(meaning.vector * _STEP).astype("<i2").tobytes()
         signature = encode_signature(meaning.signature).decode()
         told = (meaning.context.hex(), meaning.embedder, base64.b64encode(vector).decode(), signature)
-    return base64.b64encode(orjson.dumps((memo.partition, memo.key.hex(), told))).decode()
+    return base64.b64encode(orjson.dumps((list(memo.partition), memo.key.hex(), told))).decode()
 
 
 def _meaning(context: str, embedder: str, vector: str, signature: str) -> Meaning:

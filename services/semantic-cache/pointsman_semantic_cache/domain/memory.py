@@ -97,9 +97,13 @@ class MemoryStore:
 
     async def near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
         """As `Store.near`."""
+        return self.near_now(partition, meaning, threshold, now_ms)
+
+    def near_now(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
+        """The same, at once."""
         questions = self._questions.get((partition, meaning.context, meaning.embedder))
         if questions is None:
-            return ()
+            return []
         found: list[Near] = []
         for key, similarity in list(questions.near(meaning.vector, threshold)):
             place = Place(partition, key)
@@ -153,12 +157,6 @@ class MemoryStore:
 
     async def close(self) -> None:
         """As `Store.close`."""
-
-    def used(self, partition: Partition, key: bytes) -> None:
-        """An answer was given again."""
-        place = Place(partition, key)
-        if place in self._entries:
-            self._entries.move_to_end(place)
 
     def _current(self, place: Place, now_ms: int) -> Entry | None:
         entry = self._entries.get(place)

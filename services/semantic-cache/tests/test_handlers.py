@@ -1,0 +1,244 @@
+"""Lookup and populating, with the edge played by the test."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.cache import CachePurge
+from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage, StageReport, Target
+from pointsman_contracts.reply import Answer
+from pointsman_contracts.response import Usage
+from pointsman_contracts.response_stage import ResponseReview
+from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.content_client import ContentGone
+from pointsman_semantic_cache.adapters.embedders import Embedders
+from pointsman_semantic_cache.adapters.stores import Stores
+from pointsman_semantic_cache.domain.policy import Policy, compile_policy
+from pointsman_semantic_cache.handlers import Handlers
+from pointsman_semantic_cache.metrics import CacheMetrics
+from pointsman_testing import builders
+from pointsman_testing.buses import RecordedHop
+
+ASKED = "Is aspirin safe for dogs?"
+WHOLE = b'{"id":"c","model":"llama-8b","choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
+USAGE = Usage(prompt_tokens=9, completion_tokens=1)
+POPULATE = Stage(service="semantic-cache", answer=AnswerUse(content="body"))
+GUARD = Stage(service="guard", answer=AnswerUse(mode="window", content="text"))
+LEXICAL = {"caches": {"default": {"embeddings": "lexical"}}}
+
+
+class Edge:
+    """Holds one request."""
+
+    def __init__(self) -> None:
+        self.said = ASKED
+        self.gone = False
+
+    async def body(self, edge: str, request_id: str) -> bytes:
+        if self.gone:
+            raise ContentGone(edge)
+        message = {"role": "user", "content": self.said}
+        return json.dumps({"model": "llama-8b", "messages": [message]}).encode()
+
+
+class World:
+    """A semantic-cache, and an edge whose requests say what a test wants."""
+
+    def __init__(self, config: Mapping[str, object] | None = None) -> None:
+        self.edge = Edge()
+        registry = CollectorRegistry()
+        self.configuration: Configuration[Policy] = Configuration(
+            lambda config, revision: compile_policy(config), registry
+        )
+        self.apply(1, config or LEXICAL)
+        self.stores = Stores(None)
+        metrics = CacheMetrics(registry, self.stores.memory)
+        self.handlers = Handlers("cache-1", self.configuration, self.edge, self.stores, Embedders(), metrics)
+
+    def apply(self, revision: int, config: Mapping[str, object]) -> None:
+        profile = {"request": ["semantic-cache", "scheduler"], "response": ["semantic-cache"]}
+        document = {"pools": {"llama-8b": {"models": ["llama-8b"]}}, "profiles": {"standard": profile}, **config}
+        assert self.configuration.offer(revision, json.dumps(document)), self.configuration.refused
+
+    async def look_up(
+        self,
+        said: str = ASKED,
+        *,
+        tenant: str = "acme",
+        subject: str = "",
+        headers: Mapping[str, str] | None = None,
+        fields: Mapping[str, Any] | None = None,
+        **changes: Any,
+    ) -> Journey | Answer:
+        self.edge.said = said
+        facts = RequestFacts(
+            api="chat.completions",
+            headers=dict(headers or {}),
+            attributes={"identity": {"tenant": tenant, "subject": subject}} if tenant else {},
+            fields=dict(fields or {}),
+        )
+        known = {"request": facts, "response": (GUARD, POPULATE)}
+        journey = builders.journey("semantic-cache", "scheduler", **known | changes)
+        return await self.handlers.look_up(journey, RecordedHop(journey, service="semantic-cache"))
+
+    async def keep(self, journey: Journey | Answer, **fields: Any) -> str | None:
+        assert isinstance(journey, Journey)
+        memo = next(stage.memo for stage in journey.response if stage.service == "semantic-cache")
+        known = {
+            "request_id": journey.request_id, "edge": "e", "stage": "semantic-cache", "revision": journey.revision,
+            "deadline_ms": 0, "mode": "after", "api": "chat.completions", "status": 200, "outcome": "ok",
+            "profile": "standard", "model": journey.model, "target": journey.target, "usage": USAGE, "body": WHOLE,
+            "headers": {"content-type": "application/json"}, "memo": memo,
+            "stages": (StageReport(stage="guard", instance="g"),),
+        }  # fmt: skip
+        verdict = await self.handlers.review(ResponseReview.model_validate(known | fields))
+        assert verdict.action == "pass"
+        return verdict.note
+
+
+def told(outcome: Journey | Answer) -> str | None:
+    return next((edit.value for edit in outcome.answer_headers if edit.name == "x-pointsman-cache"), None)
+
+
+@pytest.mark.requirement("S3-13", "S3-23")
+async def test_a_request_that_was_answered_is_answered_again_at_no_tokens() -> None:
+    world = World()
+    first = await world.look_up()
+    assert (told(first), await world.keep(first)) == ("miss", "kept")
+    again = await world.look_up()
+    assert isinstance(again, Answer)
+    assert (told(again), again.body, again.named) == ("hit", WHOLE, "llama-8b")
+    assert (again.usage, again.saved) == (Usage(), USAGE)
+    assert [edit.value for edit in again.answer_headers if edit.name == "age"] == ["0"]
+    # No guard is configured, so nobody has looked at it: whoever the profile has still does.
+    assert again.response == (GUARD,)
+    assert again.trail[-1].outcome == "answered"
+
+
+async def test_the_tokens_of_the_first_answer_are_charged_again_where_that_is_wanted() -> None:
+    world = World({"caches": {"default": {"count_tokens": True}}})
+    await world.keep(await world.look_up())
+    again = await world.look_up()
+    assert isinstance(again, Answer)
+    assert (again.usage, again.saved) == (USAGE, None)
+
+
+@pytest.mark.requirement("S3-22")
+async def test_a_question_that_means_the_same_gets_the_answer_and_one_that_does_not_goes_on() -> None:
+    world = World()
+    await world.keep(await world.look_up("How do I make pancakes with eggs?"))
+    meant = await world.look_up("How can I make pancakes with eggs?")
+    assert isinstance(meant, Answer)
+    assert told(meant) == "semantic"
+    assert meant.trail[-1].note == "semantic, 0 s old: lexical 1.000"
+    without = await world.look_up("How do I make pancakes without eggs?")
+    assert isinstance(without, Journey)
+    assert (told(without), without.trail[-1].note) == ("miss", "miss: lexical: close, but for negation")
+
+
+@pytest.mark.requirement("CACHE-5", "S3-20")
+async def test_nothing_is_shared_between_tenants_models_or_whatever_else_parts_them() -> None:
+    world = World({"caches": {"default": {"embeddings": "lexical", "per": ["tenant", "subject"]}}})
+    await world.keep(await world.look_up(subject="ann"))
+    assert told(await world.look_up(subject="ann")) == "hit"
+    others: list[dict[str, Any]] = [
+        {"tenant": "globex", "subject": "ann"},
+        {"tenant": "", "subject": "ann"},
+        {"subject": "bob"},
+        {"subject": "ann", "target": Target(model="llama-8b", pool="other")},
+        {"subject": "ann", "target": Target(model="llama-8b", provider="llama-8b")},
+        {"subject": "ann", "target": Target(model="other", pool="llama-8b")},
+    ]
+    assert [told(await world.look_up(**other)) for other in others] == ["miss"] * len(others)
+
+
+@pytest.mark.requirement("CACHE-3")
+async def test_another_policy_begins_anew() -> None:
+    world = World()
+    await world.keep(await world.look_up())
+    guarded = {"request": ["guard", "semantic-cache", "scheduler"], "response": ["guard", "semantic-cache"]}
+    world.apply(2, LEXICAL | {"profiles": {"standard": guarded}})
+    changed = await world.look_up(revision=2)
+    assert told(changed) == "miss"
+    assert told(await world.look_up()) == "hit"
+    unchecked: list[tuple[StageReport, ...]] = [(), (StageReport(stage="guard", instance="g", outcome="skipped"),)]
+    for stages in unchecked:
+        assert await world.keep(changed, stages=stages) == "guard"
+    assert told(await world.look_up(revision=2)) == "miss"
+    assert await world.keep(changed) == "kept"
+    checked = await world.look_up(revision=2)
+    assert isinstance(checked, Answer)
+    assert checked.response == ()
+    world.apply(3, LEXICAL | {"profiles": {"standard": guarded}, "guards": {"default": {"otherwise": "flag"}}})
+    assert told(await world.look_up(revision=3)) == "miss"
+
+
+@pytest.mark.requirement("CACHE-4")
+async def test_a_client_may_pass_the_cache_by() -> None:
+    world = World()
+    kept = await world.look_up()
+    await world.keep(kept)
+    passed = await world.look_up(headers={"cache-control": "no-store"})
+    assert isinstance(passed, Journey)
+    assert (told(passed), [stage.memo for stage in passed.response]) == ("bypass", [None, None])
+    fresh = await world.look_up(headers={"cache-control": "no-cache"})
+    assert (told(fresh), await world.keep(fresh, body=WHOLE.replace(b"hi", b"ho"))) == ("miss", "kept")
+    again = await world.look_up(headers={"cache-control": "max-age=60"})
+    assert isinstance(again, Answer)
+    assert b"ho" in again.body
+
+
+async def test_requests_that_want_another_answer_each_time_pass() -> None:
+    world = World({"caches": {"default": {"max_temperature": 0.5}}})
+    assert [told(await world.look_up(fields=fields)) for fields in ({}, {"temperature": 1}, {"temperature": 0.2})] == [
+        "bypass", "bypass", "miss",
+    ]  # fmt: skip
+
+
+async def test_an_answer_of_a_fallback_is_not_kept_for_the_model_that_was_meant() -> None:
+    world = World()
+    first = await world.look_up()
+    assert await world.keep(first, target=Target(model="other", pool="llama-8b")) == "another model"
+    assert await world.keep(first, memo="gibberish") == "memo unreadable"
+    assert await world.keep(first, memo=None) is None
+    assert told(await world.look_up()) == "miss"
+
+
+async def test_answers_count_for_their_time() -> None:
+    world = World({"caches": {"default": {"ttl": "1ms", "embeddings": "lexical"}}})
+    await world.keep(await world.look_up())
+    until = time.monotonic() + 0.002
+    while time.monotonic() < until:
+        pass
+    assert told(await world.look_up()) == "miss"
+
+
+async def test_a_purge_forgets_a_tenants_answers_and_no_others() -> None:
+    world = World()
+    for tenant in ("acme", "globex", ""):
+        await world.keep(await world.look_up(tenant=tenant))
+    purged = await world.handlers.purge(CachePurge(tenant="acme"))
+    assert (purged.instance, purged.entries) == ("cache-1", 1)
+    assert [told(await world.look_up(tenant=tenant)) for tenant in ("acme", "globex", "")] == ["miss", "hit", "hit"]
+    assert (await world.handlers.purge(CachePurge(tenant=""))).entries == 1
+    assert (await world.handlers.purge(CachePurge(cache="other"))).entries == 0
+    assert (await world.handlers.purge(CachePurge())).entries == 1
+
+
+async def test_what_is_missing_degrades_the_request_and_does_not_end_it(tmp_path: Path) -> None:
+    world = World({"caches": {"default": {"embeddings": {"use": "onnx", "directory": str(tmp_path)}}}})
+    first = await world.look_up()
+    assert isinstance(first, Journey)
+    assert (first.level, first.reasons) == ("degraded", ("semantic-cache: embeddings unavailable",))
+    assert await world.keep(first) == "kept"
+    assert told(await world.look_up()) == "hit"
+    world.edge.gone = True
+    gone = await world.look_up("something else")
+    assert isinstance(gone, Journey)
+    assert gone.reasons == ("semantic-cache: store unavailable",)
+    assert (await world.look_up(itinerary=(Stage(service="semantic-cache", policy="none"),))).level == "full"

