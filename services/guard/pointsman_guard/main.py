@@ -5,7 +5,7 @@ from functools import cache
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
 from pointsman_core.plugins import Registry
-from pointsman_guard.adapters.http_outside import HttpOutside
+from pointsman_guard.adapters.reach import Reach
 from pointsman_guard.domain.checking import Detector, Outside
 from pointsman_guard.domain.policy import Policy, compile_policies
 from pointsman_guard.handlers import Handlers
@@ -25,19 +25,19 @@ def plugins() -> Registry[Detector]:
     return Registry(Detector, BUILTIN, GROUP)
 
 
-def compile_all(config: Config, outside: Outside) -> dict[str, Policy]:
+def compile_all(config: Config, outside: Outside | None = None) -> dict[str, Policy]:
     """The `guards` section, ready to run. Raises ConfigError that names the guard."""
     return compile_policies(config, plugins(), outside)
 
 
 def check(config: Config) -> None:
     """Raise ConfigError when this service would refuse the configuration."""
-    compile_all(config, HttpOutside(1))
+    compile_all(config)
 
 
 def build(service: Service[GuardSettings]) -> None:
     """Construct everything; connect to nothing."""
-    outside = HttpOutside(service.settings.connections)
+    outside = Reach(service.settings.connections)
 
     def compiled(config: Config, revision: int) -> dict[str, Policy]:
         del revision

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pointsman_core.config import ConfigError, load
-from pointsman_guard.adapters.http_outside import HttpOutside
+from pointsman_guard.adapters.reach import Reach
 from pointsman_guard.domain.checking import Finding, Text
 from pointsman_guard.domain.checksums import card, dni, iban, luhn, ssn
 from pointsman_guard.domain.decoding import hidden
@@ -176,7 +176,7 @@ def test_a_guard_that_can_not_work_is_refused_in_words(document: dict[str, objec
 
 def test_every_change_of_a_policy_is_another_epoch_and_the_same_policy_the_same() -> None:
     def epoch(**policies: object) -> str:
-        return compile_all(load(guards(**policies)), HttpOutside(1))["default"].epoch
+        return compile_all(load(guards(**policies)), Reach(1))["default"].epoch
 
     first = epoch(a={"actions": {"pii": "block"}})
     assert first == epoch(a={"actions": {"pii": "block"}})

@@ -12,7 +12,7 @@ from pointsman_contracts.guarding import Guarded
 from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
 from pointsman_contracts.response_stage import AnswerText, ResponseReview, Verdict
-from pointsman_guard.domain.checking import DetectorFailed
+from pointsman_guard.domain.checking import DetectorFailed, Embedder
 from pointsman_guard.handlers import RESTORE, Handlers
 from pointsman_guard.main import compile_all
 from pointsman_guard.metrics import GuardMetrics
@@ -46,6 +46,9 @@ class Nobody:
 
     def read(self, path: str) -> bytes:
         raise FileNotFoundError(path)
+
+    def embedder(self, folder: str) -> Embedder:
+        raise FileNotFoundError(folder)
 
 
 class World:

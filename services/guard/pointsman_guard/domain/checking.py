@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from pointsman_core.plugins import Plugin
@@ -58,6 +60,14 @@ class DetectorFailed(Exception):
     nothing of what was checked."""
 
 
+class Embedder(Protocol):
+    """Turns texts into vectors of length 1."""
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """A row for each text; what of a text is longer than the model sees doesn't count."""
+        ...
+
+
 class Outside(Protocol):
     """How detectors reach what isn't in this process. The service provides it."""
 
@@ -70,6 +80,10 @@ class Outside(Protocol):
 
     def read(self, path: str) -> bytes:
         """A file's content. Raises OSError."""
+        ...
+
+    def embedder(self, folder: str) -> Embedder:
+        """The embedding model in a folder of this machine. Raises OSError or ValueError when it can't be used."""
         ...
 
 

@@ -93,16 +93,18 @@ class Policy:
         return None
 
 
-def compile_policies(config: Config, registry: Registry[Detector], outside: Outside) -> dict[str, Policy]:
-    """Every policy of the `guards` section, and `default`. Raises ConfigError that names the detector."""
+def compile_policies(config: Config, registry: Registry[Detector], outside: Outside | None) -> dict[str, Policy]:
+    """Every policy of the `guards` section, and `default`. Without an `outside` they are checked, and can't run: models
+    are on the guard's own disk. Raises ConfigError that names the detector."""
     guards = {DEFAULT_GUARD: Guard(), **config.guards}
     epoch = _epoch(guards)
     policies: dict[str, Policy] = {}
     for name, guard in guards.items():
         try:
             detectors = registry.build([use.spec for use in guard.detectors])
-            for detector in detectors:
-                detector.bind(outside)
+            if outside is not None:
+                for detector in detectors:
+                    detector.bind(outside)
         except PluginError as error:
             raise ConfigError.at(f"guards.{name}.detectors", error) from error
         policies[name] = Policy(name, guard, detectors, epoch)

@@ -4,9 +4,10 @@ from typing import Final
 
 from pointsman_guard.domain.checking import Detector
 from pointsman_guard.plugins.chat_guardian import ChatGuardian
+from pointsman_guard.plugins.embeddings import Embeddings
 from pointsman_guard.plugins.linear import Linear
 from pointsman_guard.plugins.moderation import Moderation
 from pointsman_guard.plugins.patterns import Patterns
 from pointsman_guard.plugins.webhook import Webhook
 
-BUILTIN: Final[tuple[type[Detector], ...]] = (Patterns, Linear, Moderation, ChatGuardian, Webhook)
+BUILTIN: Final[tuple[type[Detector], ...]] = (Patterns, Linear, Embeddings, Moderation, ChatGuardian, Webhook)

@@ -1,4 +1,4 @@
-"""What detectors reach beyond this process: guardians over HTTP, and files."""
+"""What detectors reach beyond this process: guardians over HTTP, files, and embedding models."""
 
 import os
 from collections.abc import Mapping
@@ -9,18 +9,20 @@ import aiohttp
 import orjson
 from pydantic import JsonValue
 
-from pointsman_guard.domain.checking import DetectorFailed
+from pointsman_guard.adapters.onnx_embedder import OnnxEmbedder
+from pointsman_guard.domain.checking import DetectorFailed, Embedder
 
 LARGEST = 2**20
 """Bytes of an answer that are read."""
 
 
-class HttpOutside:
-    """One session for every guardian, opened by the first request."""
+class Reach:
+    """One session for every guardian, opened by the first request; each embedding model once."""
 
     def __init__(self, connections: int) -> None:
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
+        self._embedders: dict[str, OnnxEmbedder] = {}
 
     async def post(
         self, url: str, document: JsonValue, *, credential: str | None, headers: Mapping[str, str], timeout_s: float
@@ -55,8 +57,17 @@ class HttpOutside:
         """As `Outside.read`."""
         return Path(path).read_bytes()
 
+    def embedder(self, folder: str) -> Embedder:
+        """As `Outside.embedder`."""
+        found = self._embedders.get(folder)
+        if found is None:
+            found = self._embedders[folder] = OnnxEmbedder(Path(folder))
+        return found
+
     async def close(self) -> None:
-        """End the session."""
+        """End the session and the models' threads."""
+        for embedder in self._embedders.values():
+            embedder.close()
         if self._session is not None:
             await self._session.close()
 
