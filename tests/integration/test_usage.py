@@ -116,6 +116,7 @@ async def world(stacks: StackFactory) -> AsyncIterator[World]:
             yield World(stack, engine)
 
 
+@pytest.mark.requirement("USAGE-1")
 async def test_a_client_that_hangs_up_ends_the_engines_work_and_leaves_one_record(world: World) -> None:
     cases = [Case(api, stream, phase) for api in BODIES for stream in (True, False) for phase in PHASES]
     ids = {f"request-{number}": case for number, case in enumerate(cases)}

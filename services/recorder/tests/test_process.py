@@ -75,6 +75,7 @@ async def scene(own_nats_server: NatsServer, processes: Processes, tmp_path: Pat
         yield Scene(own_nats_server, seen, processes, tmp_path)
 
 
+@pytest.mark.requirement("USAGE-2")
 async def test_a_killed_recorder_finds_every_event_and_charges_every_request_once(scene: Scene) -> None:
     recorder = scene.start()
     await recorder.wait_ready()

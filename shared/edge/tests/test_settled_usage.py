@@ -61,6 +61,7 @@ def settle(api: str, outcome: str, tail: UsageTail | None, reported: Usage | Non
     return settled(api, outcome, 200, tail, reported, PROMPT, sent=True)
 
 
+@pytest.mark.requirement("S3-17")
 @pytest.mark.parametrize("outcome", sorted(BROKEN_OFF))
 @pytest.mark.parametrize("api", STREAMED)
 @given(data=st.data(), events=st.integers(min_value=3, max_value=300))

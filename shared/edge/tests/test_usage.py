@@ -89,6 +89,7 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.requirement("S3-17")
 @pytest.mark.parametrize(("api", "answer", "usage"), ANSWERS)
 @given(data=st.data())
 def test_the_usage_of_every_api_is_read_wherever_the_answer_is_cut_into_pieces(
