@@ -92,10 +92,12 @@ class Bucket:
 
     async def close(self) -> None:
         """End all watches."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        running = self._tasks
+        while running:
+            for task in running:
+                task.cancel()
+            # `wait_for` of Python 3.11 swallows a cancellation that comes together with an entry.
+            _, running = await asyncio.wait(running, timeout=0.1)
 
     async def _keep_watching(self, watch: "_Watch", with_history: bool) -> None:
         again = asyncio.Event()

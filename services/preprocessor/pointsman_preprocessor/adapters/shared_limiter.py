@@ -29,7 +29,7 @@ from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.processing import Unavailable
 from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError, NobodyListens
+from pointsman_runtime.errors import BusError, NobodyListens, NoReply
 
 ASKED_S: Final = 0.2
 """How long a keeper may take. An edge sends a request again after 0.6 s."""
@@ -122,6 +122,7 @@ class SharedLimiter(Limiter):
 
     async def _elsewhere(self, ask: LimitAsk, keeper: str) -> LimitVerdict:
         began = time.perf_counter()
+        lost = False
         for attempt in range(TRIES):
             if attempt > 1:
                 await asyncio.sleep(MOVING_S * attempt)
@@ -130,6 +131,11 @@ class SharedLimiter(Limiter):
             except NobodyListens:
                 self._keeper.doubt(keeper)
             except (BusError, ValidationError) as error:
+                if isinstance(error, NoReply) and not lost:
+                    # It may have died with the question; if it has counted the request, it doesn't do so again.
+                    lost = True
+                    ask = ask.model_copy(update={"attempt": ask.attempt + 1})
+                    continue
                 self._metrics.decided(ask.limit, "unavailable")
                 raise Unavailable(f"the keeper of its count doesn't answer ({type(error).__name__})") from error
             else:

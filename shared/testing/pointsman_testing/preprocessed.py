@@ -1,0 +1,117 @@
+"""Requests before preprocessors alone: everything around them, and no engine."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import orjson
+
+from pointsman_contracts.journey import Journey
+from pointsman_contracts.reply import Decision, Rejection
+from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.connection import Connection
+from pointsman_runtime.errors import BusError
+from pointsman_runtime.journey_client import JourneyClient
+from pointsman_runtime.stage import Hop
+from pointsman_testing import builders
+from pointsman_testing.eventually import eventually
+
+POOL = "p"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What became of one request."""
+
+    request_id: str
+    at: float
+    """`time.monotonic()` at its end."""
+    status: int
+    """200 when the preprocessor let it pass; 0 without an answer."""
+    headers: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    code: str | None = None
+    retry_after_s: float | None = None
+
+
+class Surroundings:
+    """An edge that sends requests, and a profile-picker that decides whatever comes through."""
+
+    def __init__(self, url: str) -> None:
+        self.edge = Bus(Connection([url], name="edge"), Identity("frontend", "edge-1"))
+        self._picker = Bus(Connection([url], name="picker"), Identity("profile-picker", "picker-1"))
+        self._picker.stage(Journey, _decide)
+        self._client = JourneyClient(self.edge)
+        self._numbers = itertools.count(1)
+        self._sequence = itertools.count(1)
+        self._body = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 300}]})
+
+    async def send(self, tenant: str, *, max_tokens: int | None = None) -> Judged:
+        """A chat of this tenant."""
+        request = builders.preprocess_request(
+            request_id=f"{tenant}-{next(self._numbers)}", edge="edge-1", headers={"x-pointsman-tenant": tenant}
+        )
+        body = self._body
+        if max_tokens is not None:
+            body = body[:-1] + b',"max_tokens":%d}' % max_tokens
+        try:
+            reply = await self._client.send(request, body, timeout_s=5)
+        except BusError as error:
+            return Judged(request.request_id, time.monotonic(), 0, code=type(error).__name__)
+        headers = {edit.name: edit.value for edit in reply.answer_headers}
+        if isinstance(reply, Rejection):
+            return Judged(request.request_id, time.monotonic(), reply.status, headers, reply.code, reply.retry_after_s)
+        return Judged(request.request_id, time.monotonic(), 200, headers)
+
+    def complete(self, judged: Judged, usage: Usage | None) -> None:
+        """Tell that the request has ended."""
+        self.edge.publish(
+            ResponseCompleted(
+                request_id=judged.request_id,
+                source="edge-1",
+                sequence=next(self._sequence),
+                at_ms=builders.unix_ms(),
+                pool=POOL,
+                model="m",
+                status=judged.status,
+                outcome="ok" if judged.status == 200 else "rejected",
+                usage=usage,
+            ),
+            POOL,
+        )
+
+    async def begin(self, preprocessors: int) -> None:
+        """Connect, and wait until so many preprocessors take requests."""
+        for bus in (self.edge, self._picker):
+            bus.open()
+            await bus.wait_connected()
+            bus.serve()
+        loop = asyncio.get_running_loop()
+        table = self.edge.heartbeat.table
+        await eventually(
+            lambda: sum(table.instances("preprocessor", loop.time()).values()) == preprocessors, timeout=20
+        )
+
+    async def end(self) -> None:
+        """Disconnect."""
+        await self.edge.close()
+        await self._picker.close()
+
+
+@asynccontextmanager
+async def surroundings(url: str, preprocessors: int) -> AsyncGenerator[Surroundings]:
+    """Connected, around so many running preprocessors."""
+    made = Surroundings(url)
+    try:
+        await made.begin(preprocessors)
+        yield made
+    finally:
+        await made.end()
+
+
+def _decide(journey: Journey, hop: Hop[Journey]) -> Decision:
+    del hop
+    return builders.decision(journey.request_id, attempt=journey.attempt, answer_headers=journey.answer_headers)

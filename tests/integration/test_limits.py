@@ -1,0 +1,107 @@
+"""Real preprocessors count together on a real NATS server, and what they counted outlives them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pointsman_contracts.limits import LimitShard
+from pointsman_contracts.response import Usage
+from pointsman_preprocessor.domain.limits.sharding import shard_of
+from pointsman_testing import Processes, eventually
+from pointsman_testing.nats_server import NatsServer
+from pointsman_testing.observer import Observer, observing
+from pointsman_testing.preprocessed import Judged, Surroundings, surroundings
+from pointsman_testing.processes import ServiceProcess
+
+CONFIG = """
+preprocessing:
+  - identity-headers
+  - {use: request-limit, per: [tenant], rate: 1000/s}
+  - {use: token-limit, per: [tenant], amount: 2000/h, expected_output: 120}
+"""
+
+
+class Preprocessors:
+    def __init__(self, processes: Processes, url: str, config: Path) -> None:
+        self._processes = processes
+        self._env = {"POINTSMAN_NATS_URL": url, "POINTSMAN_CONFIG": str(config)}
+        self.running: dict[str, ServiceProcess] = {}
+
+    async def start(self, *instances: str) -> None:
+        for name in instances:
+            env = self._env | {"POINTSMAN_INSTANCE": name}
+            self.running[name] = self._processes.start("pointsman-preprocessor", env=env)
+        await asyncio.gather(*(self.running[name].wait_ready(60) for name in instances))
+
+    def kill(self, instance: str) -> None:
+        self.running.pop(instance).kill()
+
+
+@pytest.fixture
+def preprocessors(
+    own_nats_server: NatsServer, processes: Processes, tmp_path: Path
+) -> Preprocessors:
+    config = tmp_path / "pointsman.yaml"
+    config.write_text(CONFIG)
+    return Preprocessors(processes, own_nats_server.url, config)
+
+
+async def _until_refused(around: Surroundings, tenant: str) -> list[Judged]:
+    """Requests that were admitted before the first one that wasn't, many at once."""
+    judged = await asyncio.gather(*(around.send(tenant, max_tokens=120) for _ in range(30)))
+    assert {each.status for each in judged} == {200, 429}
+    return [each for each in judged if each.status == 200]
+
+
+async def _saved(observer: Observer, tenant: str, charges: int) -> LimitShard:
+    async def found() -> LimitShard | None:
+        shard = await observer.entry(LimitShard, str(shard_of(f"tenant {tenant}")))
+        open_ones = [] if shard is None else [each for each in shard.charges if each.limit == "token-limit"]
+        return shard if len(open_ones) == charges else None
+
+    return await eventually(found)
+
+
+@pytest.mark.requirement("S3-10", "S3-17")
+async def test_counts_outlive_the_preprocessor_that_keeps_them_and_all_of_them(
+    preprocessors: Preprocessors, own_nats_server: NatsServer
+) -> None:
+    await preprocessors.start("one", "two")
+    async with observing(own_nats_server.url) as observer:
+        async with surroundings(own_nats_server.url, 2) as around:
+            admitted = await _until_refused(around, "t")
+            assert len(admitted) == 2000 // (admitted_cost := _cost(admitted[0])), admitted_cost
+            # Somebody else's quota is its own.
+            other = await around.send("u", max_tokens=120)
+            assert other.status == 200
+            shard = await _saved(observer, "t", len(admitted))
+            preprocessors.kill(shard.keeper)
+            refused = await around.send("t", max_tokens=120)
+            assert (refused.status, refused.code) == (429, "rate_limit_exceeded")
+            assert refused.headers["x-ratelimit-limit-tokens"] == "2000"
+            assert (refused.retry_after_s or 0) > 3000, "an hour's window leaves by the minute"
+            for each in admitted:
+                around.complete(each, Usage(prompt_tokens=1, completion_tokens=49))
+
+            async def room() -> Judged | None:
+                judged = await around.send("t", max_tokens=120)
+                return judged if judged.status == 200 else None
+
+            after = await eventually(room)
+            used = 50 * len(admitted)
+            left = int(after.headers["x-ratelimit-remaining-tokens"] or 0)
+            assert left == 2000 - used - admitted_cost, "settled once, with what was used"
+            around.complete(after, Usage(prompt_tokens=1, completion_tokens=49))
+        [survivor] = preprocessors.running.values()
+        assert await survivor.terminate() == 0
+        preprocessors.running.clear()
+        await preprocessors.start("three")
+        async with surroundings(own_nats_server.url, 1) as around:
+            judged = await around.send("t", max_tokens=120)
+            assert judged.headers["x-ratelimit-remaining-tokens"] == str(2000 - used - 50 - admitted_cost)
+
+
+def _cost(first: Judged) -> int:
+    """Of the request that left the most."""
+    return (2000 - int(first.headers["x-ratelimit-remaining-tokens"] or 0)) or 1
