@@ -5,16 +5,20 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
 import pytest_asyncio
+from rich.console import Console
 
+from pointsman_cli.doctor import doctor
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
+from pointsman_runtime.buckets import CONFIG_BUCKET, CONFIG_KEY
 from pointsman_testing import eventually
 from pointsman_testing.fake_engine import FakeEngine
 from pointsman_testing.kube_api import KubeApi
@@ -82,7 +86,7 @@ async def world(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
         with pytest.MonkeyPatch.context() as patch:
             # What is started from here on finds the cluster by it.
             patch.setenv("KUBECONFIG", str(cluster.kubeconfig(folder)))
-            gateway = await enter(stacks.start(engines=0, changes=changes, stored=True))
+            gateway = await enter(stacks.start(engines=0, changes=changes))
         yield World(gateway, cluster, engines, listed, fronts, file)
 
 
@@ -167,7 +171,7 @@ async def test_frontends_of_another_system_share_requests_by_own_counts(world: W
 
 
 async def test_endpoints_of_a_file_serve_and_the_doctor_says_what_is_read(world: World) -> None:
-    async with watching(world) as (_, snapshots, _decisions):
+    async with watching(world) as (seen, snapshots, _decisions):
         await patiently(lambda: _states(snapshots["file"]) == {"serving"})
         assert (await world.ask("llama-file"))[0] == 200
         text = world.file.read_text()
@@ -175,9 +179,13 @@ async def test_endpoints_of_a_file_serve_and_the_doctor_says_what_is_read(world:
         await patiently(lambda: "(line 1" in _problem(snapshots["file"]))
         world.put_pod()
         await patiently(lambda: _states(snapshots["cluster"]) == {"serving"})
-        _, output = await world.stack.command("doctor")
-        assert "pool cluster: the Kubernetes cluster is read and names 2 endpoints" in output
-        assert "not valid YAML" in output
+        # The doctor goes by the configuration that is stored; these services were given a file.
+        bucket = await seen.js.create_key_value(bucket=CONFIG_BUCKET)  # pyright: ignore[reportUnknownMemberType] - nats-py
+        await bucket.put(CONFIG_KEY, world.stack.config.read_bytes())
+        said = StringIO()
+        await doctor(world.stack.nats.url, Console(file=said, width=300))
+        assert "pool cluster: the Kubernetes cluster is read and names 2 endpoints" in said.getvalue()
+        assert "not valid YAML" in said.getvalue()
         assert (await world.ask("llama-file"))[0] == 200, "the last good list stays"
         world.file.write_text(text)
         await patiently(lambda: not _problem(snapshots["file"]))
