@@ -84,18 +84,17 @@ async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) 
         )
     except (OSError, TimeoutError, nats.errors.Error) as error:
         await client.close()
-        told = failures[-1] if failures else error
-        if isinstance(told, ConnectionResetError):
-            raise told from error
-        if isinstance(told, ssl.SSLError) and not isinstance(told, ssl.SSLCertVerificationError):
-            # With TLS, the same haste shows as words after the end.
-            raise ConnectionResetError(str(told)) from error
-        reason = _words(told)
-        if "authorization" in reason.lower():
+        if any("authorization" in str(each).lower() for each in (error, *failures)):
             raise CommandError(
                 f"the NATS server at {shown(login)} refuses this login.",
                 "Log in as services do, with POINTSMAN_NATS_USER and _PASSWORD, _TOKEN, or _CREDENTIALS_FILE.",
             ) from error
+        told = failures[-1] if failures else error
+        closed = isinstance(told, ConnectionResetError | BrokenPipeError)
+        # With TLS the same shows as words after the end.
+        if closed or (isinstance(told, ssl.SSLError) and not isinstance(told, ssl.SSLCertVerificationError)):
+            raise ConnectionResetError(*told.args) from error
+        reason = _words(told)
         raise _unanswered(login, reason) from error
     return client
 
