@@ -37,6 +37,7 @@ check-imports: environment
 check-contracts: environment
 	$(RUN)/python -m pointsman_contracts export --check
 	$(RUN)/python -m pointsman_contracts compat
+	$(RUN)/pointsman nats permissions --check deploy/nats/permissions.conf
 check-types: environment
 	$(RUN)/pyright
 
@@ -44,8 +45,9 @@ format: environment ## Rewrite the code in the project's format and mend what ru
 	$(RUN)/ruff format
 	$(RUN)/ruff check --fix
 
-generate: environment ## Write what is generated: schemas, AsyncAPI, the configuration reference
+generate: environment ## Write what is generated: schemas, AsyncAPI, permissions on NATS, the configuration reference
 	$(RUN)/python -m pointsman_contracts export
+	$(RUN)/pointsman nats permissions > deploy/nats/permissions.conf
 	$(RUN)/pointsman config reference > docs/configuration-reference.md
 
 test-isolated: environment ## Run each member's tests with nothing installed but what it declares
