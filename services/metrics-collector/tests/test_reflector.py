@@ -263,6 +263,18 @@ async def test_a_kind_that_the_cluster_does_not_know_is_fine_where_it_is_optiona
     async with following(api(), first) as known:
         await eventually(lambda: known.names == [])
         assert not known.problem
+    cluster.absent.clear()
+    cluster.put(OBJECTIVES, "vip", {"spec": {"priority": 3}})
+    async with following(api(), first) as known:
+        await eventually(lambda: known.names == ["vip"] and cluster.watching == 1)
+        cluster.absent.add("inferenceobjectives")
+        cluster.end()
+        await eventually(lambda: "answers 404" in known.problem)
+        assert known.names == ["vip"], "a server that begins forgets kinds for a moment"
+        cluster.absent.clear()
+        await eventually(lambda: not known.problem)
+        cluster.absent.add("inferenceobjectives")
+        cluster.cut()
     needed = Collection(InferenceObjective, "llm-d.ai/v1alpha2", "inferenceobjectives", "default")
     async with following(api(), needed) as known:
         await eventually(lambda: "CustomResourceDefinition" in known.problem)

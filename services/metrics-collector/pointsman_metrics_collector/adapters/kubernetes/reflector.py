@@ -32,6 +32,8 @@ ABSENT_S: Final = 60.0
 """How often a kind that the cluster doesn't know is asked for again."""
 BASE_S: Final = 0.2
 CAP_S: Final = 15.0
+LONGEST_RETRY_S: Final = 60.0
+"""However long the server would have it."""
 SHORTEST_S: Final = 1.0
 """Between the beginnings of two watches: a server that ends each at once isn't asked in a loop."""
 
@@ -158,15 +160,15 @@ class Reflector(Generic[T]):
 
     async def _failed(self, error: Unreachable | Refused | UnreadableAnswer) -> None:
         """What is known stays, and is said to be old; then wait."""
-        if isinstance(error, Refused) and error.code == 404 and self._collection.optional:
-            self._objects, self._unreadable = {}, set()
+        absent = isinstance(error, Refused) and error.code == 404 and self._collection.optional
+        # A kind that is taken away has its objects deleted first; a server that only begins forgets it for a moment.
+        if absent and not self._objects:
+            self._unreadable.clear()
             self._show()
             await asyncio.sleep(ABSENT_S)
             return
-        problem = f"{self._collection}: {_advised(error)}"
-        known = self.seen.objects is not None
-        self._show_known(problem, known=known)
-        await self._pause(error.retry_after_s if isinstance(error, Refused) else 0.0)
+        self._show_old(f"{self._collection}: {_advised(error)}")
+        await self._pause(min(error.retry_after_s, LONGEST_RETRY_S) if isinstance(error, Refused) else 0.0)
 
     async def _pause(self, least_s: float = 0.0) -> None:
         """Wait longer with every failure in a row (full jitter, as `pointsman_runtime.backoff`)."""
@@ -174,8 +176,8 @@ class Reflector(Generic[T]):
         self._failures += 1
         await asyncio.sleep(max(wait, least_s))
 
-    def _show_known(self, problem: str, *, known: bool) -> None:
-        if known:
+    def _show_old(self, problem: str) -> None:
+        if self.seen.objects is not None:
             self._show(problem)
         elif self.seen.problem != problem:
             self.seen = Seen(None, problem)
