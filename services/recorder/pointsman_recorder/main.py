@@ -1,5 +1,7 @@
 """Wiring of the recorder."""
 
+import os
+
 from pointsman_contracts.story import StoryQuery
 from pointsman_contracts.usage import UsageQuery
 from pointsman_core.config import Config
@@ -38,4 +40,6 @@ def build(service: Service[RecorderSettings]) -> None:
 
 def main() -> int:
     """Run the service; returns its exit code."""
+    # Nobody waits for it: on a machine that requests pass through, they go first.
+    os.nice(10)
     return run("recorder", RecorderSettings, build)

@@ -43,7 +43,8 @@ class ResponseMetrics:
         )
         self.tokens = Counter(
             "pointsman_tokens",
-            "Tokens that engines and providers reported; cached are part of prompt, reasoning of completion",
+            "Tokens that requests used, where nobody reported them estimated; cached are part of prompt, "
+            "reasoning of completion",
             [*served, "kind"],
             registry=registry,
         )

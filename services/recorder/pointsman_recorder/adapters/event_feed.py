@@ -43,6 +43,7 @@ class Batch:
 
     async def acknowledge(self) -> None:
         """It is kept: it needn't come again."""
+        # Each by itself: one for all up to the last would stand for those too that a lost connection swallowed.
         for message in self._messages:
             await message.ack()
 
