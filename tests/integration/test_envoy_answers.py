@@ -13,7 +13,7 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage, Target
-from pointsman_contracts.reply import Rejection
+from pointsman_contracts.reply import ChosenEndpoint, Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_core.config import load
@@ -23,10 +23,12 @@ from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telemetry import Tracing
 from pointsman_testing import eventually
 from pointsman_testing.fake_stages import FakeReviewers, FakeStages, RecordedEvents
+from pointsman_testing.mock_providers import WORDS, Kind, MockProvider
 from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine, answer_at_once
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
+KINDS: tuple[Kind, ...] = ("openai", "anthropic")
 StartEnvoy = Callable[..., Awaitable[str]]
 JSON = {"content-type": "application/json"}
 BODY = b'{"model":"llama-8b","messages":[]}'
@@ -46,11 +48,12 @@ class Setup:
     reviewers: FakeReviewers
     events: RecordedEvents
     http: aiohttp.ClientSession
+    far: dict[Kind, MockProvider]
 
-    async def ask(self, door: str, headers: dict[str, str] | None = None) -> tuple[int, bytes, Any]:
+    async def ask(self, door: str, headers: dict[str, str] | None = None, body: bytes = BODY) -> tuple[int, bytes, Any]:
         """Send a chat; returns status, body, headers."""
         url = self.doors[door] + "/v1/chat/completions"
-        async with self.http.post(url, data=BODY, headers={**JSON, **(headers or {})}) as answer:
+        async with self.http.post(url, data=body, headers={**JSON, **(headers or {})}) as answer:
             return answer.status, await answer.read(), answer.headers
 
     async def completed(self) -> ResponseCompleted:
@@ -69,6 +72,9 @@ class Setup:
         self.reviewers.asked.clear()
         self.reviewers.say = FakeReviewers().say
         self.events.sent.clear()
+        for provider in self.far.values():
+            provider.status, provider.breaks = 200, ""
+            provider.asked.clear()
         for engine in (self.first, self.second):
             engine.script = answer_at_once
             engine.received.clear()
@@ -77,8 +83,15 @@ class Setup:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
     stages, reviewers, events = FakeStages(), FakeReviewers(), RecordedEvents()
-    compiled = compile_policy(load({"pools": {"llama-8b": {"models": ["llama-8b"]}}}), 1)
-    settings = EppAdapterSettings.model_validate({"instance": "epp-1", "port": 0, "drain_timeout_s": 1})
+    far: dict[Kind, MockProvider] = {kind: MockProvider(kind) for kind in KINDS}
+    for provider in far.values():
+        await provider.__aenter__()
+    providers = {kind: {"kind": kind, "base_url": each.url, "credential": "env:FAR_KEY"} for kind, each in far.items()}
+    models = {"models": ["llama-8b"]}
+    compiled = compile_policy(load({"pools": {"llama-8b": models}, "providers": providers}), 1)
+    settings = EppAdapterSettings.model_validate(
+        {"instance": "epp-1", "port": 0, "drain_timeout_s": 1, "providers": True}
+    )
     adapter = EppAdapter(
         Surroundings(
             instance="epp-1",
@@ -103,8 +116,12 @@ async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
             "buffered": await start_envoy(there, engines),
             "duplex": await start_envoy(there, engines, duplex=True),
         }
-        yield Setup(doors, first, second, nobody, stages, reviewers, events, http)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FAR_KEY", "canary-key")
+            yield Setup(doors, first, second, nobody, stages, reviewers, events, http, far)
         await adapter.server.stop()
+        for provider in far.values():
+            await provider.__aexit__()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -321,3 +338,87 @@ async def test_a_stream_that_is_blocked_on_its_way_ends_as_filtered(setup: Setup
     assert body.endswith(b"data: [DONE]\n\n")
     assert b'"finish_reason":"content_filter"' in body
     assert (await setup.completed()).outcome == "blocked"
+
+
+CHAT = {"model": "big", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
+of_kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def served_by(kind: Kind) -> dict[str, object]:
+    """A decision for this provider."""
+    target = Target(model="far-model", provider=kind)
+    return {"model": "big", "target": target, "endpoints": (ChosenEndpoint(worker=kind, url=""),), "scheduler": ""}
+
+
+@both
+@of_kinds
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_provider_is_asked_with_its_credential_in_its_words_and_answers_in_the_clients(
+    setup: Setup, door: str, kind: Kind, stream: bool
+) -> None:
+    setup.stages.changes = served_by(kind)
+    secrets = {"authorization": "Bearer canary-client", "x-user-id": "root", "x-mine": "1"}
+    status, body, headers = await setup.ask(door, secrets, json.dumps(CHAT | {"stream": stream}).encode())
+    assert status == 200, body
+    [asked] = setup.far[kind].asked
+    assert asked.body["model"] == "far-model"
+    assert not {"x-mine", "x-user-id", "x-gateway-destination-endpoint", "x-forwarded-for"} & set(asked.headers)
+    assert "canary-client" not in str(asked.headers)
+    text = body.decode()
+    if stream:
+        assert headers["content-type"].startswith("text/event-stream")
+        events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+        assert "".join(e["choices"][0]["delta"].get("content") or "" for e in events if e["choices"]) == "".join(WORDS)
+        assert {event["model"] for event in events} == {"big"}
+        assert text.endswith("data: [DONE]\n\n")
+    else:
+        document = json.loads(text)
+        assert (document["model"], document["choices"][0]["message"]["content"]) == ("big", "".join(WORDS))
+    done = await setup.completed()
+    assert (done.outcome, done.worker, done.stream) == ("ok", kind, stream)
+    assert done.usage is not None
+    assert [(each.worker, each.outcome) for each in done.attempts] == [(kind, "answered")]
+
+
+@both
+@of_kinds
+@pytest.mark.parametrize(("status", "told"), [(401, 502), (429, 429), (400, 400), (503, 503)])
+async def test_a_providers_error_is_told_as_the_gateways_client_needs_it(
+    setup: Setup, door: str, kind: Kind, status: int, told: int
+) -> None:
+    setup.stages.changes = served_by(kind)
+    setup.far[kind].status = status
+    answered, body, _ = await setup.ask(door, None, json.dumps(CHAT).encode())
+    assert answered == told, body
+    assert json.loads(body)["error"]["message"]
+    assert (await setup.completed()).status == told
+
+
+@both
+@of_kinds
+async def test_a_provider_whose_stream_fails_is_told_as_failed(setup: Setup, door: str, kind: Kind) -> None:
+    """In full duplex the head waits for the first word, otherwise it is out."""
+    setup.stages.changes = served_by(kind)
+    setup.far[kind].breaks = "before"
+    status, body, _ = await setup.ask(door, None, json.dumps(CHAT | {"stream": True}).encode())
+    assert status == (502 if door == "duplex" else 200)
+    assert b'"error"' in body
+    done = await setup.completed()
+    assert (done.outcome, [each.outcome for each in done.attempts]) == ("cut_off", ["failed"])
+
+
+@both
+async def test_stages_on_the_way_back_see_a_providers_answer(setup: Setup, door: str) -> None:
+    setup.stages.changes = {**served_by("anthropic"), "response": reviewing("buffer")}
+    setup.reviewers.say = lambda review: Verdict(request_id=review.request_id, action="block")
+    status, body, _ = await setup.ask(door, None, json.dumps(CHAT).encode())
+    assert (status, json.loads(body)["error"]["code"]) == (403, "content_filter")
+    assert setup.reviewers.asked[0].texts[0].text == "".join(WORDS)
+
+
+async def test_no_client_can_have_itself_sent_to_a_provider(setup: Setup) -> None:
+    """What Envoy's routes match is the adapter's metadata."""
+    forged = {"host": "127.0.0.1:1", "x-pointsman-provider-scheme": "http", "provider_scheme": "http"}
+    status, _, _ = await setup.ask("buffered", forged)
+    assert status == 200
+    assert setup.first.received

@@ -13,6 +13,7 @@ from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_core.config import Config
 from pointsman_edge.announcer import Announcer, EventBus
+from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.decider import Decider, DecisionSource, Stages
 from pointsman_edge.domain.engine_load import EngineLoad
 from pointsman_edge.domain.policy import EdgePolicy, compile_policy
@@ -20,11 +21,13 @@ from pointsman_edge.domain.request_headers import HeaderRules
 from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
+from pointsman_edge.provider_book import ProviderBook
 from pointsman_edge.reviews import Reviewers, StageReviewers
 from pointsman_edge.ways_back import WaysBack
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.grpc_server import GrpcServer
 from pointsman_epp_adapter.adapters.processor import Processor
+from pointsman_epp_adapter.adapters.provider_way import ProviderWay
 from pointsman_epp_adapter.domain.epp_headers import OWNED
 from pointsman_epp_adapter.handlers import Handlers
 from pointsman_epp_adapter.settings import EppAdapterSettings
@@ -79,6 +82,7 @@ class EppAdapter:
             decider=Decider(around.decisions, self.pools, load),
             bodies=bodies,
             ways_back=WaysBack(around.instance, around.reviewers, bodies),
+            providers=ProviderWay(ProviderBook(Credentials()), routed=settings.providers),
             announcer=self.announcer,
             metrics=self.metrics,
             load=load,
@@ -109,6 +113,7 @@ class EppAdapter:
     def tick(self) -> None:
         """Call every `TICK_S`."""
         self.announcer.flush()
+        self.desk.providers.tick(self._around.policy())
         self.server.tell_health(serving=self.cannot_route() is None)
 
     def _violations(self) -> int:

@@ -211,7 +211,7 @@ async def test_a_model_of_a_provider_is_refused_in_words(start_picker: StartPick
     picker = await start_picker()
     picker.stages.changes = {"target": Target(model="big", provider="elsewhere"), "endpoints": ()}
     (refused,) = await sent_on(picker.client.open())
-    assert (refused.status, json.loads(refused.body or b"")["error"]["code"]) == (503, "provider_not_routable")
+    assert (refused.status, json.loads(refused.body or b"")["error"]["code"]) == (501, "provider_not_routable")
 
 
 REFUSED = {

@@ -44,9 +44,13 @@ class WaysBack:
         self, reply: Decision | Answer, policy: EdgePolicy, exchange: Exchange, request: OpenRequest
     ) -> WayBack | None:
         """What the answer passes: the stages of the profile and those of every answer. None: there are none."""
-        stages = (*reply.response, *policy.postprocessing)
-        if not stages:
+        if not reply.response and not policy.postprocessing:
             return None
+        return self.way(reply, policy, exchange, request)
+
+    def way(self, reply: Decision | Answer, policy: EdgePolicy, exchange: Exchange, request: OpenRequest) -> WayBack:
+        """As `begin`, where an answer is taken apart anyway: a way without stages lets it pass."""
+        stages = (*reply.response, *policy.postprocessing)
         request.way_back = self._begin(stages, policy, exchange, request)
         return request.way_back
 

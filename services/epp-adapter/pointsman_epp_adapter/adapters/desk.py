@@ -16,6 +16,7 @@ from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
 from pointsman_edge.ways_back import WaysBack
+from pointsman_epp_adapter.adapters.provider_way import ProviderWay
 from pointsman_epp_adapter.domain.destination import address_of
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telemetry import Tracing
@@ -35,6 +36,7 @@ class Desk:
     decider: Decider
     bodies: HeldBodies
     ways_back: WaysBack
+    providers: ProviderWay
     announcer: Announcer
     metrics: EdgeMetrics
     load: EngineLoad

@@ -23,6 +23,7 @@ from pointsman_edge.domain.static_choice import Closed
 from pointsman_edge.held_bodies import HeldBody
 from pointsman_edge.way_back import WayBack, Withheld
 from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters.at_provider import AtProvider
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
 from pointsman_epp_adapter.adapters.watching import Watching
@@ -60,7 +61,7 @@ class Exchanging:
         request_id = desk.ids.of(head.headers, desk.open)
         self._exchange = Exchange(request_id, api, time.monotonic())
         self.span: Span | None = None
-        self._back: Watching | None = None
+        self._back: Watching | AtProvider | None = None
         self.held: HeldBody | None = None
         self.way_back: WayBack | None = None
         self._reviews = head.response_mode is not BodyMode.NONE
@@ -94,7 +95,7 @@ class Exchanging:
         finally:
             self._close()
 
-    async def _send_on(self) -> Watching | None:
+    async def _send_on(self) -> Watching | AtProvider | None:
         """Take the request in, have it decided, tell Envoy. None: only the route was asked for, and told."""
         head, desk, exchange = self._head, self._desk, self._exchange
         headers = desk.headers.read(
@@ -119,6 +120,8 @@ class Exchanging:
             "request", desk.tracing.adopt(headers.traceparent), request_id=exchange.request_id, api=exchange.api
         )
         decision = await self._decided(stages, headers, body, span.traceparent)
+        if decision.target.provider is not None and not headers.routing:
+            return await self._to_provider(decision, whole, held.current)
         chosen = self._chosen(decision)
         if headers.routing:
             places = [Place(each.worker, each.address) for each in chosen]
@@ -161,9 +164,20 @@ class Exchanging:
         exchange.decided(decision, now)
         return decision
 
+    async def _to_provider(self, decision: Decision, whole: WholeBody, body: bytes) -> AtProvider:
+        desk, exchange, mode = self._desk, self._exchange, self._head.response_mode
+        sent = desk.providers.call(decision, self._policy, exchange, body, mode)
+        stamps = {"level": decision.level, "request_id": exchange.request_id}
+        for message in await desk.providers.told(sent, self._head, whole, stamps):
+            await self._stream.write(message)
+        if whole.trailers:
+            await self._stream.write(CONTINUE["request_trailers"])
+        way_back = desk.ways_back.way(decision, self._policy, exchange, self)
+        return AtProvider(desk, exchange, sent.provider, sent.call, mode, way_back)
+
     def _chosen(self, decision: Decision) -> list[Destination]:
         if decision.target.provider is not None:
-            raise Closed("The model is served by a provider, which can't be reached this way.", "provider_not_routable")
+            return [Destination(decision.target.provider, "")]
         chosen = destinations(decision.endpoints)
         if not chosen:
             _log.warning("not_routable", request_id=self._exchange.request_id, hint="Envoy takes http://<ip>:<port>")

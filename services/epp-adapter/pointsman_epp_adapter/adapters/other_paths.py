@@ -6,10 +6,11 @@ from typing import Final
 import orjson
 
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.model_list import model_entry, model_list, model_names
+from pointsman_edge.domain.model_list import model_entry, model_list
 from pointsman_edge.domain.requested_model import requested_model
 from pointsman_edge.domain.routes import METHOD, ROUTES
 from pointsman_edge.domain.static_choice import Closed, EngineState
+from pointsman_edge.model_catalogue import ModelCatalogue, NotListed
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import Stream
@@ -29,6 +30,7 @@ class OtherPaths:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._models = ModelCatalogue(desk.edge, desk.policy, desk.pools, desk.headers, desk.trusted, desk.decider)
 
     async def serve(self, stream: Stream, head: RequestHead, method: str, path: str) -> None:
         """A request for a path that isn't an API's, or with another method. Raises Refusal."""
@@ -36,11 +38,7 @@ class OtherPaths:
         if path in ROUTES:
             raise Refusal(405, f"{method} is not allowed on {path}; use {METHOD}.", code="method_not_allowed")
         if method == "GET" and (path == MODELS or path.startswith(f"{MODELS}/")):
-            names = model_names(config, self._desk.pools)
-            created = self._desk.created
-            name = path.removeprefix(MODELS).lstrip("/")
-            document = model_entry(name, names, created) if name else model_list(names, created)
-            await stream.write(wire.answer(200, _JSON, orjson.dumps(document), self._id(head)))
+            await self._list(stream, head, path)
             return
         if not self._desk.settings.other_paths:
             known = ", ".join((*ROUTES, MODELS))
@@ -89,6 +87,20 @@ class OtherPaths:
                 await stream.write(message)
             if event.end:
                 return
+
+    async def _list(self, stream: Stream, head: RequestHead, path: str) -> None:
+        """The models, or one of them. Raises Refusal."""
+        request_id = self._id(head)
+        created = self._desk.created
+        headers = [header for header in head.headers if not header[0].startswith(b":")]
+        try:
+            names = await stream.listening(self._models.names(headers, head.peer, request_id))
+        except NotListed as refusal:
+            await stream.write(wire.immediate(refusal, request_id, edits=refusal.answer_headers))
+            return
+        name = path.removeprefix(MODELS).lstrip("/")
+        document = model_entry(name, names, created) if name else model_list(names, created)
+        await stream.write(wire.answer(200, _JSON, orjson.dumps(document), request_id))
 
     def _id(self, head: RequestHead) -> str:
         return self._desk.ids.of(head.headers, ())

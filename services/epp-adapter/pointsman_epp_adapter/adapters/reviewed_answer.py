@@ -57,6 +57,16 @@ class ReviewedAnswer:
         else:
             await self._events(self._way_back.finish(data) if last else self._way_back.push(data), last=last, end=end)
 
+    async def fail(self, event: bytes, *, last: bool) -> bool:
+        """The rest won't come: end a stream with `event`. False when none of it is out, so that the client can have an
+        error instead. `last`: Envoy has nothing more either."""
+        if not self._exchange.stream or self._head_waits or (self._mode is BodyMode.BUFFERED and not self.bytes_out):
+            return False
+        self._cut = True
+        self.withholds = not self._duplex and not last
+        await self._out(event, last=False, end=True)
+        return True
+
     async def _document(self, data: bytes, *, last: bool, end: bool) -> None:
         self._pieces.append(data)
         body = b""

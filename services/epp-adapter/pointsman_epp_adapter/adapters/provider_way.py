@@ -1,0 +1,103 @@
+"""Sends requests to providers through Envoy, which connects; the adapter says where, and puts the words."""
+
+import time
+from typing import Final
+from urllib.parse import urlsplit
+
+from pointsman_contracts.reply import Decision
+from pointsman_core.refusal import Refusal
+from pointsman_edge.credentials.provider_credentials import CredentialMissing
+from pointsman_edge.domain.edited_body import edited_body
+from pointsman_edge.domain.error_body import SERVER_ERROR
+from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.outward import outward
+from pointsman_edge.domain.policy import EdgePolicy
+from pointsman_edge.provider_book import ProviderBook
+from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters.stream import WholeBody
+from pointsman_epp_adapter.adapters.wire import BodyMode, RequestHead
+from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, stripped
+from pointsman_providers.errors import explained
+from pointsman_providers.exchange import Call, Question
+from pointsman_providers.resolve import Resolved
+from pointsman_runtime.logs import Log
+
+SCHEME: Final = "provider_scheme"
+"""Key of our metadata that Envoy's routes to providers match: `https` or `http`."""
+
+_OURS: Final = frozenset({b"traceparent", b"x-request-id"})
+
+_log = Log("providers")
+
+
+class ProviderWay:
+    """The way of requests that a provider serves."""
+
+    def __init__(self, book: ProviderBook, *, routed: bool) -> None:
+        """`routed`: Envoy has routes to providers."""
+        self._book = book
+        self._routed = routed
+
+    def tick(self, policy: EdgePolicy) -> None:
+        """Call every fraction of a second."""
+        if self._routed:
+            self._book.check(policy)
+
+    def call(self, decision: Decision, policy: EdgePolicy, exchange: Exchange, body: bytes, mode: BodyMode) -> "Sent":
+        """The request as the provider gets it. Raises Refusal; `mode` is how Envoy sends answers."""
+        target = decision.target
+        provider = self._book.find(policy, target.provider)
+        if provider is None or not self._routed or mode is BodyMode.NONE:
+            why = "isn't known here" if provider is None else "can't be reached through this proxy"
+            raise Refusal(
+                501,
+                f"The model {decision.model!r} is served by the provider '{target.provider}', which {why}.",
+                type=SERVER_ERROR,
+                code="provider_not_routable",
+            )
+        body = edited_body(body, outward(decision.body), target.model)
+        question = Question(exchange.api, body, target.model, decision.model, exchange.request_id, int(time.time()))
+        return Sent(provider, provider.format.call(question))
+
+    async def told(self, sent: "Sent", head: RequestHead, whole: WholeBody, stamps: dict[str, str]) -> list[bytes]:
+        """The messages that send it on. Raises Refusal when the credential is missing."""
+        provider, call = sent.provider, sent.call
+        try:
+            url, headers = await self._book.prepared(provider, call)
+        except CredentialMissing as missing:
+            _log.error("provider_credential_missing", provider=provider.name, reason=str(missing))
+            raise explained(provider.name, 401, b"") from None
+        parts = urlsplit(url)
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        changes: list[Header] = [
+            (b":authority", parts.netloc.encode("ascii")),
+            (b":path", path.encode("ascii")),
+            *((name.encode("ascii"), value.encode("utf-8")) for name, value in headers.items() if name != "host"),
+            (b"content-length", b"%d" % len(call.body)),
+            (b"x-envoy-max-retries", b"0"),
+        ]
+        kept = {name for name, _ in changes}
+        # Nothing that the client sent is for the provider.
+        removed = [name for name in stripped(head.headers, []) if name.encode("ascii", "replace") not in kept]
+        removed += [name.decode("ascii") for name, _ in head.headers if name in _OURS]
+        return list(
+            wire.decided(
+                HeaderChanges(changes, removed),
+                "",
+                {**stamps, "worker": provider.name, SCHEME: parts.scheme},
+                buffered_body=whole.buffered,
+                body=call.body,
+                duplex=not whole.buffered,
+                trailers=whole.trailers,
+            )
+        )
+
+
+class Sent:
+    """A call, and whom it is for."""
+
+    __slots__ = ("call", "provider")
+
+    def __init__(self, provider: Resolved, call: Call) -> None:
+        self.provider = provider
+        self.call = call
