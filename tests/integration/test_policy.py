@@ -124,6 +124,18 @@ async def test_a_model_that_is_not_allowed_is_served_by_no_way(policed: Stack, w
     assert "sql-lora" not in document["error"]["message"]
 
 
+async def test_models_are_listed_for_whoever_may_use_them(policed: Stack) -> None:
+    async def listed(key: str) -> tuple[int, list[str]]:
+        headers = {"x-api-key": key}
+        async with aiohttp.ClientSession() as http, http.get(f"{policed.door}/v1/models", headers=headers) as answer:
+            document = await answer.json()
+            return answer.status, [model["id"] for model in document.get("data", [])]
+
+    assert await listed(OWNER) == (200, ["llama-3.1-8b", "sql-lora"])
+    assert await listed(GUEST) == (200, ["llama-3.1-8b"])
+    assert await listed("pm-unknown") == (401, [])
+
+
 async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(policed: Stack) -> None:
     record = ApiKey(tenant="acme", id="robot", scopes=("inference",))
     key, digest, _ = api_keys.made(record)

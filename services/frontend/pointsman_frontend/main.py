@@ -16,12 +16,12 @@ from pointsman_edge.announcer import Announcer, EventBus
 from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.decider import Decider, DecisionSource, Stages
 from pointsman_edge.domain.engine_load import EngineLoad
-from pointsman_edge.domain.model_list import model_names
 from pointsman_edge.domain.policy import EdgePolicy, compile_policy
 from pointsman_edge.domain.request_headers import HeaderRules
 from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
+from pointsman_edge.model_catalogue import ModelCatalogue
 from pointsman_edge.provider_book import ProviderBook
 from pointsman_edge.reviews import Reviewers, StageReviewers
 from pointsman_edge.ways_back import WaysBack
@@ -75,20 +75,21 @@ class Frontend:
         self.engines = EngineClient(idle_s=settings.engine_idle_s, idle_connections=settings.engine_idle_connections)
         self.bodies = HeldBodies()
         self.ways_back = WaysBack(around.instance, around.reviewers, self.bodies)
+        headers = HeaderRules(
+            settings.identity_headers, forward_credentials=settings.forward_credentials, limit=settings.max_head_bytes
+        )
+        trusted = TrustedProxies(settings.trusted_proxies)
+        decider = Decider(around.decisions, self.pools, load)
         self.proxy = Proxy(
             Intake(
                 edge=around.instance,
                 policy=around.policy,
-                headers=HeaderRules(
-                    settings.identity_headers,
-                    forward_credentials=settings.forward_credentials,
-                    limit=settings.max_head_bytes,
-                ),
-                trusted=TrustedProxies(settings.trusted_proxies),
+                headers=headers,
+                trusted=trusted,
                 body_limit_s=settings.body_timeout_s,
                 tracing=around.tracing,
             ),
-            Decider(around.decisions, self.pools, load),
+            decider,
             Forwarder(
                 self.engines,
                 load,
@@ -104,9 +105,8 @@ class Frontend:
             self.announcer,
             metrics,
         )
-        self.app = EdgeApp(
-            self.proxy, around.health, lambda: model_names(around.policy().config, self.pools), int(time.time())
-        )
+        models = ModelCatalogue(around.instance, around.policy, self.pools, headers, trusted, decider)
+        self.app = EdgeApp(self.proxy, around.health, models, int(time.time()))
         self.protocol = bounded(
             Bounds(
                 settings.max_head_bytes,

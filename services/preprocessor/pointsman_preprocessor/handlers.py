@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry, Counter
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
-from pointsman_contracts.reply import Rejection
+from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.domain.asker import ASKS_WHO, asker, told
 from pointsman_preprocessor.domain.body import Completion
 from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.domain.parse import parse
@@ -26,6 +27,7 @@ from pointsman_runtime.logs import Log
 from pointsman_runtime.stage import Hop
 from pointsman_tokenization.failure import NotTokenized
 
+STAGE: Final = "preprocessor"
 TOO_MANY: Final = 429
 
 P = ParamSpec("P")
@@ -86,9 +88,11 @@ class Handlers:
 
     def preprocess(
         self, request: PreprocessRequest, hop: Hop[PreprocessRequest]
-    ) -> Journey | Rejection | Awaitable[Journey | Rejection]:
+    ) -> Journey | Rejection | Answer | Awaitable[Journey | Rejection | Answer]:
         """Parse, run the processors, reduce to facts. Work that waits or takes long is returned as a coroutine."""
         pipeline = self._configuration.at(request.revision).compiled
+        if request.method == ASKS_WHO:
+            return self._identify(request, hop, pipeline)
         if len(hop.body) > self._thread_above:
             return self._preprocess_large(request, hop, pipeline)
         incoming: Incoming | None = None
@@ -102,6 +106,26 @@ class Handlers:
         except Refusal as refusal:
             return self._refuse(refusal, hop, incoming)
         return self._preprocess_waiting(waiting, incoming, hop, pipeline)
+
+    def _identify(
+        self, request: PreprocessRequest, hop: Hop[PreprocessRequest], pipeline: Pipeline
+    ) -> Answer | Rejection | Awaitable[Answer | Rejection]:
+        incoming: Incoming | None = None
+        try:
+            incoming = asker(request)
+            waiting = pipeline.identify(incoming)
+        except Refusal as refusal:
+            return self._refuse(refusal, hop, incoming)
+        return told(incoming, STAGE) if waiting is None else self._identify_waiting(waiting, incoming, hop)
+
+    async def _identify_waiting(
+        self, waiting: Awaitable[None], incoming: Incoming, hop: Hop[PreprocessRequest]
+    ) -> Answer | Rejection:
+        try:
+            await waiting
+        except Refusal as refusal:
+            return self._refuse(refusal, hop, incoming)
+        return told(incoming, STAGE)
 
     async def _preprocess_waiting(
         self, waiting: Awaitable[None], incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline

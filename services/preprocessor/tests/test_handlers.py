@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, PreprocessRequest
-from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import stage_subject
 from pointsman_core.config import Config
 from pointsman_core.refusal import Refusal
@@ -43,14 +43,14 @@ class World:
         self.registry = CollectorRegistry()
         self.edge: Bus = buses.make("frontend")
         self.journeys: list[Journey] = []
-        self.answers: list[Decision | Rejection | Parked] = []
+        self.answers: list[Decision | Rejection | Parked | Answer] = []
         configuration = Configuration(compiled, self.registry)
         assert configuration.offer(1, text)
         self.threads = ThreadPoolExecutor(max_workers=1)
         handlers = Handlers(configuration, self.registry, thread_above=10_000, max_values=50_000, threads=self.threads)
         buses.make("preprocessor").stage(PreprocessRequest, handlers.preprocess)
         buses.make("profile-picker").stage(Journey, self._keep)
-        self.edge.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
+        self.edge.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(read_reply(payload)))
 
     def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
         del hop
@@ -172,3 +172,28 @@ async def test_a_rewritten_model_is_told_beside_the_one_asked_for(world: World) 
     await eventually(lambda: world.journeys)
     journey = world.journeys[0]
     assert (journey.rewritten, journey.body, journey.trail[0].note) == (None, (), None)
+
+
+async def test_who_asks_is_told_without_a_body_and_without_any_other_processor(buses: Buses) -> None:
+    world = World(
+        buses,
+        text="""
+preprocessing:
+  - {use: anonymous, tenant: public, models: ["group:own", other]}
+  - {use: request-limit, per: [tenant], rate: 0/s}
+pools: {p: {models: [m]}}
+models: {m: {pool: p, groups: [own]}}
+""",
+    )
+    await buses.meet()
+    world.send(b"", method="GET", path="/v1/models")
+    [answer] = await eventually(lambda: world.answers)
+    assert isinstance(answer, Answer)
+    assert (answer.status, orjson.loads(answer.body)) == (200, {"models": ["m", "other"]})
+    world.send(b"", method="GET", path="/v1/models", headers={"x-api-key": "canary-41"})
+    await eventually(lambda: len(world.answers) == 2)
+    refused = world.answers[1]
+    assert isinstance(refused, Rejection)
+    assert (refused.status, refused.code) == (401, "invalid_api_key")
+    assert [edit.name for edit in refused.answer_headers] == ["www-authenticate"]
+    world.threads.shutdown()

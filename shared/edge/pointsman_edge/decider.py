@@ -111,6 +111,11 @@ class Decider:
         except StagesMissing as missing:
             return self._alone(request, body, policy, str(missing))
 
+    async def ask(self, request: PreprocessRequest, policy: EdgePolicy) -> Settled:
+        """What the stages say to a request without a body, which the edge can't answer alone. Raises StagesMissing, and
+        Refusal when there is no answer."""
+        return await self._source.decide(request, b"", policy, None)
+
     def _alone(self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, missing: str) -> Decision:
         if policy.static.closed is not None:
             raise Closed(

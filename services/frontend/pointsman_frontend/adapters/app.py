@@ -1,6 +1,5 @@
 """The HTTP application: proxied routes, the model list, health."""
 
-from collections.abc import Callable
 from typing import cast
 
 import orjson
@@ -11,6 +10,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_body, error_headers
 from pointsman_edge.domain.model_list import model_entry, model_list
 from pointsman_edge.domain.routes import METHOD, ROUTES
+from pointsman_edge.model_catalogue import ModelCatalogue, NotListed
 from pointsman_frontend.adapters.client import Client
 from pointsman_frontend.adapters.proxy import Proxy
 from pointsman_runtime.health import HealthApp
@@ -21,7 +21,7 @@ class EdgeApp(FastAPI):
     """FastAPI with the proxied routes and health as raw ASGI before its routing and middleware, which cost more
     than half as much as the server itself."""
 
-    def __init__(self, proxy: Proxy, health: HealthApp, models: Callable[[], list[str]], created: int) -> None:
+    def __init__(self, proxy: Proxy, health: HealthApp, models: ModelCatalogue, created: int) -> None:
         super().__init__(title="Pointsman", docs_url=None, redoc_url=None, openapi_url=None)
         self._proxy = proxy
         self._health = health
@@ -30,13 +30,18 @@ class EdgeApp(FastAPI):
         self.add_exception_handler(Refusal, self._refusal)
         self.add_exception_handler(Exception, self._internal_error)
 
+        async def named(request: Request) -> list[str]:
+            scope = request.scope
+            peer: str = scope["client"][0] if scope.get("client") else ""
+            return await models.names(scope["headers"], peer, self._id_of(scope))
+
         @self.get("/v1/models")
-        async def list_models() -> Response:  # pyright: ignore[reportUnusedFunction] - FastAPI calls it
-            return _json(200, model_list(models(), created))
+        async def list_models(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction] - FastAPI calls it
+            return _json(200, model_list(await named(request), created))
 
         @self.get("/v1/models/{name:path}")
-        async def show_model(name: str) -> Response:  # pyright: ignore[reportUnusedFunction] - as above
-            return _json(200, model_entry(name, models(), created))
+        async def show_model(name: str, request: Request) -> Response:  # pyright: ignore[reportUnusedFunction] - as above
+            return _json(200, model_entry(name, await named(request), created))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
@@ -80,7 +85,8 @@ class EdgeApp(FastAPI):
 
     async def _refusal(self, request: Request, error: Exception) -> Response:
         del request
-        return _refused(cast("Refusal", error), {})
+        edits = error.answer_headers if isinstance(error, NotListed) else ()
+        return _refused(cast("Refusal", error), {edit.name: edit.value for edit in edits if edit.value is not None})
 
     async def _internal_error(self, request: Request, error: Exception) -> Response:
         del request, error

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pointsman_core.config import Config, ProcessorUse
+from pointsman_core.config import Config, ProcessorUse, identifies
 from pointsman_core.plugins import PluginError, check_dataflow
 from pointsman_preprocessor.domain.chain import Step
 from pointsman_preprocessor.domain.processing import IDENTITY, RequestProcessor
@@ -19,6 +19,11 @@ def check_order(uses: Sequence[ProcessorUse], processors: Sequence[RequestProces
     for position, (use, processor) in enumerate(zip(uses, processors, strict=True)):
         if not processor.authenticates or use.mode == "off":
             continue
+        if not identifies(use.model_copy(update={"mode": "enforce"})):
+            raise PluginError(
+                f"{processor.name!r} authenticates: its type's name must end in `-auth`, by which edges know it",
+                (position, "use"),
+            )
         if use.on_error == "allow":
             raise PluginError(
                 f"{processor.name!r} authenticates: `on_error: allow` would let everybody in while it fails",

@@ -49,7 +49,9 @@ class Pipeline:
         """`load` reads a tokenizer; without it none is used. `ports`: what processors ask beyond the request; `bound`
         keeps the timeouts of those that wait. Raises PluginError for a processor that can't be built or stands in the
         wrong place, and what `load` raises."""
-        self._chain: Final = Chain(_steps(config, processors, ports or Ports()), bound)
+        steps = _steps(config, processors, ports or Ports())
+        self._chain: Final = Chain(steps, bound)
+        self._identifying: Final = Chain([step for step in steps if _identifies(step)], bound)
         pools = config.pools
         own = {
             name: pools[served.pool].block_tokens
@@ -87,10 +89,20 @@ class Pipeline:
         """Tokens in a block of the pools that may serve `model`, the likeliest first."""
         return self._block_sizes.get(model, self._all_block_sizes)
 
+    def identify(self, incoming: Incoming) -> Awaitable[None] | None:
+        """Run those processors alone that find out who sends the request. As `run`."""
+        return self._identifying.run(incoming)
+
     @property
     def steps(self) -> tuple[Step, ...]:
         """The processors that run, in order."""
         return self._chain.steps
+
+
+def _identifies(step: Step) -> bool:
+    """Whether it has to do with who sends the request, and is in force."""
+    finds = any(key.name == IDENTITY.name for key in step.processor.produces)
+    return not step.shadow and (finds or isinstance(step.processor, Admission))
 
 
 def _steps(config: Config, types: Registry[RequestProcessor], ports: Ports) -> list[Step]:

@@ -176,7 +176,8 @@ class RequestProcessor(Plugin):
     """Whether its verdict is told of every request. That of others is told when they say something, end the request or
     fail."""
     authenticates: ClassVar[bool] = False
-    """Whether it finds out who sends the request. A request that none of these recognises is refused with 401."""
+    """Whether it finds out who sends the request. A request that none of these recognises is refused with 401. Edges
+    know these types by their names, which end in `-auth`."""
 
     def bind(self, config: Config) -> None:
         """Check the parameters against the whole configuration. Raises PluginError; called once, before `process`."""

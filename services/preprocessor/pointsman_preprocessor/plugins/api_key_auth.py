@@ -1,9 +1,9 @@
 """`api-key-auth`: clients are known by their API keys, of which only the hashes are kept."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Final, cast
 
-from pydantic import Field, field_validator
+from pydantic import Field, JsonValue, field_validator
 
 from pointsman_core.config import Config
 from pointsman_core.plugins import Params, Plugin, PluginError
@@ -12,6 +12,10 @@ from pointsman_preprocessor.domain.api_keys import ApiKey, KeyFacts, KeyStore, K
 from pointsman_preprocessor.domain.credentials import digest, presented
 from pointsman_preprocessor.domain.identities import ModelGroups, identity_of
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
+
+
+_KEPT: Final = 8192
+"""Keys whose identity stays made."""
 
 
 class ApiKeyAuthParams(Params):
@@ -58,6 +62,7 @@ class ApiKeyAuth(RequestProcessor):
         self._table = KeyTable((key.digest, key) for key in self._params.keys)
         self._store: KeyStore | None = None
         self._groups = ModelGroups()
+        self._identities: dict[str, tuple[KeyFacts, dict[str, JsonValue]]] = {}
 
     def bind(self, config: Config) -> None:
         self._groups = ModelGroups(config)
@@ -77,7 +82,8 @@ class ApiKeyAuth(RequestProcessor):
         if incoming.read(IDENTITY) is not None:
             return
         for header, key in presented(incoming.envelope.headers, self._params.headers):
-            facts = self._find(digest(key))
+            digested = digest(key)
+            facts = self._find(digested)
             # The edge keeps the usual headers from engines by itself, and they may hold another processor's credential.
             if not self._params.forward and (facts is not None or header not in CREDENTIAL_HEADERS):
                 incoming.hide_header(header)
@@ -87,13 +93,22 @@ class ApiKeyAuth(RequestProcessor):
             if problem is not None:
                 incoming.say(f"key {facts.id}")
                 raise unauthorized(incoming, problem)
-            try:
-                identity = identity_of(facts.grant(), self.name, self._groups)
-            except ValueError as error:
-                raise Unavailable(f"key {facts.id}: {error}") from error
-            incoming.write(IDENTITY, identity)
+            incoming.write(IDENTITY, dict(self._identity(digested, facts)))
             incoming.say(f"key {facts.id}, tenant {facts.tenant}")
             return
+
+    def _identity(self, digested: str, facts: KeyFacts) -> dict[str, JsonValue]:
+        known = self._identities.get(digested)
+        if known is not None and known[0] is facts:
+            return known[1]
+        try:
+            identity = identity_of(facts.grant(), self.name, self._groups)
+        except ValueError as error:
+            raise Unavailable(f"key {facts.id}: {error}") from error
+        if len(self._identities) >= _KEPT:
+            self._identities.clear()
+        self._identities[digested] = (facts, identity)
+        return identity
 
     def _find(self, digested: str) -> KeyFacts | None:
         found = self._table.find(digested)

@@ -14,7 +14,7 @@ from pointsman_core.config.model import (
     Served,
     load,
 )
-from pointsman_core.config.processing import ProcessorUse
+from pointsman_core.config.processing import ProcessorUse, identifies
 from pointsman_core.config.provider import Provider
 from pointsman_core.config.rewriting import Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy, SchedulingProfile
@@ -58,6 +58,7 @@ __all__ = [
     "StaticEngine",
     "Tokenizer",
     "active",
+    "identifies",
     "load",
     "load_endpoints",
     "response_entry",

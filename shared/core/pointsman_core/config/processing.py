@@ -1,6 +1,6 @@
 """Entries of `preprocessing`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator
 
@@ -16,6 +16,9 @@ def switched_off(value: object) -> object:
     return "off" if value is False else value
 
 
+_IDENTIFYING: Final = ("anonymous", "identity-headers")
+
+
 class ProcessorUse(PluginUse):
     """A request processor, and how much it counts; the rest are its parameters."""
 
@@ -27,3 +30,8 @@ class ProcessorUse(PluginUse):
     on_error: OnError = "deny"
     """When it fails. `deny`: the request ends. `allow`: the request goes on as without it. `degrade`: it does what it
     still can by itself; one that can nothing is left out, as by `allow`."""
+
+
+def identifies(use: ProcessorUse) -> bool:
+    """Whether it finds out in force who sends a request: by its type's name, which ends in `-auth`."""
+    return use.mode == "enforce" and (use.use.endswith("-auth") or use.use in _IDENTIFYING)

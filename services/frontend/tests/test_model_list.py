@@ -1,0 +1,88 @@
+"""`/v1/models` lists what whoever asks may use."""
+
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from pointsman_contracts.journey import HeaderEdit, PreprocessRequest
+from pointsman_contracts.reply import Answer, Rejection
+from pointsman_edge.decider import StagesMissing
+from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
+
+CONFIG: dict[str, object] = {
+    "preprocessing": ["api-key-auth"],
+    "pools": {"p": {"models": ["small", "large"]}},
+    "models": {"small": {"pool": "p", "groups": ["own"]}},
+    "rewrites": [{"match": "gpt-small", "to": "small"}, {"match": "gpt-large", "to": "large"}],
+    "providers": {},
+}
+
+
+async def listed(edge: EdgeUnderTest, name: str = "") -> tuple[int, dict[str, str], Any]:
+    headers = {"authorization": "Bearer k"}
+    async with aiohttp.ClientSession() as http, http.get(f"{edge.url}/v1/models{name}", headers=headers) as answer:
+        document = await answer.json()
+        names = [model["id"] for model in document["data"]] if "data" in document else document
+        return answer.status, {name.lower(): value for name, value in answer.headers.items()}, names
+
+
+def allowing(models: bytes) -> Callable[[PreprocessRequest], Answer]:
+    def say(request: PreprocessRequest) -> Answer:
+        assert (request.method, request.path) == ("GET", "/v1/models")
+        assert request.headers["authorization"] == "Bearer k"
+        return Answer(request_id=request.request_id, stage="preprocessor", body=b'{"models": ' + models + b"}")
+
+    return say
+
+
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [
+        (b"null", ["small", "large", "gpt-small", "gpt-large"]),
+        (b'["small"]', ["small", "gpt-small"]),
+        (b'["group:own"]', ["small", "gpt-small"]),
+        (b'["l*"]', ["large", "gpt-large"]),
+        (b"[]", []),
+    ],
+)
+async def test_a_client_sees_the_models_and_aliases_that_it_may_use(
+    models: bytes, names: list[str], start_edge: StartEdge
+) -> None:
+    edge = await start_edge(config=CONFIG)
+    edge.stages.reply = allowing(models)
+    status, _, found = await listed(edge)
+    assert (status, found) == (200, names)
+    assert (await listed(edge, "/small"))[0] == (200 if "small" in names else 404)
+
+
+async def test_whoever_is_not_let_in_sees_no_model(start_edge: StartEdge) -> None:
+    edge = await start_edge(config=CONFIG)
+    edge.stages.reply = lambda request: Rejection(
+        request_id=request.request_id,
+        stage="preprocessor",
+        status=401,
+        type="invalid_request_error",
+        code="invalid_api_key",
+        message="No.",
+        answer_headers=(HeaderEdit(name="www-authenticate", value="Bearer"),),
+    )
+    status, headers, document = await listed(edge)
+    assert (status, headers["www-authenticate"]) == (401, "Bearer")
+    assert document["error"]["code"] == "invalid_api_key"
+
+
+async def test_while_nobody_can_say_who_asks_nothing_is_listed(start_edge: StartEdge) -> None:
+    edge = await start_edge(config=CONFIG)
+    edge.stages.failure = StagesMissing("the bus is gone")
+    assert (await listed(edge))[0] == 503
+
+
+async def test_where_nobody_asks_who_somebody_is_everything_is_listed_without_the_stages(start_edge: StartEdge) -> None:
+    edge = await start_edge(
+        config=CONFIG | {"preprocessing": [{"use": "api-key-auth", "mode": "shadow"}, "stream-usage"]}
+    )
+    edge.stages.failure = StagesMissing("the bus is gone")
+    status, _, names = await listed(edge)
+    assert (status, names) == (200, ["small", "large", "gpt-small", "gpt-large"])

@@ -1,0 +1,34 @@
+"""Who asks, where nothing is asked of a model: for an edge that tells which models there are."""
+
+from typing import Final
+
+import orjson
+
+from pointsman_contracts.identity import Identity
+from pointsman_contracts.journey import PreprocessRequest
+from pointsman_contracts.reply import Answer
+from pointsman_core.permission import allowed_models
+from pointsman_preprocessor.domain.body import Completion, StructuredBody
+from pointsman_preprocessor.domain.processing import Incoming
+from pointsman_preprocessor.domain.request_headers import read_headers
+
+ASKS_WHO: Final = "GET"
+"""Method of a request that has no body and wants to know who sends it."""
+
+
+def asker(request: PreprocessRequest) -> Incoming:
+    """The request with nothing in it but its headers. Raises Refusal for headers that make no sense."""
+    return Incoming(request, StructuredBody(b"", {"model": ""}, Completion([])), read_headers(request.headers))
+
+
+def told(incoming: Incoming, stage: str) -> Answer:
+    """`{"models"}`: names and patterns that the sender may use, null for all."""
+    allowed = allowed_models(incoming.attributes)
+    return Answer(
+        request_id=incoming.envelope.request_id,
+        attempt=incoming.envelope.attempt,
+        stage=stage,
+        answer_headers=tuple(incoming.answer_headers.values()),
+        identity=Identity.of(incoming.attributes),
+        body=orjson.dumps({"models": None if allowed is None else list(allowed)}),
+    )
