@@ -13,7 +13,6 @@ from pointsman_preprocessor.domain.credentials import digest, presented
 from pointsman_preprocessor.domain.identities import ModelGroups, identity_of
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
 
-
 _KEPT: Final = 8192
 """Keys whose identity stays made."""
 
