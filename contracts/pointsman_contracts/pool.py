@@ -82,8 +82,8 @@ class PoolRewrite(Part):
 class PoolRules(Message):
     """What InferenceObjectives and InferenceModelRewrites of the cluster say for a pool.
 
-    Value of key `<pool>` (a subject token) in bucket `pm-pools`, published by the metrics-collector that answers for the
-    pool when it changes. Read by preprocessors. What the configuration says goes before it.
+    Value of key `<pool>` (a subject token) in bucket `pm-pools`, published by the metrics-collector that answers for
+    the pool when it changes. Read by preprocessors. What the configuration says goes before it.
     """
 
     address: ClassVar[Address] = Address("kv", "pool", "rules", route=("pool",), bucket="pm-pools")
