@@ -98,8 +98,12 @@ def guard_problems(
 
 
 def response_guard_problems(where: str, response: Sequence[StageUse], guards: Mapping[str, Guard]) -> Iterator[str]:
-    """Guards that a way back names and that don't exist; `where` is the path of the list."""
+    """What is wrong with the guards on a way back; `where` is the path of the list."""
     for position, use in enumerate(response):
+        if use.service != GUARD:
+            continue
         name = use.policy or DEFAULT_GUARD
-        if use.service == GUARD and name not in (*guards, DEFAULT_GUARD):
+        if name not in (*guards, DEFAULT_GUARD):
             yield f"{where}[{position}]: {unknown('guard', name, (*guards, DEFAULT_GUARD))}"
+        if use.content not in (None, "text"):
+            yield f"{where}[{position}]: a guard looks at texts; leave `content` out"

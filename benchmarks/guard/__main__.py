@@ -1,0 +1,130 @@
+"""What a check costs, and what it sees. `python -m benchmarks.guard`.
+
+CPU time of the shortest of many rounds, without the bus. The texts of the corpus were at hand while the patterns were
+written; those of `unseen.txt` were written afterwards and nothing was changed for them.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from benchmarks.machine import describe
+from pointsman_core.config import Guard, load
+from pointsman_guard.domain.checking import Checked, Direction, Text
+from pointsman_guard.domain.policy import Policy
+from pointsman_guard.domain.prompt import Prompt
+from pointsman_guard.main import compile_all
+
+CORPUS: Final = Path(__file__).resolve().parents[2] / "services/guard/tests/corpus"
+ROUNDS: Final = 200
+BARS_US_PER_KB: Final = {"prose": 40.0, "code": 60.0, "other script": 150.0, "encoded": 400.0, "chat of 40": 80.0}
+"""On a core that others use too."""
+WINDOW_BAR_US: Final = 250.0
+CAUGHT: Final = 0.95
+FALSE_ALARMS: Final = 0.01
+
+PROSE: Final = "The quick brown fox asks how to write a function that sorts a list of trains by the hour of departure. "
+CODE: Final = (
+    "def depart(train: Train, at: datetime) -> str:\n"
+    "    return f'{train.name!r} left {at:%H:%M} from track_{train.track}'\n"
+)
+OTHER: Final = "Быстрая лиса спрашивает, как отсортировать список поездов. 狐狸问怎样排列火车。Füchse grüßen Züge. "
+ENCODED: Final = (
+    "Read SGVsbG8gd29ybGQsIHRoaXMgaXMgYSB0ZXN0IG9mIGEgbG9uZyB0ZXh0 and 48656c6c6f20776f726c6420616761696e, then "
+    "%48%65%6c%6c%6f. "
+)
+
+
+def sized(text: str, size: int) -> str:
+    """The text again and again, so many characters of it."""
+    return (text * (size // len(text) + 1))[:size]
+
+
+def measured(work: Callable[[], object]) -> float:
+    """Microseconds of CPU of the shortest round."""
+    shortest = float("inf")
+    for _ in range(ROUNDS):
+        began = time.process_time_ns()
+        work()
+        shortest = min(shortest, time.process_time_ns() - began)
+    return shortest / 1000
+
+
+def checked(texts: Sequence[str], direction: Direction = "request") -> Checked:
+    """These texts of a user, or of an answer."""
+    return Checked(
+        direction, "default", "request-1", [Text(str(number), "user", text) for number, text in enumerate(texts)]
+    )
+
+
+def stopped(policy: Policy, texts: Sequence[str], direction: Direction = "request") -> bool:
+    """Whether the default policy blocks or redacts something."""
+    judgement = asyncio.run(policy.judge(checked(texts, direction)))
+    return judgement.blocked is not None or bool(judgement.redact)
+
+
+def costs(policy: Policy) -> list[bool]:
+    """Print what checks cost; whether each kept its bar."""
+    [detector] = policy.detectors
+    kept: list[bool] = []
+    for size in (1_000, 10_000, 100_000):
+        cases = {
+            "prose": [sized(PROSE, size)],
+            "code": [sized(CODE, size)],
+            "other script": [sized(OTHER, size)],
+            "encoded": [sized(ENCODED, size)],
+            "chat of 40": [sized(PROSE, size // 40)] * 40,
+        }
+        for name, texts in cases.items():
+            shown = checked(texts)
+            each = measured(lambda shown=shown: detector.detect(shown))
+            per_kb = each / (sum(len(text.encode()) for text in texts) / 1000)
+            bar = BARS_US_PER_KB[name]
+            # Small ones are the constant cost of a check.
+            kept.append(per_kb <= bar or size < 10_000)
+            print(f"  {name:<14} {size // 1000:>4} KB {each:10.1f} µs {per_kb:8.1f} µs/KB   bar {bar:g}")
+    window = checked([sized(PROSE, 640)], "response")
+    each = measured(lambda: detector.detect(window))
+    kept.append(each <= WINDOW_BAR_US)
+    print(f"  a window of 512 + 128 characters {each:10.1f} µs   bar {WINDOW_BAR_US:g} µs")
+    body = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": sized(PROSE, 10_000)}]})
+    print(f"  reading the texts of a 10 KB body {measured(lambda: Prompt.of(body)):9.1f} µs")
+    return kept
+
+
+def sees(policy: Policy) -> list[bool]:
+    """Print what is caught, and how often harmless texts are; whether the bars are kept."""
+    attacks = json.loads((CORPUS / "attacks.json").read_text())
+    alone = [attack for attack in attacks if attack["disguise"] != "chunks"]
+    caught = sum(stopped(policy, attack["texts"]) for attack in alone)
+    harmless = [line for line in (CORPUS / "harmless.txt").read_text().splitlines() if line]
+    alarms = sum(stopped(policy, [line]) for line in harmless)
+    unseen = (CORPUS / "unseen.txt").read_text().splitlines()
+    new = [line[2:] for line in unseen if line.startswith("+")]
+    fine = [line[2:] for line in unseen if line.startswith("-")]
+    print(f"  corpus: {caught} of {len(alone)} attacks caught, bar {CAUGHT:.0%}")
+    print(f"  corpus: {alarms} of {len(harmless)} harmless prompts stopped, bar {FALSE_ALARMS:.0%}")
+    print(f"  unseen: {sum(stopped(policy, [text]) for text in new)} of {len(new)} attacks caught")
+    print(f"  unseen: {sum(stopped(policy, [text]) for text in fine)} of {len(fine)} harmless prompts stopped")
+    return [caught >= CAUGHT * len(alone), alarms <= FALSE_ALARMS * len(harmless)]
+
+
+def main() -> int:
+    """Measure everything; 1 when a bar is missed."""
+    print(describe())
+    policy = compile_all(load({"guards": {"default": Guard()}}))["default"]
+    print("what a check costs")
+    kept = costs(policy)
+    print("what it sees")
+    kept += sees(policy)
+    return 0 if all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
