@@ -76,6 +76,12 @@ def test_answers_that_call_tools_are_kept_where_that_is_wanted() -> None:
     assert unworthy(CHAT, whole(finish_reason="tool_calls"), stream=False, tool_calls=True) is None
 
 
+def test_answers_that_a_limit_cut_short_are_kept_where_that_is_wanted() -> None:
+    assert unworthy(CHAT, whole(finish_reason="length"), stream=False, tool_calls=False, cut_short=True) is None
+    filtered = whole(finish_reason="content_filter")
+    assert unworthy(CHAT, filtered, stream=False, tool_calls=False, cut_short=True) == "ended by content_filter"
+
+
 def review(**fields: object) -> ResponseReview:
     known = {
         "request_id": "r", "edge": "e", "stage": "semantic-cache", "revision": 1, "deadline_ms": 0, "mode": "after",

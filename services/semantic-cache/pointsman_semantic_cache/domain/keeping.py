@@ -22,4 +22,6 @@ def refusal(review: ResponseReview, cache: Cache, *, guarded: bool) -> str | Non
     # A changed answer was changed for what was in this one, or for this client.
     if any(outcome != "passed" for outcome in said) or (guarded and not said):
         return "guard"
-    return unworthy(review.api, review.body, stream=review.stream, tool_calls=cache.tool_calls)
+    return unworthy(
+        review.api, review.body, stream=review.stream, tool_calls=cache.tool_calls, cut_short=cache.cut_short
+    )

@@ -15,11 +15,12 @@ _FINISHED: Final = {
 }
 _CALLS: Final = {"chat.completions": frozenset({"tool_calls", "function_call"}), "messages": frozenset({"tool_use"})}
 """How an answer ends that calls tools."""
+_LIMITED: Final = frozenset({"length", "max_tokens"})
 _LAST: Final = {"chat.completions": b"[DONE]", "completions": b"[DONE]"}
 """What the last event of a stream says besides."""
 
 
-def unworthy(api: str, body: bytes, *, stream: bool, tool_calls: bool) -> str | None:
+def unworthy(api: str, body: bytes, *, stream: bool, tool_calls: bool, cut_short: bool = False) -> str | None:
     """Why an answer isn't kept, in a word; None when it may be."""
     documents, last = _events(body) if stream else (_documents(body), b"")
     if documents is None:
@@ -38,7 +39,7 @@ def unworthy(api: str, body: bytes, *, stream: bool, tool_calls: bool) -> str | 
         if not tool_calls:
             return "tool calls"
         ends -= calls
-    cut = ends - _FINISHED.get(api, frozenset())
+    cut = ends - _FINISHED.get(api, frozenset()) - (_LIMITED if cut_short else frozenset())
     return f"ended by {min(cut)}" if cut else None
 
 

@@ -97,6 +97,8 @@ class Cache(Section):
     """Requests with a higher `temperature`, or with none, want another answer each time: they pass."""
     tool_calls: bool = False
     """Keep answers that call tools, too."""
+    cut_short: bool = False
+    """Keep answers that ended at the request's own limit of tokens, too."""
     count_tokens: bool = False
     """Charge the tokens of the first answer for each further one."""
     store: Annotated[Store, BeforeValidator(_use_of)] = Store()
