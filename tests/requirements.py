@@ -251,9 +251,5 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "S4-22": "Prompt and chat are told apart cheaply.",
 }
 
-OPEN: Final = frozenset(
-    {
-        "S1-2",
-    }
-)
+OPEN: Final[frozenset[str]] = frozenset()
 """Points that no test shows yet."""

@@ -1,5 +1,6 @@
 """The stages before scheduling, one after the other on one bus, with the configurations of people."""
 
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from pydantic import JsonValue
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, PreprocessRequest, Target
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
-from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.reply import REPLY, Answer, Decision, Parked, Rejection
 from pointsman_contracts.subjects import ANY, stage_subject
 from pointsman_model_selector import handlers as selecting
 from pointsman_model_selector.main import compile_all
@@ -37,7 +38,7 @@ class Gateway:
     def __init__(self, buses: Buses, config: str, *stages: str) -> None:
         self.registry = CollectorRegistry()
         self.journeys: list[Journey] = []
-        self.answers: list[Decision | Rejection | Parked] = []
+        self.answers: list[Answer | Decision | Parked | Rejection] = []
         self.edge = buses.make("frontend")
         pipelines = Configuration(compile_pipeline, self.registry)
         routings = Configuration(compile_routing, CollectorRegistry())
@@ -322,3 +323,42 @@ async def test_a_prompt_goes_to_the_model_that_is_described_as_good_at_it_and_st
         assert chosen(journey) == ("only", model)
         assert (journey.trail[-1].note or "").endswith("semantic-match: lexical")
         assert text.split()[-1].encode() not in journey.encode()
+
+
+KEY: Final = "sk-canary-1"
+ALLOWED: Final[JsonValue] = {
+    "sha256": hashlib.sha256(KEY.encode()).hexdigest(), "tenant": "t", "models": ["m", "sql"],
+}  # fmt: skip
+CONTROL: Final[list[JsonValue]] = [
+    {"use": "api-key-auth", "keys": [ALLOWED]},
+    {"use": "request-limit", "per": ["tenant"], "rate": "3/h"},
+]
+
+
+@pytest.mark.requirement("S1-2")
+@pytest.mark.parametrize("control", [True, False])
+async def test_model_routing_scheduling_and_control_compose_and_control_can_be_off(buses: Buses, control: bool) -> None:
+    """The duties of an inference gateway: bases and adapters routed to their pools, who may use what and how often,
+    and a journey that the scheduler of the pool ends."""
+    document = {
+        "pools": {"p": {"models": ["m", "sql"], "loras": ["sql"]}, "q": {"models": ["other"]}},
+        "preprocessing": CONTROL if control else [],
+    }
+    gateway = Gateway(buses, yaml.safe_dump(document))
+    await buses.meet()
+    known = {"authorization": f"Bearer {KEY}"}
+    base, adapter = await gateway.send("m", known), await gateway.send("sql", known)
+    assert (base.target, adapter.target) == (Target(model="m", pool="p"), Target(model="sql", pool="p", lora="sql"))
+    assert [stage.service for stage in base.itinerary] == ["scheduler"]
+    tenant = base.request.attributes.get("identity")
+    assert (tenant is not None) == control
+    ended: list[int] = []
+    for headers, model in (({}, "m"), (known, "other"), (known, "m"), (known, "m")):
+        try:
+            await gateway.send(model, headers)
+        except AssertionError:
+            answer = gateway.answers.pop()
+            assert isinstance(answer, Rejection)
+            ended.append(answer.status)
+    # What is forbidden may or may not count against the limit.
+    assert ended in ([[401, 403, 429], [401, 403, 429, 429]] if control else [[]])
