@@ -50,7 +50,7 @@ class LimitAsk(Part):
 
 
 class LimitAsks(Message):
-    """Requests before limits that another preprocessor keeps. Answered with `LimitVerdicts`."""
+    """Requests before limits that another preprocessor keeps. Sent by preprocessors; answered with `LimitVerdicts`."""
 
     address: ClassVar[Address] = Address("ctl", "limits", "ask", route=("keeper",))
 
@@ -152,7 +152,8 @@ class LimitShard(Message):
 
 
 class LimitHandOver(Message):
-    """Asks a keeper for a shard that now is another's. Answered with `LimitShard`, after which the asker keeps it."""
+    """Asks a keeper for a shard that now is another's. Sent by preprocessors; answered with `LimitShard`, after which the
+    asker keeps it."""
 
     address: ClassVar[Address] = Address("ctl", "limits", "hand-over", route=("keeper",))
 

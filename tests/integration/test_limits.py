@@ -63,7 +63,7 @@ async def _saved(observer: Observer, tenant: str, charges: int) -> LimitShard:
     return await eventually(found)
 
 
-@pytest.mark.requirement("S3-10", "S3-17")
+@pytest.mark.requirement("S3-10", "LIMIT-1")
 async def test_counts_outlive_the_preprocessor_that_keeps_them_and_all_of_them(
     preprocessors: Preprocessors, own_nats_server: NatsServer
 ) -> None:

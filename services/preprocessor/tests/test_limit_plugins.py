@@ -57,7 +57,7 @@ def by(tenant: str, **more: str) -> dict[str, str]:
     return {f"x-pointsman-{name}": value for name, value in ({"tenant": tenant} | more).items()}
 
 
-@pytest.mark.requirement("S3-5")
+@pytest.mark.requirement("S3-5", "LIMIT-3")
 def test_requests_over_the_rate_are_refused_in_openais_words_with_the_limits_name() -> None:
     chain = pipeline({"use": "infra-request-limit", "rate": "10/s", "burst": 2})
     first = incoming()

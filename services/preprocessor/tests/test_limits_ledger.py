@@ -69,6 +69,7 @@ def test_debt_is_paid_before_anything_is_admitted_again() -> None:
     assert (refused.outcome, refused.standings[0].remaining) == ("refused", 0)
 
 
+@pytest.mark.requirement("LIMIT-3")
 @pytest.mark.parametrize("window", [MINUTE, RATE])
 def test_a_wait_is_true_and_no_longer_than_needed(window: LimitWindow) -> None:
     book, now = Book(0), NOW
@@ -283,4 +284,4 @@ class Ledger(RuleBasedStateMachine):
 
 OPEN_WIDE = LimitWindow(unit="concurrency", amount=10**9)
 Ledger.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
-TestLedger = pytest.mark.requirement("S3-17")(Ledger.TestCase)
+TestLedger = pytest.mark.requirement("LIMIT-2")(Ledger.TestCase)

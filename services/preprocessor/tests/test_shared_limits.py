@@ -257,6 +257,7 @@ async def test_what_another_limit_refuses_is_taken_back_from_the_keeper(world: W
     await eventually(lambda: world.used() == 0)
 
 
+@pytest.mark.requirement("LIMIT-1")
 async def test_counts_survive_their_keeper_and_are_settled_by_the_next_one(world: World) -> None:
     await world.add("a", "b", "c")
     dying = world.keeper()

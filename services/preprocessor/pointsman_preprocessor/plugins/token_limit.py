@@ -1,6 +1,7 @@
 """`token-limit`: so many tokens in so much time, reserved before a request runs and settled by what it used."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from math import ceil
 from typing import Annotated, Final, Literal, cast
 
@@ -74,13 +75,12 @@ class TokenLimit(Limit):
     def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> float:
         if self._reactive:
             return 0.0
-        expected = self._output(incoming)
-        usage = Usage(prompt_tokens=incoming.prompt.tokens, completion_tokens=expected)
-        try:
-            tokens = self.price(usage, incoming.model)
-        except ArithmeticError:
-            tokens = float(usage.prompt_tokens + usage.completion_tokens)
-        return min(float(ceil(tokens)), LARGEST_PART * min(window.amount for window in windows))
+        prompt, output = incoming.prompt.tokens, self._output(incoming)
+        tokens = float(prompt + output)
+        if self.price.weighs:
+            with suppress(ArithmeticError):
+                tokens = self.price(Usage(prompt_tokens=prompt, completion_tokens=output), incoming.model)
+        return min(float(ceil(tokens)), LARGEST_PART * min([window.amount for window in windows]))
 
     def _output(self, incoming: Incoming) -> int:
         most = max_output_tokens(incoming.body)

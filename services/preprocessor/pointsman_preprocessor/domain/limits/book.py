@@ -83,8 +83,9 @@ class Book:
     def ask(self, ask: LimitAsk, now: float) -> LimitVerdict:
         """Count a request if every window admits it."""
         name = (ask.edge, ask.request_id)
-        scope = self._scope(ask)
-        counters = [self._counter(ask.limit, window_name(window), scope) for window in ask.windows]
+        names = [window_name(window) for window in ask.windows]
+        scope = self._scope(ask, names)
+        counters = [self._counter(ask.limit, each, scope) for each in names]
         again = ask.attempt > 1 and any(charge.limit == ask.limit for charge in self._charges.get(name, ()))
         cost = 0.0 if ask.reactive else ask.cost
         if not again:
@@ -102,9 +103,9 @@ class Book:
                 )
             for counter, window in zip(counters, ask.windows, strict=True):
                 counter.add(window, cost, now)
-            names = tuple((window_name(window), window) for window in ask.windows)
+            windows = tuple(zip(names, ask.windows, strict=True))
             until = ask.until_ms / 1000
-            charge = _Charge(ask.limit, scope, names, cost, now, until, kept=ask.kept)
+            charge = _Charge(ask.limit, scope, windows, cost, now, until, kept=ask.kept)
             self._charges.setdefault(name, []).append(charge)
             self.changed = True
         return LimitVerdict(outcome="admitted", standings=_standings(counters, ask.windows, now))
@@ -199,10 +200,10 @@ class Book:
                     kept=charge.kept,
                 )
 
-    def _scope(self, ask: LimitAsk) -> str:
+    def _scope(self, ask: LimitAsk, names: list[str]) -> str:
         if len(self._counters) < MOST_COUNTERS:
             return ask.scope
-        if all((ask.limit, window_name(window), ask.scope) in self._counters for window in ask.windows):
+        if all((ask.limit, name, ask.scope) in self._counters for name in names):
             return ask.scope
         self.overflowed += 1
         return OVERFLOW

@@ -1,5 +1,6 @@
 """One count of a book, whatever it counts."""
 
+from functools import lru_cache
 from math import inf
 from typing import Final
 
@@ -8,9 +9,14 @@ from pointsman_preprocessor.domain.limits.arrivals import Arrivals
 from pointsman_preprocessor.domain.limits.usage_window import UsageWindow
 
 
+@lru_cache(maxsize=1024)
+def _name(unit: str, period_s: float) -> str:
+    return f"{unit}/{period_s:g}"
+
+
 def window_name(window: LimitWindow) -> str:
     """Unit and period: counts survive a change of the amount."""
-    return f"{window.unit}/{window.period_s:g}"
+    return _name(window.unit, window.period_s)
 
 
 class Counter:

@@ -24,6 +24,11 @@ class TokenCost:
         """Raises ValueError with what is wrong."""
         self._expression: Final = None if text is None else _compiled(text)
 
+    @property
+    def weighs(self) -> bool:
+        """Whether it isn't the plain sum."""
+        return self._expression is not None
+
     def __call__(self, usage: Usage, model: str) -> float:
         """At least 0. Raises ArithmeticError when the expression has no such value for this usage."""
         total = usage.prompt_tokens + usage.completion_tokens

@@ -10,7 +10,10 @@ from typing import Final
 from pointsman_contracts.limits import LimitVerdict, LimitWindow, WindowStanding
 from pointsman_preprocessor.domain.processing import Incoming
 
-_PREFIX: Final = "x-ratelimit-"
+_NAMES: Final = {
+    unit: tuple(f"x-ratelimit-{what}-{unit}" for what in ("limit", "remaining", "reset"))
+    for unit in ("requests", "tokens")
+}
 
 
 def duration(seconds: float) -> str:
@@ -32,16 +35,18 @@ def tell(incoming: Incoming, windows: tuple[LimitWindow, ...], verdict: LimitVer
     if verdict.outcome == "refused":
         _set(incoming, windows[verdict.window], standings[verdict.window])
         return
-    left, _, position = min(
-        (int(standing.remaining), -standing.reset_s, index) for index, standing in enumerate(standings)
-    )
-    window = windows[position]
-    before = incoming.answer_headers.get(f"{_PREFIX}remaining-{window.unit}")
-    if before is None or left < int(before.value or 0):
-        _set(incoming, window, standings[position])
+    position = 0
+    if len(standings) > 1:
+        places = range(len(standings))
+        position = min(places, key=lambda place: (int(standings[place].remaining), -standings[place].reset_s))
+    window, standing = windows[position], standings[position]
+    before = incoming.answer_headers.get(_NAMES[window.unit][1])
+    if before is None or int(standing.remaining) < int(before.value or 0):
+        _set(incoming, window, standing)
 
 
 def _set(incoming: Incoming, window: LimitWindow, standing: WindowStanding) -> None:
-    incoming.set_answer_header(f"{_PREFIX}limit-{window.unit}", str(int(window.amount)))
-    incoming.set_answer_header(f"{_PREFIX}remaining-{window.unit}", str(int(standing.remaining)))
-    incoming.set_answer_header(f"{_PREFIX}reset-{window.unit}", duration(standing.reset_s))
+    limit, remaining, reset = _NAMES[window.unit]
+    incoming.set_answer_header(limit, str(int(window.amount)))
+    incoming.set_answer_header(remaining, str(int(standing.remaining)))
+    incoming.set_answer_header(reset, duration(standing.reset_s))
