@@ -1,8 +1,10 @@
 """Prompts on the way in and answers on the way back, before the same policies."""
 
+import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
 from typing import Final
 
 from pointsman_contracts.guarding import GUARDED, Guarded
@@ -13,7 +15,7 @@ from pointsman_core.config import DEFAULT_GUARD
 from pointsman_guard.domain import words
 from pointsman_guard.domain.answer import changed_texts, ours
 from pointsman_guard.domain.checking import Checked, Text
-from pointsman_guard.domain.policy import Judgement, Policy
+from pointsman_guard.domain.policy import Apart, Found, Judgement, Policy
 from pointsman_guard.domain.prompt import Prompt
 from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
@@ -34,6 +36,22 @@ _NOTHING: Final[Mapping[str, str]] = {}
 _log = Log("guard")
 
 
+class Aside:
+    """Threads for texts that take long."""
+
+    def __init__(self, threads: Executor, above: int) -> None:
+        """`above`: characters."""
+        self._threads: Final = threads
+        self._above: Final = above
+
+    def of(self, checked: Checked) -> Apart | None:
+        """How these texts are checked; None is at once."""
+        return self._run if checked.size > self._above else None
+
+    def _run(self, detect: Callable[[Checked], Found], checked: Checked) -> Awaitable[Found]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, detect, checked)
+
+
 class Handlers:
     """Judges by the configuration revision that each request keeps to."""
 
@@ -43,11 +61,13 @@ class Handlers:
         content: ContentClient,
         metrics: GuardMetrics,
         identity: Identity,
+        aside: Aside,
     ) -> None:
         self._configuration: Final = configuration
         self._content: Final = content
         self._metrics: Final = metrics
         self._identity: Final = identity
+        self._aside: Final = aside
         self._originals: OrderedDict[str, Mapping[str, str]] = OrderedDict()
         self._failing: set[str] = set()
 
@@ -103,7 +123,8 @@ class Handlers:
         texts = [Text(text.part, "assistant", text.text) for text in review.texts]
         checked = Checked("response", policy.name, review.request_id, texts)
         began = time.perf_counter()
-        judgement = await policy.judge(checked, but=ours(texts, originals, first=review.number == 1))
+        own = ours(texts, originals, first=review.number == 1)
+        judgement = await policy.judge(checked, but=own, apart=self._aside.of(checked))
         self._metrics.judged("response", policy, judgement, time.perf_counter() - began)
         blocked = judgement.blocked
         if blocked is not None:
@@ -129,7 +150,7 @@ class Handlers:
     async def _judged(self, policy: Policy, prompt: Prompt, request_id: str) -> Judgement:
         began = time.perf_counter()
         checked = Checked("request", policy.name, request_id, prompt.texts)
-        judgement = await policy.judge(checked, prompt.unreadable)
+        judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
         self._metrics.judged("request", policy, judgement, time.perf_counter() - began)
         return judgement
 
@@ -139,7 +160,7 @@ class Handlers:
         if originals is None:
             prompt = Prompt.of(await self._content.body(review.edge, review.request_id, original=True))
             checked = Checked("request", policy.name, review.request_id, prompt.texts)
-            judgement = await policy.judge(checked, prompt.unreadable)
+            judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
             originals = redacted(prompt.texts, judgement.redact).originals
             self._originals[review.request_id] = originals
             while len(self._originals) > REMEMBERED:

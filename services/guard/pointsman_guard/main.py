@@ -1,5 +1,6 @@
 """Wiring of the guard."""
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from pointsman_contracts.journey import Journey
@@ -8,7 +9,7 @@ from pointsman_core.plugins import Registry
 from pointsman_guard.adapters.reach import Reach
 from pointsman_guard.domain.checking import Detector, Outside
 from pointsman_guard.domain.policy import Policy, compile_policies
-from pointsman_guard.handlers import Handlers
+from pointsman_guard.handlers import Aside, Handlers
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_guard.plugins import BUILTIN
 from pointsman_guard.settings import GuardSettings
@@ -43,12 +44,22 @@ def build(service: Service[GuardSettings]) -> None:
         del revision
         return compile_all(config, outside)
 
+    threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="long-texts")
     handlers = Handlers(
-        service.configuration(compiled), ContentClient(service.bus), GuardMetrics(service.registry), service.identity
+        service.configuration(compiled),
+        ContentClient(service.bus),
+        GuardMetrics(service.registry),
+        service.identity,
+        Aside(threads, service.settings.thread_above),
     )
     service.bus.stage(Journey, handlers.guard)
     service.bus.reviews(handlers.review)
-    service.on_stop(outside.close)
+
+    async def end() -> None:
+        threads.shutdown(wait=False, cancel_futures=True)
+        await outside.close()
+
+    service.on_stop(end)
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
 """The guard on a bus: prompts by claim check from the edge that holds them, answers as the edge shows them."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
 import orjson
@@ -13,7 +14,7 @@ from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
 from pointsman_contracts.response_stage import AnswerText, ResponseReview, Verdict
 from pointsman_guard.domain.checking import DetectorFailed, Embedder
-from pointsman_guard.handlers import RESTORE, Handlers
+from pointsman_guard.handlers import RESTORE, Aside, Handlers
 from pointsman_guard.main import compile_all
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_runtime.bus import Identity
@@ -24,6 +25,7 @@ from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 
 EDGE: Final = "frontend-1"
+THREADS: Final = ThreadPoolExecutor(1)
 INBOX: Final = "_INBOX.test"
 CARD: Final = "4111 1111 1111 1111"
 MAIL: Final = "ada.lovelace@analytical.engine.co"
@@ -69,7 +71,11 @@ class World:
         assert configuration.offer(1, CONFIG)
         guard = buses.make("guard")
         handlers = Handlers(
-            configuration, ContentClient(guard), GuardMetrics(self.registry), Identity("guard", "guard-1")
+            configuration,
+            ContentClient(guard),
+            GuardMetrics(self.registry),
+            Identity("guard", "guard-1"),
+            Aside(THREADS, 1000),
         )
         guard.stage(Journey, handlers.guard)
         guard.reviews(handlers.review)
@@ -293,3 +299,12 @@ async def test_a_request_that_has_ended_isn_t_checked(world: World) -> None:
         INBOX,
     )
     assert (await world.refused()).code == "content_gone"
+
+
+async def test_long_texts_are_checked_beside_the_loop_and_very_long_ones_in_plain_form(world: World) -> None:
+    world.send("All is well. " * 100 + ATTACK)
+    assert (await world.refused()).status == 403
+    world.send("All is well. " * 30_000)
+    assert "flagged unreadable.long" in ((await world.passed()).trail[-1].note or "")
+    world.send("All is well. " * 30_000 + ATTACK)
+    assert (await world.refused()).status == 403

@@ -54,6 +54,11 @@ class Checked:
     request_id: str
     texts: Sequence[Text]
 
+    @property
+    def size(self) -> int:
+        """Characters."""
+        return sum(len(text.text) for text in self.texts)
+
 
 class DetectorFailed(Exception):
     """A detector can't say anything: what it asks is gone, slow or nonsense. The message is for operators and has

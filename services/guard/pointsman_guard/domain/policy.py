@@ -13,6 +13,9 @@ from pointsman_guard.domain.checking import Checked, Detector, DetectorFailed, F
 RULES: Final = 1
 """Number of the built-in patterns and readings: raised when they change what is found, and part of the epoch."""
 
+Found = Sequence[Finding] | Awaitable[Sequence[Finding]]
+Apart = Callable[[Callable[[Checked], Found], Checked], Awaitable[Found]]
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -56,10 +59,15 @@ class Policy:
         return [category for category in known if self.guard.action(category, "response") == "redact"]
 
     async def judge(
-        self, checked: Checked, found: Sequence[Finding] = (), but: Callable[[Finding], bool] | None = None
+        self,
+        checked: Checked,
+        found: Sequence[Finding] = (),
+        *,
+        but: Callable[[Finding], bool] | None = None,
+        apart: Apart | None = None,
     ) -> Judgement:
         """Ask the detectors in order, until one finds what blocks. `found` is known already; what `but` is true of
-        doesn't count."""
+        doesn't count. `apart` runs what computes, for texts that take long."""
         redact: list[Finding] = []
         flagged: list[Finding] = []
         failures: list[str] = []
@@ -68,7 +76,7 @@ class Policy:
             if blocked is not None:
                 break
             try:
-                result = detector.detect(checked)
+                result = detector.detect(checked) if apart is None else await apart(detector.detect, checked)
                 findings = await result if isinstance(result, Awaitable) else result
             except DetectorFailed as failure:
                 failures.append(f"{detector.name} {failure}")

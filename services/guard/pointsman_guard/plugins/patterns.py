@@ -17,6 +17,8 @@ from pointsman_guard.plugins.catalogue.injection import INJECTION, OTHER_LANGUAG
 from pointsman_guard.plugins.catalogue.personal import PERSONAL
 from pointsman_guard.plugins.catalogue.secrets import SECRETS
 
+UNREADABLE_LONG: Final = "unreadable.long"
+
 Group = Literal["secrets", "pii", "injection"]
 
 _BUILT_IN: Final[dict[str, tuple[Pattern, ...]]] = {
@@ -39,6 +41,8 @@ class PatternsParams(Params):
     """Who can inject into a prompt; `*` is everybody. Instructions of `system` are expected to instruct."""
     disguised: bool = True
     """Also look into what is encoded, spelt in digits, turned around, or spread over several texts."""
+    disguised_up_to: int = Field(default=262144, ge=0)
+    """Characters of a request or answer above which only plain forms are looked for; `unreadable.long` then says so."""
 
 
 class Patterns(Detector):
@@ -59,7 +63,7 @@ class Patterns(Detector):
         self._disguised: Final = pattern_set((*attacks, *own), params.allow, name)
         self._together: Final = pattern_set((*attacks, *own, *keys), params.allow, name)
         self._roles: Final = frozenset(params.injection_roles)
-        self._looks_deeper: Final = params.disguised
+        self._deep: Final = params.disguised_up_to if params.disguised else -1
 
     @property
     def categories(self) -> Sequence[str]:
@@ -70,18 +74,21 @@ class Patterns(Detector):
         """In one pass over each text, and shorter ones over what it hides."""
         found: list[Finding] = []
         together: list[str] = []
+        deeper = checked.size <= self._deep
+        if not deeper and self._deep >= 0:
+            found.append(Finding(UNREADABLE_LONG, self.name))
         for index, text in enumerate(checked.texts):
             folded = fold(text.text)
             exposed = self._exposed(checked, text)
             plain = self._everything if exposed else self._said
             found += self._located(plain, index, text.text, folded)
-            if not self._looks_deeper:
+            if not deeper:
                 continue
             if exposed:
                 together.append(folded)
                 found += self._hinted(self._disguised, disguises(text.text, folded), index)
             found += self._decoded(folded, index, exposed=exposed)
-        if checked.direction == "request" and not found:
+        if deeper and checked.direction == "request" and not found:
             # Pieces that are harmless alone.
             for whole in joined(together):
                 found += self._hinted(self._together, [whole], None)

@@ -22,6 +22,7 @@ _ACTIONS: Final[Mapping[str, Action]] = {
     "injection": "block",
     "unreadable.tokens": "block",
     "unreadable.media": "flag",
+    "unreadable.long": "flag",
 }
 _BUILT_IN: Final[Mapping[str, Mapping[str, Action]]] = {"request": {}, "response": {"injection": "flag"}}
 
