@@ -12,7 +12,8 @@ from pointsman_cli.words import CommandError
 
 MAX_PAYLOAD: Final = 8 * 1024 * 1024
 """Largest message in bytes. A request's body travels once inside one, so this bounds the body too."""
-_STORE_LIMITS: Final = "max_mem: 64MB, max_file: 2GB"
+_STORE_LIMITS: Final = "max_mem: 64MB, max_file: 4GB"
+"""Room for the streams of events and of usage, which reserve a GiB each, and for the buckets."""
 
 
 def plan(folder: RunFolder, port: int) -> Plan:
