@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFacts, Stage
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
-from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.reply import REPLY, Rejection, Reply
 from pointsman_contracts.subjects import ANY
 from pointsman_model_selector.handlers import Handlers
 from pointsman_model_selector.main import compile_all
@@ -38,7 +38,7 @@ class World:
         self.registry = CollectorRegistry()
         self.edge: Bus = buses.make("frontend")
         self.journeys: list[Journey] = []
-        self.answers: list[Decision | Rejection | Parked] = []
+        self.answers: list[Reply] = []
         configuration = Configuration(compile_all, self.registry)
         assert configuration.offer(1, CONFIG)
         handlers = Handlers(configuration, self.registry, time_every=1)

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.pool import PoolSnapshot
-from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.reply import REPLY, Rejection, Reply
 from pointsman_contracts.subjects import ANY
 from pointsman_profile_picker.handlers import Handlers
 from pointsman_profile_picker.main import compile_routing
@@ -42,7 +42,7 @@ class World:
         self.registry = CollectorRegistry()
         self.edge: Bus = buses.make("frontend")
         self.journeys: list[Journey] = []
-        self.answers: list[Decision | Rejection | Parked] = []
+        self.answers: list[Reply] = []
         self.configuration = Configuration(compile_routing, self.registry)
         assert self.configuration.offer(1, CONFIG)
         self.handlers = Handlers(self.configuration, self.registry)

@@ -12,7 +12,7 @@ from nats.js.errors import BucketNotFoundError
 
 from pointsman_contracts.journey import Journey, RequestFacts, Target
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
-from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.reply import REPLY, Decision, Rejection, Reply
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_contracts.subjects import ANY, kv_key, subject
@@ -35,7 +35,7 @@ class Neighbours:
     def __init__(self, bus: Bus, url: str) -> None:
         self.bus = bus
         self.url = url
-        self.answers: list[Decision | Rejection | Parked] = []
+        self.answers: list[Reply] = []
         self.scheduled: list[RequestScheduled] = []
         self.reservations: list[Reservations] = []
         self.asked: list[Journey] = []

@@ -9,7 +9,7 @@ from pointsman_contracts import headers as names
 from pointsman_contracts.journey import Journey, PreprocessRequest, Stage
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequestsQuery
-from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection, Reply
 from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, stage_subject, subject
 from pointsman_runtime.bus import Bus
@@ -25,7 +25,7 @@ class Edge:
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
-        self.answers: list[Decision | Rejection | Parked] = []
+        self.answers: list[Reply] = []
         bus.link.subscribe("_INBOX.test.edge", self._receive)
 
     def _receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
@@ -34,7 +34,7 @@ class Edge:
     def send(self, journey: Journey) -> None:
         self.bus.forward(journey, "_INBOX.test.edge")
 
-    async def answer(self) -> Decision | Rejection | Parked:
+    async def answer(self) -> Reply:
         await eventually(lambda: self.answers)
         return self.answers[-1]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pointsman_contracts.journey import BodyEdit, Journey, RequestFacts, Stage, StageReport, Target
-from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.reply import REPLY, Decision, Rejection, Reply
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_core.prefix import salted
@@ -23,12 +23,12 @@ class Edge:
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
-        self.answers: list[Decision | Rejection | Parked] = []
+        self.answers: list[Reply] = []
         self.told: list[RequestScheduled] = []
         bus.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
         bus.listen(RequestScheduled, self.told.append, ANY)
 
-    async def send(self, journey: Journey) -> Decision | Rejection | Parked:
+    async def send(self, journey: Journey) -> Reply:
         self.answers.clear()
         self.bus.forward(journey, INBOX)
         await eventually(lambda: self.answers)
