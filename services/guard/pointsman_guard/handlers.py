@@ -28,6 +28,8 @@ from pointsman_runtime.stage import Hop
 STAGE: Final = "guard"
 RESTORE: Final = "restore"
 """The memo of a guard that has redacted a prompt whose originals come back."""
+PARK_AFTER_S: Final = 0.2
+"""An edge re-sends what nobody answers within its hop budget; this tells it before that the prompt is being checked."""
 REMEMBERED: Final = 4096
 """Requests whose originals are kept between the windows of their answers."""
 
@@ -82,7 +84,12 @@ class Handlers:
         except ContentGone:
             return hop.reject(503, "The request has ended before its prompt was checked.", code="content_gone")
         prompt = Prompt.of(body)
-        judgement = await self._judged(policy, prompt, journey.request_id)
+        parking = asyncio.get_running_loop().call_later(PARK_AFTER_S, _park, hop) if policy.waits else None
+        try:
+            judgement = await self._judged(policy, prompt, journey.request_id)
+        finally:
+            if parking is not None:
+                parking.cancel()
         note = words.note(policy.name, judgement)
         blocked = judgement.blocked
         if blocked is not None:
@@ -180,6 +187,10 @@ class Handlers:
             if f"{policy.name} {failure}" not in self._failing:
                 self._failing.add(f"{policy.name} {failure}")
                 _log.warning("detector_failed", policy=policy.name, problem=failure, hint="counted from now on")
+
+
+def _park(hop: Hop[Journey]) -> None:
+    hop.finish(hop.park("a guardian is asked"))
 
 
 def _noted(entry: Stage, policy: str | None) -> Stage:

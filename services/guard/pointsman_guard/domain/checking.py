@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,9 @@ class Outside(Protocol):
 
 class Detector(Plugin):
     """Looks at texts. Instances live as long as a configuration and are shared by all requests."""
+
+    waits: ClassVar[bool] = False
+    """Whether it may take longer than an edge waits without a word."""
 
     @property
     def categories(self) -> Sequence[str]:

@@ -32,6 +32,7 @@ class Guardian(Detector):
     """Shows texts to somebody, and reads what they say."""
 
     params_type: ClassVar[type[Params]] = GuardianParams
+    waits: ClassVar[bool] = True
 
     def __init__(self, name: str, params: GuardianParams, others: Mapping[str, Plugin]) -> None:
         super().__init__(name, params, others)

@@ -53,6 +53,11 @@ class Policy:
     """12 hexadecimal digits; another one when anything may be judged otherwise."""
 
     @property
+    def waits(self) -> bool:
+        """Whether a detector may take longer than an edge waits without a word."""
+        return any(detector.waits for detector in self.detectors)
+
+    @property
     def removable(self) -> list[str]:
         """Categories that are redacted in answers."""
         known = (category for detector in self.detectors for category in detector.categories)

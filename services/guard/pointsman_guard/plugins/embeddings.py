@@ -46,6 +46,7 @@ class Embeddings(Detector):
 
     type_name: ClassVar[str] = "embeddings"
     params_type: ClassVar[type[Params]] = EmbeddingsParams
+    waits: ClassVar[bool] = True
 
     def __init__(self, name: str, params: EmbeddingsParams, others: Mapping[str, Plugin]) -> None:
         super().__init__(name, params, others)
