@@ -59,13 +59,15 @@ async def revoke(url: str | None, name: str) -> int:
 
 @asynccontextmanager
 async def _opened(url: str | None) -> AsyncGenerator[KeyValue]:
-    async with bus.connected(bus.settings(url), "pointsman policy") as client:
+    login = bus.settings(url)
+    async with bus.connected(login, "pointsman policy") as client:
         js = client.jetstream(timeout=_ANSWER_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         try:
             try:
                 bucket = await js.key_value(KEYS_BUCKET)
             except NotFoundError:
-                bucket = await js.create_key_value(KeyValueConfig(bucket=KEYS_BUCKET))  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+                config = KeyValueConfig(bucket=KEYS_BUCKET, replicas=login.buckets_replicas)
+                bucket = await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
             yield bucket
         except (JetStreamError, TimeoutError) as error:
             raise CommandError(

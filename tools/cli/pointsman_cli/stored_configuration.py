@@ -33,8 +33,9 @@ class Stored(NamedTuple):
 class Store:
     """The bucket of configurations. Use `opened`."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, replicas: int = 1) -> None:
         self.client = client
+        self._replicas = replicas
         self._js: JetStreamContext = client.jetstream(timeout=ANSWER_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
 
     async def put(self, text: str) -> int:
@@ -43,7 +44,7 @@ class Store:
             bucket = await self._js.key_value(CONFIG_BUCKET)
         except NotFoundError:
             bucket = await self._js.create_key_value(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-                KeyValueConfig(bucket=CONFIG_BUCKET, history=HISTORY)
+                KeyValueConfig(bucket=CONFIG_BUCKET, history=HISTORY, replicas=self._replicas)
             )
         return await bucket.put(CONFIG_KEY, text.encode())
 
@@ -86,9 +87,10 @@ async def _history(bucket: KeyValue) -> list[KeyValue.Entry]:
 @asynccontextmanager
 async def opened(url: str | None) -> AsyncGenerator[Store]:
     """The bucket on the server, for the length of a `with`. CommandError when the server can't do what is asked."""
-    async with bus.connected(bus.settings(url), "pointsman config") as client:
+    login = bus.settings(url)
+    async with bus.connected(login, "pointsman config") as client:
         try:
-            yield Store(client)
+            yield Store(client, login.buckets_replicas)
         except (JetStreamError, TimeoutError) as error:
             raise CommandError(
                 f"the stored configuration can't be reached: {str(error) or 'no answer from JetStream'}.",

@@ -1,0 +1,105 @@
+"""The three servers of deploy/k8s/overlays/production, as processes: they find each other over TLS, and one may go."""
+
+import socket
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+from nats.js.errors import Error as JetStreamError
+
+from pointsman_cli import bus, logins
+from pointsman_cli.stored_configuration import Store
+from pointsman_cli.words import CommandError
+from pointsman_runtime.buckets import CONFIG_BUCKET
+from pointsman_runtime.settings import ServiceSettings
+from pointsman_testing import Processes, ServiceProcess, eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+CERTIFICATES = ROOT / "services/epp-adapter/tests/certificates"
+SERVER = str(Path(sys.executable).with_name("nats-server"))
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Cluster:
+    """Servers, and how to log in as the operator."""
+
+    def __init__(self, folder: Path, processes: Processes, ports: list[int]) -> None:
+        self.clients, self._peers = ports[:3], ports[3:]
+        logins.write(folder, [], [], kubernetes=False)
+        password = (folder / "credentials/operator.env").read_text().rpartition("=")[2].strip()
+        self.settings = ServiceSettings.model_validate(
+            {
+                "nats_url": ",".join(f"tls://127.0.0.1:{port}" for port in self.clients),
+                "nats_user": "operator",
+                "nats_password": password,
+                "nats_tls_ca": CERTIFICATES / "first.crt",
+            }
+        )
+        self.servers = [self._start(number, folder, processes) for number in range(3)]
+
+    def _start(self, number: int, folder: Path, processes: Processes) -> ServiceProcess:
+        rendered = yaml.load_all((ROOT / "tests/deploy/rendered/production.yaml").read_text(), yaml.CSafeLoader)
+        [text] = [
+            each["data"]["nats.conf"]
+            for each in rendered
+            if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", "pointsman-nats")
+        ]
+        for inside, here in (
+            ("/etc/nats/accounts/", ""),
+            ("/tmp/nats.pid", f'"{folder / f"{number}.pid"}"'),  # noqa: S108 - what stands in the file
+            ("/data", f'"{folder / f"data-{number}"}"'),
+            ("/etc/nats/tls/tls.crt", f'"{CERTIFICATES / "first.crt"}"'),
+            ("/etc/nats/tls/tls.key", f'"{CERTIFICATES / "first.key"}"'),
+            ("/etc/nats/tls/ca.crt", f'"{CERTIFICATES / "first.crt"}"'),
+            ("http: 8222", "http: 127.0.0.1:-1"),
+            ("listen: 0.0.0.0:6222", f"listen: 127.0.0.1:{self._peers[number]}"),
+            *(
+                (f"nats://pointsman-nats-{other}.pointsman-nats-peers:6222", f"nats://127.0.0.1:{port}")
+                for other, port in enumerate(self._peers)
+            ),
+        ):
+            assert inside in text, inside
+            text = text.replace(inside, here)
+        path = folder / f"{number}.conf"
+        path.write_text(text)
+        return processes.start_command(
+            [SERVER, "--config", str(path), "--addr", "127.0.0.1", "--port", str(self.clients[number])],
+            env={"POD_NAME": f"pointsman-nats-{number}"},
+        )
+
+
+@pytest.fixture
+def ports() -> list[int]:
+    """Six that are free: the servers name each other's before they listen."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(6)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+async def test_what_is_stored_outlives_one_server_of_three(
+    tmp_path: Path, processes: Processes, ports: list[int]
+) -> None:
+    cluster = Cluster(tmp_path, processes, ports)
+
+    async def stored(text: str, settings: ServiceSettings) -> int | None:
+        try:
+            async with bus.connected(settings) as client:
+                return await Store(client, replicas=3).put(text)
+        except (CommandError, JetStreamError, TimeoutError):
+            return None  # no leader yet
+
+    assert await eventually(lambda: stored("pools: {}", cluster.settings), timeout=90) == 1
+    async with bus.connected(cluster.settings) as client:
+        js = client.jetstream(timeout=5.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+        info = await js.stream_info(f"KV_{CONFIG_BUCKET}")
+        assert info.config.num_replicas == 3
+    cluster.servers[0].kill()
+    others = cluster.settings.model_copy(
+        update={"nats_url": ",".join(f"tls://127.0.0.1:{port}" for port in cluster.clients[1:])}
+    )
+    assert await eventually(lambda: stored("pools: {a: {}}", others), timeout=90) == 2
