@@ -29,6 +29,7 @@ from pointsman_frontend.adapters.app import EdgeApp
 from pointsman_frontend.adapters.connection_bounds import Bounds, bounded
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.forwarder import Forwarder
+from pointsman_frontend.adapters.own_worker import OwnWorker
 from pointsman_frontend.adapters.provider_client import ProviderClient
 from pointsman_frontend.adapters.providers import Providers
 from pointsman_frontend.adapters.proxy import Intake, Proxy
@@ -80,6 +81,9 @@ class Frontend:
         )
         trusted = TrustedProxies(settings.trusted_proxies)
         decider = Decider(around.decisions, self.pools, load)
+        own_worker = OwnWorker(decider, settings.own_worker)
+        if settings.own_worker is not None:
+            metrics.read("sent_elsewhere", "Requests that the worker beside this edge couldn't take", own_worker.misses)
         self.proxy = Proxy(
             Intake(
                 edge=around.instance,
@@ -89,7 +93,7 @@ class Frontend:
                 body_limit_s=settings.body_timeout_s,
                 tracing=around.tracing,
             ),
-            decider,
+            own_worker,
             Forwarder(
                 self.engines,
                 load,

@@ -25,6 +25,9 @@ class FrontendSettings(ServiceSettings):
     """Headers by which a proxy tells who its client is; stripped from everybody else. `*` at the end: any ending."""
     forward_credentials: bool = False
     """Send the client's `authorization`, `x-api-key` and `api-key` on to engines, for engines that ask for keys."""
+    own_worker: str | None = None
+    """Name of the worker that this frontend stands beside: it gets the requests, and another only when it can't take
+    one."""
     tell_endpoint: bool = False
     """Name the worker that answered in the header `x-pointsman-endpoint`."""
 

@@ -127,3 +127,36 @@ async def test_a_provider_never_gets_tokens(start_edge: StartEdge) -> None:
         )
         assert (await raw_request(edge.url, post(CHAT, b'{"model":"llama-8b","messages":[]}'))).status == 200
     assert "nvext" not in json.loads(provider.received[0].body)
+
+
+@pytest.mark.requirement("S1-29")
+@pytest.mark.parametrize("code", ["unknown_worker", "no_endpoints", "saturated"])
+async def test_beside_a_worker_requests_go_there_and_elsewhere_when_it_cant_take_them(
+    start_edge: StartEdge, code: str
+) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url, own_worker="worker-1")
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
+        assert [request.headers.get("x-gateway-worker-id") for request, _, _ in edge.stages.asked] == ["worker-1"]
+        edge.stages.asked.clear()
+
+        def full(request: PreprocessRequest) -> Decision | Rejection:
+            if "x-gateway-worker-id" not in request.headers:
+                return builders.decision(
+                    request.request_id, endpoints=(ChosenEndpoint(worker="worker-2", url=engine.url),)
+                )
+            return Rejection(
+                request_id=request.request_id,
+                stage="scheduler",
+                status=503,
+                type="server_error",
+                code=code,
+                message="-",
+            )
+
+        edge.stages.reply = full
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
+    assert len(edge.stages.asked) == 2
+    await eventually(lambda: len(edge.events.of(ResponseCompleted)) == 2)
+    assert edge.events.of(ResponseCompleted)[-1].worker == "worker-2"
+    assert edge.metric("pointsman_edge_sent_elsewhere_total") == 1

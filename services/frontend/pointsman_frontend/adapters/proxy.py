@@ -10,7 +10,7 @@ from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.announcer import Announcer
-from pointsman_edge.decider import STAGE_UNAVAILABLE, Decider
+from pointsman_edge.decider import STAGE_UNAVAILABLE
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import CLIENT_GONE, Exchange
 from pointsman_edge.domain.policy import EdgePolicy
@@ -30,6 +30,7 @@ from pointsman_frontend.adapters.client import Client
 from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
 from pointsman_frontend.adapters.given_answer import pass_on
 from pointsman_frontend.adapters.leash import Leash
+from pointsman_frontend.adapters.own_worker import OwnWorker
 from pointsman_frontend.adapters.request_body import ClientGone, check_length, read_body
 from pointsman_runtime.http_server import Receive, Scope, Send
 from pointsman_runtime.logs import Log
@@ -62,7 +63,7 @@ class Proxy:
     def __init__(
         self,
         intake: Intake,
-        decider: Decider,
+        decider: OwnWorker,
         forwarder: Forwarder,
         ways_back: WaysBack,
         bodies: HeldBodies,
