@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from pydantic import JsonValue
 
@@ -16,7 +16,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.request_headers import HeaderRules
 from pointsman_edge.domain.routes import METHOD
 from pointsman_guard.domain import words
-from pointsman_guard.domain.checking import Checked, DetectorFailed
+from pointsman_guard.domain.checking import Checked, DetectorFailed, Embedder
 from pointsman_guard.domain.policy import Policy
 from pointsman_guard.domain.prompt import Prompt
 from pointsman_guard.main import compile_all as compile_guards
@@ -242,6 +242,22 @@ class _Nobody:
     def read(self, path: str) -> bytes:
         """As `Outside.read`."""
         return Path(path).read_bytes()
+
+    def embedder(self, folder: str) -> Embedder:
+        """As `Outside.embedder`."""
+        return _NoModel(folder)
+
+
+class _NoModel:
+    """Embedding models are on the guard's disk."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    async def embed(self, texts: Sequence[str]) -> NoReturn:
+        """As `Embedder.embed`."""
+        del texts
+        raise DetectorFailed(f"{self._folder} isn't loaded here")
 
 
 def _words(refusal: Refusal) -> str:
