@@ -76,7 +76,7 @@ PARTIES: Final[dict[str, Parties]] = {
     "api.key.v1": Parties((OPERATOR,), ("preprocessor", OPERATOR)),
     "cache.purge.v1": Parties((OPERATOR,), ("semantic-cache",)),
     "cache.purged.v1": Parties(("semantic-cache",), (OPERATOR,)),
-    "pool.rules.v1": Parties(("metrics-collector",), ("metrics-collector", "preprocessor", *EDGES)),
+    "pool.rules.v1": Parties(("metrics-collector",), ("metrics-collector", "preprocessor")),
     "request.story.v1": Parties((OPERATOR,), ("recorder",)),
     "request.story-answer.v1": Parties(("recorder",), (OPERATOR,)),
     "usage.record.v1": Parties(("recorder",), ("recorder", AUDITOR, OPERATOR)),
