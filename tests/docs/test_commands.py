@@ -5,6 +5,7 @@ A fenced `console` or `python` block is preceded by a comment that says how:
 - `runs: stack`    with a gateway running, its address put in the place of the documented one
 - `runs: engines`  with engines running, their addresses put in the place of the documented ones
 - `runs: wrong.yaml`  in a folder with that file, which has a problem
+- `tested: FILE`   a command that FILE in `tests` runs where it belongs
 - `up`             the command that starts the gateway of `runs: stack`
 - `ci`             by .ci/run
 - `file: PATH`     the block is that file, which another test runs
@@ -156,7 +157,7 @@ async def _run(command: str, folder: Path, env: Mapping[str, str]) -> tuple[int,
 
 
 def test_every_block_says_how_it_is_run() -> None:
-    known = re.compile(r"runs: (stack|engines|wrong\.yaml)|up|ci|file: \S+")
+    known = re.compile(r"runs: (stack|engines|wrong\.yaml)|up|ci|file: \S+|tested: \S+")
     assert not [f"{block.document}: {block.text[:60]!r}" for block in BLOCKS if not known.fullmatch(block.how)]
     assert len(BLOCKS) > 8
 
@@ -178,6 +179,13 @@ def test_a_shown_file_is_the_file(block: Block) -> None:
 def test_a_test_runs_what_it_is_said_to_run() -> None:
     for name, test in RUN_BY_TESTS.items():
         assert name in (ROOT / "tests" / test).read_text()
+
+
+@_that(*{block.how for block in BLOCKS if block.how.startswith("tested: ")})
+def test_a_command_is_run_by_the_test_that_it_names(block: Block) -> None:
+    test = (ROOT / "tests" / block.how.removeprefix("tested: ")).read_text()
+    for command, _ in block.commands():
+        assert ", ".join(f'"{word}"' for word in command.split()[1:]) in test
 
 
 @in_one_loop

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from pointsman_contracts.response import RequestRejected, ResponseCompleted
+from pointsman_contracts.response import RequestAnswered, RequestRejected, ResponseCompleted
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import Processes, eventually
@@ -26,6 +26,7 @@ from pointsman_testing.stack import Stack, StackFactory
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGE = ROOT / "examples" / "stage_nats.py"
+ANSWERING_STAGE = ROOT / "examples" / "answering_stage_nats.py"
 RESPONSE_STAGE = ROOT / "examples" / "response_stage_nats.py"
 PLUGIN = ROOT / "examples" / "plugin"
 MODEL = "llama-3.1-8b"
@@ -57,6 +58,7 @@ async def stack(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
         "preprocessing": [{"use": "tool-count", "most": 4}, {"use": "stream-usage"}],
         "stages": {
             "size-limit": {"timeout": "500ms"},
+            "notice": {"timeout": "500ms"},
             "redact": {"timeout": "500ms", "mode": "window", "content": "text", "window": 60, "overlap": 20},
             "audit": {"content": "text", "timeout": "5s"},
         },
@@ -68,6 +70,7 @@ async def stack(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
             "allow": {"request": [{"stage": "size-limit", "on_error": "allow"}, "scheduler"], "static": "deny"},
             "both": {"request": ["size-limit", "scheduler"], "response": ["redact"], "static": "deny"},
             "redact": {"response": ["redact"], "static": "deny"},
+            "notice": {"request": ["notice", "scheduler"], "response": ["redact"], "static": "deny"},
             "redact-if-there": {"response": [{"stage": "redact", "on_error": "allow"}], "static": "deny"},
         },
         "profile-picker": {
@@ -77,6 +80,7 @@ async def stack(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
                 {"when": 'headers["x-gate"] == "deny"', "profile": "deny"},
                 {"when": 'headers["x-gate"] == "allow"', "profile": "allow"},
                 {"when": 'headers["x-gate"] == "both"', "profile": "both"},
+                {"when": 'headers["x-gate"] == "notice"', "profile": "notice"},
                 {"when": 'headers["x-gate"] == "redact"', "profile": "redact"},
                 {"when": 'headers["x-gate"] == "redact-if-there"', "profile": "redact-if-there"},
             ],
@@ -279,6 +283,29 @@ async def test_the_whole_flow_runs_there_and_back(
     assert [report.stage for report in decision.trail][:3] == ["preprocessor", "profile-picker", "size-limit"]
     assert [report.stage for report in completed.stages] == ["redact"]
     assert completed.outcome == "ok"
+
+
+@pytest.mark.requirement("CACHE-1", "S3-4")
+async def test_a_stage_that_answers_by_itself_spares_the_engines_and_its_answer_passes_the_way_back(
+    stack: Stack, response_stage: ServiceProcess, processes: Processes
+) -> None:
+    assert len(ANSWERING_STAGE.read_text().splitlines()) <= 40
+    env = {"POINTSMAN_NATS_URL": stack.nats.url, "NOTICE": "Back at noon, and the trains run."}
+    processes.start_command([sys.executable, str(ANSWERING_STAGE)], env=env)
+
+    async def serves() -> bool:
+        return (await ask(stack, {"x-gate": "notice"}))[0] == 200
+
+    await eventually(serves, timeout=20)
+    async with observing(stack.nats.url) as seen:
+        told, completions = seen.listen(RequestAnswered, ANY), seen.listen(ResponseCompleted, ANY)
+        status, answer = await ask(stack, {"x-gate": "notice"})
+        await eventually(lambda: told and completions)
+    said = "Back at noon, [removed] [removed] trains run."
+    assert (status, answer["model"], answer["choices"][0]["message"]["content"]) == (200, MODEL, said)
+    assert (told[0].stage, told[0].profile, completions[0].answered_by) == ("notice", "notice", "notice")
+    assert (completions[0].worker, [report.outcome for report in completions[0].stages]) == (None, ["replaced"])
+    assert await streamed(stack, "notice", 1) == (200, said, "stop")
 
 
 @pytest.mark.parametrize(("how", "status"), [("pause", 504), ("kill", 503)])

@@ -55,7 +55,7 @@ def row(name: str, family: Metric) -> str:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack(stacks: StackFactory) -> AsyncIterator[Stack]:
     """With the services that stacks are without by default and that need no configuration of their own."""
-    async with stacks.start(replicas={"recorder": 1, "guard": 1}) as started:
+    async with stacks.start(replicas={"recorder": 1, "guard": 1, "semantic-cache": 1}) as started:
         yield started
 
 

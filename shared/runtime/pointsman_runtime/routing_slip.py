@@ -3,7 +3,7 @@
 from typing import Final
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.journey import Journey, StageReport
+from pointsman_contracts.journey import Journey, Stage, StageReport
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.subjects import STAGES
 
@@ -44,6 +44,18 @@ def shadowed(journey: Journey, verdict: str, report: StageReport) -> Journey:
     `answered`."""
     told = report.model_copy(update={"outcome": f"{SHADOW}_{verdict}"})
     return journey.model_copy(update={"itinerary": journey.itinerary[1:], "trail": (*journey.trail, told)})
+
+
+def with_memos(journey: Journey, noted: tuple[Stage, ...]) -> Journey:
+    """The journey with what a stage in shadow noted for its own part on the way back: that changes nothing for others,
+    and without it the stage would have nothing to decide from."""
+    same = len(noted) == len(journey.response)
+    if not same or all(mine.memo == other.memo for mine, other in zip(journey.response, noted, strict=True)):
+        return journey
+    kept = tuple(
+        mine.model_copy(update={"memo": other.memo}) for mine, other in zip(journey.response, noted, strict=True)
+    )
+    return journey.model_copy(update={"response": kept})
 
 
 def unanswered(journey: Journey, sender: str) -> Rejection:

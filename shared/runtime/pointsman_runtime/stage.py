@@ -18,7 +18,7 @@ from pointsman_runtime import elsewhere, message_headers
 from pointsman_runtime.errors import BusError, MessageTooLarge, PayloadTooLarge
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Delivery, Tally
-from pointsman_runtime.routing_slip import in_shadow, shadowed, skipped
+from pointsman_runtime.routing_slip import in_shadow, shadowed, skipped, with_memos
 from pointsman_runtime.telemetry import Span, sampled
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Hop(Generic[M]):
             own = outcome.trail[len(journey.trail) :]
             if own and own[-1].outcome == "skipped":
                 return skipped(journey, own[-1].instance, own[-1].note or "")
-            return shadowed(journey, "passed", own[-1] if own else self.report())
+            return shadowed(with_memos(journey, outcome.response), "passed", own[-1] if own else self.report())
         note = outcome.trail[-1].note if isinstance(outcome, Answer) else None
         return shadowed(journey, "answered", self.report(note=note))
 

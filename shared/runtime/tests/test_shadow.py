@@ -87,3 +87,17 @@ async def test_a_stage_in_shadow_that_nobody_serves_changes_nothing(buses: Buses
     journey, report = await World(buses).arrives(SHADOW.model_copy(update={"service": service}))
     assert report.outcome == "skipped"
     assert journey.level == "full"
+
+
+async def test_what_a_stage_in_shadow_notes_for_its_way_back_stays(buses: Buses) -> None:
+    def noting(journey: Journey, hop: Hop[Journey]) -> Journey:
+        noted = tuple(stage.model_copy(update={"memo": "mine", "on_error": "allow"}) for stage in journey.response)
+        return hop.advance(response=noted, level="degraded")
+
+    world = World(buses)
+    buses.make("guard").stage(Journey, noting)
+    await buses.meet()
+    world.edge.forward(builders.journey(SHADOW, "scheduler", response=(Stage(service="guard"),)), "_INBOX.test")
+    await eventually(lambda: world.arrived)
+    assert world.arrived[0].response == (Stage(service="guard", memo="mine"),)
+    assert world.arrived[0].level == "full"
