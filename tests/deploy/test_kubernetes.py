@@ -112,6 +112,7 @@ def test_the_schemas_find_a_misspelt_field_and_a_wrong_type() -> None:
         assert _problems(kind, {**deployment, "spec": {**deployment["spec"], **wrong}})
 
 
+@pytest.mark.requirement("S1-5")
 def test_every_service_of_the_project_is_there_in_the_version_of_this_repository() -> None:
     assert set(_service_pods("complete")) == SERVICES - {"worker-agent"}
     assert set(_service_pods("dev")) == set(_service_pods("production")) <= set(_service_pods("complete"))

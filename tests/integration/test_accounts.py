@@ -294,10 +294,15 @@ async def test_only_the_operator_changes_the_configuration_and_nobody_deletes_wh
             assert await login.refused_publishing(wanted) == wanted
     async with bus.connected(accounts.settings("auditor")) as client:
         js = client.jetstream(timeout=2.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-        subscription = await js.pull_subscribe("pm.evt.>", durable="books", stream="PM_EVENTS")
-        assert await subscription.fetch(1, timeout=5.0)
+        subscription = await js.pull_subscribe("pm.evt.>", durable="auditor", stream="PM_EVENTS")
+        [event] = await subscription.fetch(1, timeout=5.0)
+        await event.ack_sync()
         with pytest.raises((JetStreamError, TimeoutError)):
             await js.key_value("pm-config")
+    async with accounts.connected("auditor") as login:
+        others = {f"$JS.API.CONSUMER.{what}.PM_EVENTS.recorder" for what in ("DELETE", "MSG.NEXT", "DURABLE.CREATE")}
+        others.add("$JS.ACK.PM_EVENTS.recorder.1.1.1.1.0")
+        assert await login.refused_publishing(others) == others
 
 
 async def test_nobody_gets_in_without_a_login_or_with_a_wrong_one(stack: Stack, accounts: Accounts) -> None:

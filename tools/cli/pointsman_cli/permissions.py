@@ -102,7 +102,9 @@ def _publishes(party: str, worker: Worker | None, stages: tuple[str, ...]) -> It
         if party in _makers(name):
             yield f"{JS}.STREAM.CREATE.{name}"
         if party in _readers(name):
-            yield from _following(name) if name.startswith(_BUCKET) else _consuming(name)
+            # Whoever may use any consumer could read on in the recorder's place: an auditor's has the login's name.
+            consumer = AUDITOR if party == AUDITOR else ANY
+            yield from _following(name) if name.startswith(_BUCKET) else _consuming(name, consumer)
     if party == OPERATOR:
         yield f"$KV.{CONFIG_BUCKET}.{REST}"
         yield f"{JS}.INFO"
@@ -190,14 +192,16 @@ def _following(stream: str) -> Iterator[str]:
     yield f"$JS.FC.{stream}.{REST}"
 
 
-def _consuming(stream: str) -> Iterator[str]:
+def _consuming(stream: str, consumer: str) -> Iterator[str]:
     """A stream's messages, also with a consumer that remembers how far it was read."""
-    yield f"{JS}.CONSUMER.CREATE.{stream}"
-    yield f"{JS}.CONSUMER.CREATE.{stream}.{REST}"
-    yield f"{JS}.CONSUMER.DURABLE.CREATE.{stream}.{ANY}"
-    yield f"{JS}.CONSUMER.INFO.{stream}.{ANY}"
-    yield f"{JS}.CONSUMER.DELETE.{stream}.{ANY}"
-    yield f"{JS}.CONSUMER.LIST.{stream}"
-    yield f"{JS}.CONSUMER.MSG.NEXT.{stream}.{ANY}"
-    yield f"$JS.ACK.{stream}.{REST}"
-    yield f"$JS.FC.{stream}.{REST}"
+    if consumer == ANY:
+        yield f"{JS}.CONSUMER.CREATE.{stream}"
+        yield f"{JS}.CONSUMER.LIST.{stream}"
+    yield f"{JS}.CONSUMER.CREATE.{stream}.{consumer}"
+    yield f"{JS}.CONSUMER.CREATE.{stream}.{consumer}.{REST}"
+    yield f"{JS}.CONSUMER.DURABLE.CREATE.{stream}.{consumer}"
+    yield f"{JS}.CONSUMER.INFO.{stream}.{consumer}"
+    yield f"{JS}.CONSUMER.DELETE.{stream}.{consumer}"
+    yield f"{JS}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+    yield f"$JS.ACK.{stream}.{consumer}.{REST}"
+    yield f"$JS.FC.{stream}.{consumer}.{REST}"
