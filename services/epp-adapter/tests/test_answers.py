@@ -1,6 +1,7 @@
 """The way back: who served, what it cost, how it ended; told once."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -94,9 +95,15 @@ async def test_a_stream_in_full_duplex_passes_event_by_event_with_the_name_that_
     assert done.usage.completion_tokens == 5
 
 
-MODES: dict[str, tuple[dict[str, str], dict[str, bool], int, int | None]] = {
+MODES: dict[str, tuple[dict[str, str], dict[str, Any], int, int | None]] = {
     "a stream that nobody needs": (STREAM, {}, STREAMED, NONE),
     "a stream whose usage is wanted": (STREAM, {"stream_usage": True}, STREAMED, None),
+    "a stream where a limit counts tokens": (
+        STREAM,
+        {"config": {"preprocessing": [{"use": "token-limit", "amount": "9/min"}]}},
+        STREAMED,
+        None,
+    ),
     "a stream where Envoy is configured to send none": (STREAM, {"stream_usage": True}, NONE, STREAMED),
     "a short document": ({"content-length": "100"}, {}, STREAMED, BUFFERED),
     "a long document": ({"content-length": "9000000"}, {}, STREAMED, None),

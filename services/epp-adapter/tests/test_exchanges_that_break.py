@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from pointsman_contracts.presence import OpenRequestsQuery
-from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import BUFFERED, NONE, Exchange
 from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
@@ -52,6 +52,25 @@ async def test_an_exchange_that_breaks_off_is_completed_once(phase: str, how: st
     assert done.status == (200 if phase == "answering" else 499)
     assert picker.stages.abandoned == (phase == "deciding")
     assert not picker.ask_open(OpenRequestsQuery(request_ids=("request-1",))).request_ids
+
+
+async def test_what_passed_of_a_stream_that_broke_off_is_charged_and_marked_as_estimated(
+    start_picker: StartPicker,
+) -> None:
+    picker = await start_picker(stream_usage=True)
+    picker.stages.changes = {"prompt_tokens": 90}
+    exchange = await up_to("sent on", picker)
+    await exchange.response(headers={"content-type": "text/event-stream"})
+    await exchange.reply()
+    for _ in range(3):
+        await exchange.body(b'data: {"choices":[{"index":0,"delta":{"content":" a"}}]}\n\n', end=False, of="response")
+        await exchange.reply()
+    exchange.reset()
+    (done,) = await picker.completed()
+    assert (done.outcome, done.usage) == (
+        "client_gone",
+        Usage(prompt_tokens=90, completion_tokens=3, estimated=True),
+    )
 
 
 OUT_OF_ORDER = ("a body first", "an answer first", "a second head", "an answer while deciding")

@@ -135,7 +135,10 @@ class Exchanging:
         body = edited_body(body, edits, None)
         await self._tell(decision, chosen, headers, whole, body, span.traceparent)
         way_back = desk.ways_back.begin(decision, self._policy, exchange, self) if self._reviews else None
-        return Watching(desk, exchange, decision, chosen, asked or decision.model, head.response_mode, way_back)
+        counted = desk.settings.stream_usage or self._policy.counts_tokens
+        return Watching(
+            desk, exchange, decision, chosen, asked or decision.model, head.response_mode, way_back, counted=counted
+        )
 
     async def _decided(
         self, stages: dict[str, str], headers: ClientHeaders, body: bytes, traceparent: str | None

@@ -39,9 +39,11 @@ class Watching:
         asked: str,
         mode: BodyMode,
         way_back: WayBack | None,
+        *,
+        counted: bool,
     ) -> None:
         """`chosen` has at least one; `asked` is the model's name for the client, `mode` how Envoy sends answers;
-        `way_back` what they pass."""
+        `way_back` what they pass; with `counted` a stream comes here for its usage alone, too."""
         self._desk = desk
         self._exchange = exchange
         self._chosen = chosen
@@ -50,6 +52,7 @@ class Watching:
         self._mode = mode
         self._level = decision.level.encode("ascii", "replace")
         self._way_back = way_back
+        self._counted = counted
         self._reviewed: ReviewedAnswer | None = None
         self._answer: Answer | None = None
         self._seen = mode is not BodyMode.NONE
@@ -170,7 +173,7 @@ class Watching:
         elif (
             answer.stream
             and answer.rewriting is None
-            and not self._desk.settings.stream_usage
+            and not self._counted
             and not (way_back is not None and way_back.keeps)
         ):
             wanted = BodyMode.NONE

@@ -1,11 +1,14 @@
 """A configuration revision as the edge runs it."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Stage
 from pointsman_core.config import Config, Edge, active, response_entry
 from pointsman_edge.domain.prices import Prices
 from pointsman_edge.domain.static_choice import StaticPolicy, static_policy
+
+_COUNTING: Final = frozenset({"stream-usage", "token-limit", "infra-token-limit"})
+"""Preprocessing plugins that come to nothing where usage isn't read."""
 
 
 class EngineLimits(NamedTuple):
@@ -28,6 +31,8 @@ class EdgePolicy(NamedTuple):
     postprocessing: tuple[Stage, ...]
     """Stages that every answer passes, errors too."""
     prices: Prices
+    counts_tokens: bool
+    """What answers used must be known, whoever asked for it."""
 
 
 def compile_policy(config: Config, revision: int) -> EdgePolicy:
@@ -37,4 +42,7 @@ def compile_policy(config: Config, revision: int) -> EdgePolicy:
     postprocessing = tuple(
         Stage.model_validate(response_entry(use, config.stages)) for use in active(config.postprocessing)
     )
-    return EdgePolicy(revision, config, edge, engine, static_policy(config), postprocessing, Prices(config))
+    counts_tokens = any(use.use in _COUNTING and use.mode != "off" for use in config.preprocessing)
+    return EdgePolicy(
+        revision, config, edge, engine, static_policy(config), postprocessing, Prices(config), counts_tokens
+    )
