@@ -22,7 +22,7 @@ _MAKERS: Final = {
     EVENT_STREAM: (*SERVICES, OPERATOR),
     "PM_USAGE": ("recorder", OPERATOR),
 }
-"""Stream → who may make it where it isn't there yet. A bucket is made by those who write to it, agents excepted."""
+"""Stream → who may make it where there is none. A bucket is made by those who write or read it, agents excepted."""
 
 
 @dataclass(frozen=True, order=True)
