@@ -102,10 +102,10 @@ def verdict(what: str, figure: float, bar: float, *, at_least: bool) -> bool:
     return met
 
 
-async def run(seconds: float, cases: list[Case]) -> bool:
+async def run(seconds: float, cases: list[Case], *, recorder: bool) -> bool:
     """The whole benchmark; whether every bar is met."""
     print(f"machine: {describe()}")
-    with gateway() as running:
+    with gateway(recorder=recorder) as running:
         print(f"\n{'':<34} {'requests/s':>17}  {'p50 ms':>23}  {'p99 ms':>15}")
         print(" " * 35 + "  direct  gateway   direct gateway   added  gateway   added")
         cpu: dict[str, float] = {}
@@ -145,10 +145,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement")
     parser.add_argument("--quick", action="store_true", help="1 KB prompts only")
+    parser.add_argument("--recorder", action="store_true", help="with a recorder, which no request waits for")
     arguments = parser.parse_args()
     sizes = (1,) if arguments.quick else (1, 100)
     cases = [Case(size, stream) for size in sizes for stream in (False, True)]
-    return 0 if uvloop.run(run(arguments.seconds, cases)) else 1
+    return 0 if uvloop.run(run(arguments.seconds, cases, recorder=arguments.recorder)) else 1
 
 
 if __name__ == "__main__":

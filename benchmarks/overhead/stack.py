@@ -55,8 +55,9 @@ def backend(folder: Path, tokens: int) -> Generator[tuple[str, int]]:
 
 
 @contextmanager
-def gateway(extra: tuple[str, ...] = (), tokens: int = 16) -> Generator[Running]:
-    """The backend and `pointsman up --engine <backend>`, both gone afterwards."""
+def gateway(extra: tuple[str, ...] = (), tokens: int = 16, *, recorder: bool = False) -> Generator[Running]:
+    """The backend and `pointsman up --engine <backend>`, both gone afterwards. Without `recorder` nobody keeps the
+    events beyond their stream: it reads them afterwards, on the two cores that are measured."""
     with TemporaryDirectory(prefix="pointsman-bench-") as name:
         folder = Path(name)
         with backend(folder, tokens) as (url, pid):
@@ -65,7 +66,7 @@ def gateway(extra: tuple[str, ...] = (), tokens: int = 16) -> Generator[Running]
                 process = subprocess.Popen(
                     [
                         *(script("pointsman"), "up", "--engine", url, "--port", "0", "--nats-port", "0"),
-                        *("--run-dir", str(folder / "run"), *extra),
+                        *("--replicas", f"recorder={int(recorder)}", "--run-dir", str(folder / "run"), *extra),
                     ],
                     stdout=output,
                     stderr=output,

@@ -52,7 +52,7 @@ StageOption = Annotated[
 SimulatedOption = Annotated[int, typer.Option("--simulated", min=1, max=64, help="How many simulated engines.")]
 SpeedupOption = Annotated[float, typer.Option("--speedup", min=0.1, max=100, help="Of the simulated engines.")]
 ReplicasOption = Annotated[
-    list[str] | None, typer.Option("--replicas", metavar="SERVICE=N", help="E.g. scheduler=2; repeatable.")
+    list[str] | None, typer.Option("--replicas", metavar="SERVICE=N", help="E.g. scheduler=2, recorder=0; repeatable.")
 ]
 
 

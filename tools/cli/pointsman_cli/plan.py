@@ -96,7 +96,9 @@ def replicas(wanted: Sequence[str]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for text in wanted:
         service, _, number = text.partition("=")
-        if service not in SERVICES or not number.isdigit() or int(number) < 1:
+        # Requests need one of each other service.
+        least = 0 if service == RECORDER else 1
+        if service not in SERVICES or not number.isdigit() or int(number) < least:
             raise CommandError(
                 f"--replicas {text}: not a service and a number of replicas.",
                 f"Write e.g. scheduler=2; the services are {', '.join(SERVICES)}.",

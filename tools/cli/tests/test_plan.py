@@ -19,6 +19,11 @@ def test_every_replica_is_a_process_with_its_own_name() -> None:
     assert all(each.env["POINTSMAN_NATS_URL"] == "nats://n" for each in plans)
 
 
+def test_a_stack_can_be_without_a_recorder() -> None:
+    counts = dict.fromkeys(plan.SERVICES, 1) | plan.replicas(["recorder=0"])
+    assert "recorder" not in {each.name for each in plan.services(counts, {}, 8080, Path("state"))}
+
+
 @pytest.mark.parametrize("text", ["scheduler", "scheduler=", "scheduler=0", "scheduler=two", "nobody=1", "=2"])
 def test_a_wrong_number_of_replicas_is_refused_naming_the_services(text: str) -> None:
     with pytest.raises(CommandError) as caught:
