@@ -143,7 +143,9 @@ class Handlers:
         for attempt in completed.attempts:
             if attempt.target is not None:
                 self._tried(attempt, names.of(attempt.target), completed, now)
-        window = None if completed.target is None else self._window(model)
+        # An answer that a stage had says nothing of how the model does.
+        unasked = completed.target is None or completed.answered_by is not None
+        window = None if unasked else self._window(model)
         if window is not None:
             window.add(completed, now)
 

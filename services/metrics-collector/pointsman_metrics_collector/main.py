@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _connect() -> "KubernetesApi":
-    # Half a megabyte of client library and a third of a second, for those alone who have a cluster.
+    # The client library takes a third of a second to load: for those alone who have a cluster.
     from pointsman_metrics_collector.adapters.kubernetes.api import connect
 
     return connect()

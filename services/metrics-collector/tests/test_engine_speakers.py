@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import aiohttp
 
@@ -119,3 +120,29 @@ async def test_all_engines_are_registered_again_when_the_bucket_may_have_lost_th
         bucket.entries.clear()
         share.speakers.renew()
         await eventually(lambda: "p.w1" in bucket.entries)
+
+
+async def test_an_engine_that_drains_is_told_so_at_once_and_goes_on_with_the_same_speaker(buses: Buses) -> None:
+    bucket, loads = Bucket(), list[WorkerLoad]()
+    share = Share(buses, bucket, "1")
+    buses.make("scheduler").listen(WorkerLoad, loads.append, ANY, ANY)
+    await buses.meet()
+    async with FakeEngine() as engine, running(share):
+        share.engines = named(engine)
+        await eventually(lambda: loads and loads[-1].state == "serving" and "p.w1" in bucket.entries)
+        [speaker] = share.speakers.all()
+        for draining, state in ((True, "draining"), (False, "serving")):
+            share.engines = {key: replace(one, draining=draining) for key, one in named(engine).items()}
+            share.speakers.changed()
+            await eventually(lambda state=state: loads[-1].state == state)
+        assert share.speakers.all() == [speaker]
+
+
+async def test_an_endpoint_without_metrics_is_registered_as_one_that_tells_no_load(buses: Buses) -> None:
+    bucket = Bucket()
+    share = Share(buses, bucket, "1")
+    await buses.meet()
+    async with FakeEngine(exposition="nothing of an engine's") as front, running(share):
+        share.engines = {key: replace(one, engine="opaque", health="/health") for key, one in named(front).items()}
+        await eventually(lambda: "p.w1" in bucket.entries)
+        assert (bucket.entries["p.w1"].engine, bucket.entries["p.w1"].models) == ("opaque", ("m",))

@@ -8,13 +8,16 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Target
 from pointsman_contracts.model import ModelStatistics
-from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_contracts.subjects import ANY, kv_key
 from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerLoad, WorkerRegistration, WorkerSilent
 from pointsman_core.config import load
+from pointsman_engines.report import Worker
 from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
 from pointsman_metrics_collector.adapters.worker_metrics import WorkerMetrics
+from pointsman_metrics_collector.domain.engines import Engine
+from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_runtime.buckets import Entry
 from pointsman_runtime.bus import Bus
@@ -22,6 +25,7 @@ from pointsman_runtime.configuration import Revision
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
 
+STATIC = {"discovery": "static", "engines": ["http://e:1"]}
 CONFIG = load({"pools": {"p": {"models": ["m"]}, "empty": {"models": ["n"]}}})
 
 
@@ -267,6 +271,19 @@ async def test_a_request_that_went_on_to_another_model_teaches_about_both(buses:
     made.each(Collector.stop)
 
 
+async def test_an_answer_that_a_stage_had_is_counted_and_teaches_nothing_about_the_model(buses: Buses) -> None:
+    made = await world(buses)
+    made.each(Collector.start)
+    made.edge.publish(completed(answered_by="semantic-cache", attempts=(), worker=None, usage=Usage()), "p")
+    made.edge.publish(completed(), "p")
+    await eventually(lambda: any(told.requests for told in made.statistics))
+    told = made.statistics[-1]
+    assert (told.requests, told.output_tokens) == (1, 10.0)
+    (collector,) = made.collectors
+    assert collector.value("pointsman_requests_total", pool="p", model="m", outcome="ok", level="full") == 2
+    made.each(Collector.stop)
+
+
 async def test_a_malformed_registration_is_passed_over(buses: Buses) -> None:
     made = await world(buses)
     (collector,) = made.collectors
@@ -300,3 +317,21 @@ async def test_silence_is_not_put_down_to_workers_while_the_bus_is_gone(buses: B
     await collector.bus.wait_connected()
     pass_seconds()
     assert collector.value("pointsman_worker_state", pool="p", worker="w1", state="silent") == 1
+
+
+async def test_what_was_found_is_told_with_the_pool_and_forgotten_with_its_configuration(buses: Buses) -> None:
+    made = await world(buses)
+    [collector] = made.collectors
+    pools = {"p": {"models": ["m"], "discovery": "file", "file": "/e.yaml"}, "s": STATIC}
+    collector.handlers.configured(Revision(2, load({"pools": pools}), "", None))
+    engines = {("p", "w1"): Engine(Worker("p", "w1", "http://w1"))}
+    collector.handlers.found("p", Finding("file", engines, "line 3 is wrong"))
+    assert set(collector.handlers.engines) == {("p", "w1"), ("s", "e:1")}
+    collector.start()
+    await eventually(lambda: made.of("p") and made.of("p")[-1].discovery is not None)
+    assert made.of("p")[-1].discovery == PoolDiscovery(kind="file", problem="line 3 is wrong", endpoints=1)
+    await eventually(lambda: made.of("s"))
+    assert made.of("s")[-1].discovery is None
+    collector.handlers.configured(Revision(3, CONFIG, "", None))
+    assert not collector.handlers.engines
+    collector.stop()
