@@ -101,8 +101,14 @@ class Handlers:
                 return self._go_on(journey, hop, name, "bypass", "not a JSON object")
             store = self._stores.of(cache)
             entry = await store.exact(partition, question.exact, now_ms) if wished.look else None
-        except (BusError, ContentGone, ContentUnusable, StoreUnavailable) as problem:
+        except ContentGone:
+            # Its client has left; whoever is next finds that too.
+            return self._go_on(journey, hop, name, "bypass", "no longer held by its edge")
+        except (BusError, ContentUnusable) as problem:
+            return self._go_on(journey, hop, name, "miss", "unavailable", missing=self._told("content", problem))
+        except StoreUnavailable as problem:
             return self._go_on(journey, hop, name, "miss", "unavailable", missing=self._told("store", problem))
+        self._back("content")
         self._back("store")
         if entry is not None and _young_enough(entry, wished, now_ms):
             return self._answered(journey, hop, name, cache, entry, "hit", now_ms)

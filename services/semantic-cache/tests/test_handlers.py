@@ -16,6 +16,7 @@ from pointsman_contracts.response import Usage
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.content_client import ContentGone
+from pointsman_runtime.errors import NoReply
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain.policy import Policy, compile_policy
@@ -37,11 +38,11 @@ class Edge:
 
     def __init__(self) -> None:
         self.said = ASKED
-        self.gone = False
+        self.problem: Exception | None = None
 
     async def body(self, edge: str, request_id: str) -> bytes:
-        if self.gone:
-            raise ContentGone(edge)
+        if self.problem is not None:
+            raise self.problem
         message = {"role": "user", "content": self.said}
         return json.dumps({"model": "llama-8b", "messages": [message]}).encode()
 
@@ -237,8 +238,12 @@ async def test_what_is_missing_degrades_the_request_and_does_not_end_it(tmp_path
     assert (first.level, first.reasons) == ("degraded", ("semantic-cache: embeddings unavailable",))
     assert await world.keep(first) == "kept"
     assert told(await world.look_up()) == "hit"
-    world.edge.gone = True
-    gone = await world.look_up("something else")
-    assert isinstance(gone, Journey)
-    assert gone.reasons == ("semantic-cache: store unavailable",)
+    world.edge.problem = NoReply("edge-1", 0.4)
+    unanswered = await world.look_up("something else")
+    assert isinstance(unanswered, Journey)
+    assert unanswered.reasons == ("semantic-cache: content unavailable",)
+    world.edge.problem = ContentGone("edge-1")
+    left = await world.look_up("something else")
+    assert isinstance(left, Journey)
+    assert (told(left), left.level) == ("bypass", "full")
     assert (await world.look_up(itinerary=(Stage(service="semantic-cache", policy="none"),))).level == "full"
