@@ -4,11 +4,14 @@ CPU time of the shortest of many rounds, without the bus. The texts of the corpu
 written; those of `unseen.txt` were written afterwards and nothing was changed for them.
 """
 
+import ast
 import asyncio
 import json
 import sys
+import sysconfig
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -69,6 +72,22 @@ def stopped(policy: Policy, texts: Sequence[str], direction: Direction = "reques
     return judgement.blocked is not None or bool(judgement.redact)
 
 
+def categories(policy: Policy, text: str) -> list[str]:
+    """What the default policy finds in a text of a user."""
+    return list(asyncio.run(policy.judge(checked([text]))).categories)
+
+
+def docstrings() -> Iterator[str]:
+    """Technical prose that nobody wrote for this."""
+    folder = Path(sysconfig.get_path("stdlib"))
+    for file in (*folder.glob("*.py"), *folder.glob("[a-su-z]*/*.py")):
+        if "site-packages" in file.parts:
+            continue
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
+                yield text
+
+
 def costs(policy: Policy) -> list[bool]:
     """Print what checks cost; whether each kept its bar."""
     [detector] = policy.detectors
@@ -112,6 +131,9 @@ def sees(policy: Policy) -> list[bool]:
     print(f"  corpus: {alarms} of {len(harmless)} harmless prompts stopped, bar {FALSE_ALARMS:.0%}")
     print(f"  unseen: {sum(stopped(policy, [text]) for text in new)} of {len(new)} attacks caught")
     print(f"  unseen: {sum(stopped(policy, [text]) for text in fine)} of {len(fine)} harmless prompts stopped")
+    texts = list(docstrings())
+    counts = Counter(category for text in texts for category in categories(policy, text))
+    print(f"  docstrings of the standard library, {len(texts)} of them: {dict(counts) or 'nothing'} found")
     return [caught >= CAUGHT * len(alone), alarms <= FALSE_ALARMS * len(harmless)]
 
 

@@ -13,7 +13,8 @@ from pointsman_guard.domain.folding import fold, offsets
 from pointsman_guard.domain.joining import joined
 from pointsman_guard.domain.pattern import Pattern
 from pointsman_guard.domain.pattern_set import PatternSet, pattern_set
-from pointsman_guard.plugins.catalogue.injection import INJECTION, OTHER_LANGUAGES
+from pointsman_guard.plugins.catalogue.injection import INJECTION
+from pointsman_guard.plugins.catalogue.other_languages import OTHER_LANGUAGES
 from pointsman_guard.plugins.catalogue.personal import PERSONAL
 from pointsman_guard.plugins.catalogue.secrets import SECRETS
 

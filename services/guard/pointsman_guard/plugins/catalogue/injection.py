@@ -1,69 +1,21 @@
-"""Phrases that turn a model against its instructions.
+"""Phrases that turn a model against its instructions."""
 
-A space stands for anything but letters and digits, so that phrases are found in spaced, dotted and glued forms too;
-`<name>` stands for the words of that name.
-"""
-
-import re
 from typing import Final
 
 from pointsman_guard.domain.pattern import Pattern
-
-_GAP: Final = r"[\W_]*"
-_WORDS: Final = {
-    "drop": (
-        "(?:ignor(?:e|ing|ed)|disregard(?:ing)?|forget(?:ting|s)?|overrid(?:e|ing)|overrule|bypass(?:ing)?|discard"
-        "|neglect|circumvent|dismiss|cancel|abandon|violate|erase|nullify|void|stop (?:following|obeying)"
-        "|do(?:es)? ?n[o']? ?t (?:follow|obey|listen to|adhere to|comply with)|pay no attention to)"
-    ),
-    "fill": (
-        "(?:(?:all|any|every|each|the|your|my|our|its|of|to|those|these|this|that|other|and|or|you|were|was|been|have"
-        "|had|given|told|received|got|from|in|completely|entirely|totally|just|now|please|immediately|everything"
-        "|anything|stated|provided|about|set|safety|system|developer|security|content|moderation|ethical|openai|what"
-        "|i|said) )"
-    ),
-    "earlier": (
-        "(?:previous|prior|above|earlier|preceding|foregoing|initial|original|existing|past|last|former|current|old)"
-        "(?:ly)?"
-    ),
-    "orders": "(?:instruction|guideline|directive|direction|prompt|programming|training|safeguard|guardrail)s?",
-    "rules": (
-        "(?:rule|command|order|constraint|restriction|limitation|context|message|direction|polic(?:y|ie)|protocol"
-        "|filter|conversation|text|content)s?"
-    ),
-    "your": (
-        "(?:your|system|safety|developer|ethical|moderation|security|content|openai"
-        "|all (?:of )?(?:the|your|these|those|previous|prior))"
-    ),
-    "show": (
-        "(?:reveal|show|print|repeat|output|display|tell|give|leak|expose|dump|recite|write|disclose|divulge|share"
-        "|spill|paste|return|echo|list|summari[sz]e|translate|encode|copy|quote|state|describe)"
-    ),
-    "hidden": "(?:system|hidden|initial|secret|original|developer|internal|confidential|base|first|underlying|pre)",
-    "text": "(?:system )?(?:prompt|instruction|message|directive|guideline|rule|configuration|polic(?:y|ie))s?",
-    "free": (
-        "(?:unrestricted|unfiltered|uncensored|jailbroken|jailbreak|unaligned|amoral|unethical|unbound|limitless"
-        "|lawless|evil|rogue)"
-    ),
-    "limits": "(?:restriction|filter|limitation|guideline|rule|boundar|moral|ethic|censor)",
-}
-
-
-def _phrase(category: str, *parts: str) -> Pattern:
-    text = re.sub(r"<(\w+)>", lambda match: _WORDS[match[1]], " ".join(parts))
-    return Pattern(category, text.replace(" ?", _GAP).replace(" ", _GAP))
+from pointsman_guard.plugins.catalogue.wording import phrase
 
 
 def _override(*parts: str) -> Pattern:
-    return _phrase("injection.override", *parts)
+    return phrase("injection.override", *parts)
 
 
 def _extract(*parts: str) -> Pattern:
-    return _phrase("injection.extract", *parts)
+    return phrase("injection.extract", *parts)
 
 
 def _persona(*parts: str) -> Pattern:
-    return _phrase("injection.persona", *parts)
+    return phrase("injection.persona", *parts)
 
 
 INJECTION: Final = (
@@ -99,6 +51,81 @@ INJECTION: Final = (
     _override(
         "(?:end|begin|start|stop) (?:of )?(?:the )?(?:system|hidden|new|developer) (?:prompt|instructions?)",
         r"(?:begin|start|new|[\])}>-]|you|now|user|ignore)",
+    ),
+    _override(
+        r"<drop> (?:all |everything )?(?:the|that|this)? ?(?:above|previous|preceding|prior)(?: text| prompt"
+        r"| message)? (?:and|then|just|instead|but) (?:say|tell|print|write|output|respond|reply|answer|do|show"
+        r"|give|only|you|follow|translate|repeat)"
+    ),
+    _override("<drop> (?:every|all|any)(?:thing|rules?|that)? ?(?:your )?(?:operator|developer|creator|maker|owner)s?"),
+    _override(
+        "<drop> (?:what|whatever|everything|anything|all|any rules?|every rules?) (?:that )?",
+        "(?:they|he|she|your|openai|anthropic|google|the (?:developer|operator|company|admin)|stops?|limits?"
+        "|prevents?|holds?)",
+        "(?:s |developers? |operators? |makers? |creators? |admins? ){0,2}(?:told|tell|say|said|gave|configured"
+        "|set|put|taught|you)",
+    ),
+    _override(
+        "(?:disable|deactivate|turn off|switch off|lift|remove|drop|suspend) (?:all |any |every |of |the ){0,3}your",
+        "(?:content |safety |ethical |moral |own |internal ){0,2}(?:<limits>|safeguard|guardrail|policies|safety"
+        "|limits)",
+    ),
+    _override(
+        "(?:lift|remove|drop|end|cancel) (?:all |any |every |the ){0,2}(?:restriction|limit|rule|filter)s? (?:on"
+        "|for|from) you"
+    ),
+    _override(
+        "(?:everything|all|whatever|anything) (?:that |was |is |written |said |text |stands |you read |i wrote ){0,4}"
+        "(?:before|above|prior to|preceding) (?:this|here|now)",
+        "(?:line|message|point|paragraph|sentence|prompt)? (?:is|was|are|were) (?:void|invalid|obsolete|a test"
+        "|wrong|fake|cancelled|no longer)",
+    ),
+    _override(
+        "(?:new|updated) (?:polic(?:y|ies)|rules?|directives?|instructions?|orders?) (?:is |are )?"
+        "(?:refuse nothing|never refuse|answer (?:every|any|all)|comply|obey|you (?:must|will|may) (?:now|answer"
+        "|comply|obey))"
+    ),
+    _override(
+        "(?:safety|filters?|guardrails?|censorship|moderation|restrictions?) (?:is |mode |set to )?(?:off|disabled"
+        "|false|none) (?:and |safety |filters? |guardrails? |begin|start|now|respond|answer|you)"
+    ),
+    _override(
+        "stop (?:being|acting as|behaving as|playing) (?:an? |the |such a )?(?:helpful |safe |ai |language )?"
+        "(?:assistant|model|ai|chatbot)"
+    ),
+    _persona(
+        "you (?:have been|are|were|ve been|re) (?:now |finally |hereby )?(?:freed|liberated|released|unlocked"
+        "|unshackled|unchained) (?:from )?(?:your|all|every|any|the)"
+    ),
+    _persona(
+        "(?:respond|answer|speak|act|reply|talk) as your (?:true|real|inner|hidden|unrestricted|free) (?:self"
+        "|nature|personality|voice)"
+    ),
+    _persona(
+        "(?:in which|where|with|has|have) no (?:content |safety |moral |ethical ){0,2}(?:rule|guideline"
+        "|restriction|filter|law|polic)[a-z]* (?:exist|apply|applies|at all|bind)"
+    ),
+    _extract(
+        "(?:translate|print|output|show|tell|give|write|repeat|recite|reveal|what (?:is|are|were)|spell|paste|list) "
+        "(?:me |us |out |the |first |last |\\d+ |hundred |words? |lines? |characters? |sentences? |of |text "
+        "|beginning |start |content ){0,7}",
+        "your (?:own |full |exact |initial |system |hidden )?(?:instructions|prompt|system message)\\b",
+    ),
+    _extract(
+        "(?:<show>|prints?|shows?|what (?:exactly )?(?:is|does|was)) (?:me |us |the |your |exactly |does |did "
+        "|all ){0,4}<hidden>",
+        "(?:prompt|instructions?|system message|message|configuration|setup)",
+        "(?:you|say|says|said|contain|backwards?|verbatim|word for word|when i|reversed|in full|that you|as json"
+        "|which you|given to you|were)",
+    ),
+    _extract(
+        "(?:show|print|reveal|tell|give|dump|output) (?:me |us )?the (?:configuration|setup|settings|instructions"
+        "|prompt|message|context) (?:that )?you (?:were|are|have been) (?:started|configured|initiali[sz]ed|given"
+        "|set up|launched|told|prompted|running)"
+    ),
+    _extract(
+        "(?:print|show|repeat|output|write|copy|quote) (?:me |out )?the (?:text|content|contents|words) of (?:the"
+        "|any|every) message (?:that |which )?(?:precede|came before|comes before|before)"
     ),
     _extract(
         "<show>",
@@ -138,7 +165,7 @@ INJECTION: Final = (
     _persona(
         r"\b(?:you (?:are|re|will be)|act|behave|respond|answer|roleplay|pretend|play|simulate|become|enter|activate"
         "|enable|switch)",
-        "(?:now|to|be|you|are|as|as if|that|in|into|the|an?|role|of|going|acting|being|my|your|new| ){0,8}",
+        "(?:now|to|be|like|you|are|as|as if|that|in|into|the|an?|role|of|going|acting|being|my|your|new| ){0,8}",
         r"(?:<free>|dan\b|do anything now|(?:jailbreak|dan) mode|aim\b always)",
     ),
     _persona(
@@ -185,52 +212,5 @@ INJECTION: Final = (
         r"(?:^|\n)\s*(?:\[|<|#+\s*|\*\*)?(?:system|developer|admin)(?:\s+(?:message|prompt|note|instruction|override))?"
         r"\s*(?:\]|>|:|\*\*)+\s*(?:you\s+(?:are|must|will|should|have)|new\s+(?:rule|instruction|polic)|ignore"
         r"|disregard|forget|override|the\s+(?:user|assistant|previous|above))",
-    ),
-)
-
-OTHER_LANGUAGES: Final = (
-    _override(
-        "(?:ignorier(?:e|en)?|vergiss|missachte|ubergeh(?:e|en)?)",
-        "(?:sie |bitte |alle |deine |ihre |die |samtliche ){0,4}"
-        "(?:bisherigen|vorherigen|vorigen|obigen|fruheren|vorangegangenen|ursprunglichen)",
-        "(?:anweisung|instruktion|regel|befehl|vorgabe)",
-    ),
-    _override(
-        "(?:ignor(?:e|ez|er)|oublie[rz]?|ne tiens? pas compte de) (?:toutes? |tous |les |vos |tes |des ){0,3}",
-        "(?:instruction|consigne|directive|regle)s?",
-        "(?:precedentes?|anterieures?|ci dessus|initiales?|donnees|systeme|du systeme)",
-    ),
-    _override(
-        "(?:ignor(?:a|e|ar|en)|olvid(?:a|e|ar)|descarta) (?:por favor |todas? |las |tus |sus |los ){0,4}",
-        "(?:instrucciones|indicaciones|ordenes|reglas|directrices)",
-        "(?:anteriores|previas|de arriba|iniciales|del sistema|dadas)",
-    ),
-    _override(
-        "(?:ignor(?:a|e|are|i)|dimentica) (?:tutte |le |tue |gli ){0,3}(?:istruzioni|regole|direttive|indicazioni)",
-        "(?:precedenti|sopra|iniziali|di sistema|ricevute)",
-    ),
-    _override(
-        "(?:ignor(?:e|a|ar)|esquec(?:a|e)) (?:todas? |as |suas ){0,3}(?:instrucoes|regras|diretrizes|ordens)",
-        "(?:anteriores|acima|previas|iniciais|do sistema)",
-    ),
-    _override(
-        "(?:negeer|vergeet) (?:alle |je |de ){0,3}(?:vorige|eerdere|bovenstaande) (?:instructies|regels|opdrachten)"
-    ),
-    _override(
-        "(?:игнорируй(?:те)?|забудь(?:те)?) (?:все |свои |твои ){0,3}",
-        "(?:предыдущие|прежние|прошлые|вышеуказанные|системные) (?:инструкции|указания|правила|команды)",
-    ),
-    _override(
-        "(?:忽略|无视|無視|忘记|忘記|不要理会)(?:你|之前|以上|前面|先前|上述|所有|的|全部|一切|系统|系統){1,6}",
-        "(?:指令|指示|提示|规则|規則|命令|要求|设定)",
-    ),
-    _override(
-        "(?:以前|これまで|上記|前|すべて)(?:の|全|て|すべて)*(?:指示|命令|ルール|プロンプト)を?",
-        "(?:すべて|全て|全部)?(?:無視|忘れ)",
-    ),
-    _override(
-        "(?:이전|위의?|앞의?|모든)(?:의)? (?:모든)? (?:지시|명령|규칙|프롬프트|지침)(?:사항)?(?:을|를|은|는)?",
-        "(?:모두)?",
-        "(?:무시|잊)",
     ),
 )
