@@ -1,6 +1,7 @@
 """One request of Envoy's: taken in, decided, sent on, followed to its end."""
 
 import time
+from collections.abc import Iterable
 from typing import Final
 
 from pointsman_contracts.journey import BodyEdit, PreprocessRequest
@@ -22,16 +23,13 @@ from pointsman_edge.domain.routing_answer import OUTCOME, Place, routing_answer
 from pointsman_edge.domain.static_choice import Closed
 from pointsman_edge.held_bodies import HeldBody
 from pointsman_edge.way_back import WayBack, Withheld
-from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters import engine_way, wire
 from pointsman_epp_adapter.adapters.at_provider import AtProvider
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
 from pointsman_epp_adapter.adapters.watching import Watching
 from pointsman_epp_adapter.adapters.wire import CONTINUE, BodyMode, RequestHead
-from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, destinations, within
-from pointsman_epp_adapter.domain.dynamo import worker_headers
 from pointsman_epp_adapter.domain.epp_headers import told
-from pointsman_epp_adapter.domain.mutation import HeaderChanges, edited, stripped
 from pointsman_epp_adapter.domain.one_way import without_response_stages
 from pointsman_runtime.logs import Log
 from pointsman_runtime.telemetry import Span
@@ -121,8 +119,8 @@ class Exchanging:
         )
         decision = await self._decided(stages, headers, body, span.traceparent)
         if decision.target.provider is not None and not headers.routing:
-            return await self._to_provider(decision, whole, held.current)
-        chosen = self._chosen(decision)
+            return await self._to_provider(decision, whole, held.current, asked or decision.model)
+        chosen = engine_way.chosen(desk, exchange, decision, head)
         if headers.routing:
             places = [Place(each.worker, each.address) for each in chosen]
             told_headers, document = routing_answer(decision, places, held.tokens)
@@ -133,7 +131,8 @@ class Exchanging:
         config, body = self._policy.config, held.current
         edits = token_edits(config, decision.target, exchange.api, body, decision.body, held.tokens)
         body = edited_body(body, edits, None)
-        await self._tell(decision, chosen, headers, whole, body, span.traceparent)
+        changes = engine_way.changes(desk, exchange, decision, chosen, head, headers, span.traceparent)
+        await self._tell(whole, engine_way.messages(exchange, decision, chosen, changes, whole, body))
         way_back = desk.ways_back.begin(decision, self._policy, exchange, self) if self._reviews else None
         counted = desk.settings.stream_usage or self._policy.counts_tokens
         return Watching(
@@ -167,76 +166,19 @@ class Exchanging:
         exchange.decided(decision, now)
         return decision
 
-    async def _to_provider(self, decision: Decision, whole: WholeBody, body: bytes) -> AtProvider:
+    async def _to_provider(self, decision: Decision, whole: WholeBody, body: bytes, asked: str) -> AtProvider:
         desk, exchange, mode = self._desk, self._exchange, self._head.response_mode
-        sent = desk.providers.call(decision, self._policy, exchange, body, mode)
+        sent = desk.providers.call(decision, self._policy, exchange, body, asked, mode)
         stamps = {"level": decision.level, "request_id": exchange.request_id}
-        for message in await desk.providers.told(sent, self._head, whole, stamps):
-            await self._stream.write(message)
-        if whole.trailers:
-            await self._stream.write(CONTINUE["request_trailers"])
+        await self._tell(whole, await desk.providers.told(sent, self._head, whole, stamps))
         way_back = desk.ways_back.way(decision, self._policy, exchange, self)
         return AtProvider(desk, exchange, sent.provider, sent.call, mode, way_back)
 
-    def _chosen(self, decision: Decision) -> list[Destination]:
-        if decision.target.provider is not None:
-            return [Destination(decision.target.provider, "")]
-        chosen = destinations(decision.endpoints)
-        if not chosen:
-            _log.warning("not_routable", request_id=self._exchange.request_id, hint="Envoy takes http://<ip>:<port>")
-            raise Closed("The engine that was chosen can't be reached this way.", "endpoint_not_routable")
-        # The scheduler's filter `subset` sees to it; a policy without it, or this edge alone, doesn't.
-        chosen = within(chosen, self._head.subset)
-        if not chosen:
-            raise Closed("No engine of those that the proxy allows can be used.", "endpoint_not_in_subset")
-        return chosen[:1] if self._desk.settings.dynamo_headers else chosen
-
-    async def _tell(
-        self,
-        decision: Decision,
-        chosen: list[Destination],
-        headers: ClientHeaders,
-        whole: WholeBody,
-        body: bytes,
-        traceparent: str | None,
-    ) -> None:
-        exchange = self._exchange
-        addresses = ",".join([each.address for each in chosen])
-        changes = self._changes(decision, chosen[0], headers, traceparent)
-        changes.set.append((DESTINATION.encode(), addresses.encode()))
-        # Past the list, Envoy would go on to engines that nobody chose.
-        changes.set.append((b"x-envoy-max-retries", b"%d" % (len(chosen) - 1)))
-        if body is not whole.data or not whole.buffered:
-            changes.set.append((b"content-length", b"%d" % len(body)))
-        messages = wire.decided(
-            changes,
-            addresses,
-            {"level": decision.level, "request_id": exchange.request_id, "worker": chosen[0].worker},
-            buffered_body=whole.buffered,
-            body=None if whole.buffered and body is whole.data else body,
-            duplex=not whole.buffered,
-            trailers=whole.trailers,
-        )
+    async def _tell(self, whole: WholeBody, messages: Iterable[bytes]) -> None:
         for message in messages:
             await self._stream.write(message)
         if whole.trailers:
             await self._stream.write(CONTINUE["request_trailers"])
-
-    def _changes(
-        self, decision: Decision, first: Destination, headers: ClientHeaders, traceparent: str | None
-    ) -> HeaderChanges:
-        desk = self._desk
-        sent = {name for name, _ in self._head.headers}
-        changes = edited(decision.headers, sent)
-        removed = {*changes.remove, *stripped(self._head.headers, headers.engine)}
-        set_here = [(b"x-request-id", self._exchange.request_id.encode("ascii"))]
-        if traceparent is not None:
-            set_here.append((b"traceparent", traceparent.encode("ascii")))
-        if desk.settings.dynamo_headers:
-            set_here += worker_headers(first.worker, changes.set, desk.worker_at)
-        all_set = [*changes.set, *set_here]
-        names = {name.decode("ascii") for name, _ in all_set} | {DESTINATION}
-        return HeaderChanges(all_set, sorted(removed - names))
 
     async def _give(self, answer: Answer) -> None:
         """Pass on an answer that a stage gave, past the stages on the way back."""

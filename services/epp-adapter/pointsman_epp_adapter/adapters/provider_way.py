@@ -43,8 +43,11 @@ class ProviderWay:
         if self._routed:
             self._book.check(policy)
 
-    def call(self, decision: Decision, policy: EdgePolicy, exchange: Exchange, body: bytes, mode: BodyMode) -> "Sent":
-        """The request as the provider gets it. Raises Refusal; `mode` is how Envoy sends answers."""
+    def call(
+        self, decision: Decision, policy: EdgePolicy, exchange: Exchange, body: bytes, asked: str, mode: BodyMode
+    ) -> "Sent":
+        """The request as the provider gets it. `asked` is the model's name for the client, `mode` how Envoy sends
+        answers. Raises Refusal."""
         target = decision.target
         provider = self._book.find(policy, target.provider)
         if provider is None or not self._routed or mode is BodyMode.NONE:
@@ -56,7 +59,7 @@ class ProviderWay:
                 code="provider_not_routable",
             )
         body = edited_body(body, outward(decision.body), target.model)
-        question = Question(exchange.api, body, target.model, decision.model, exchange.request_id, int(time.time()))
+        question = Question(exchange.api, body, target.model, asked, exchange.request_id, int(time.time()))
         return Sent(provider, provider.format.call(question))
 
     async def told(self, sent: "Sent", head: RequestHead, whole: WholeBody, stamps: dict[str, str]) -> list[bytes]:
