@@ -86,6 +86,7 @@ def test_every_overlay_renders_as_it_is_kept() -> None:
     _check("kubectl")
 
 
+@pytest.mark.requirement("DEPLOY-1")
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here; what it rendered equals what is kept")
 def test_the_chart_renders_the_same_objects_as_the_overlays() -> None:
     _check("helm")
@@ -98,6 +99,7 @@ def _problems(definition: str, each: Object) -> list[str]:
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in found]
 
 
+@pytest.mark.requirement("DEPLOY-1")
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_object_follows_its_schema(overlay: str) -> None:
     for each in RENDERED[overlay]:

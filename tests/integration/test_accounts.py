@@ -37,7 +37,11 @@ from pointsman_testing import Processes, eventually
 from pointsman_testing.nats_server import LocalNatsServer
 from pointsman_testing.stack import POOL, Stack, StackFactory
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.requirement("BUS-3"),
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(300),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 CERTIFICATES = ROOT / "services/epp-adapter/tests/certificates"
