@@ -18,6 +18,7 @@ from pointsman_contracts.limits import (
     LimitReleases,
     LimitShard,
     LimitVerdict,
+    LimitVerdicts,
     LimitWindow,
 )
 from pointsman_contracts.response import ResponseCompleted, Usage
@@ -91,15 +92,28 @@ class Node:
         self.asked: Counter[str] = Counter()
         me = self.bus.identity.instance
         self.bus.answer(LimitAsks, self._answer, me)
-        self.bus.answer(LimitHandOver, self.keeper.hand_over, me)
+        self.bus.answer(LimitHandOver, self._hand_over, me)
         self.bus.listen(LimitReleases, self.limiter.released, me)
         self.bus.listen(ResponseCompleted, self.limiter.ended, ANY)
         self.ticking: asyncio.Task[None] | None = None
+        self.silent = False
+        """It is stopped."""
+        self.lost = False
+        """It says that somebody else keeps everything."""
 
     def _answer(self, asks: LimitAsks) -> bytes:
+        if self.silent:
+            raise ValueError("the test says so")
+        if self.lost:
+            return LimitVerdicts(verdicts=(LimitVerdict(outcome="elsewhere"),) * len(asks.asks)).encode()
         self.asked["messages"] += 1
         self.asked["asks"] += len(asks.asks)
         return self.limiter.answer(asks)
+
+    def _hand_over(self, query: LimitHandOver) -> bytes:
+        if self.silent:
+            raise ValueError("the test says so")
+        return self.keeper.hand_over(query)
 
     def start(self) -> None:
         self.keeper.begin()
@@ -322,14 +336,26 @@ async def test_of_two_who_think_that_they_keep_a_shard_one_learns_that_it_does_n
     await eventually(lambda: keeper.metric("pointsman_limit_shard_moves_total", how="lost") == 1)
 
 
-async def test_a_keeper_that_is_silent_makes_a_limit_unavailable_and_the_share_counts_alone(world: World) -> None:
+async def test_a_keeper_that_is_stopped_holds_its_tenants_up_for_less_than_a_resend(world: World) -> None:
+    await world.add("a", "b", "c")
+    stopped = world.keeper()
+    await stopped.ask("r", 100)
+    await world.saved()
+    stopped.silent = True
+    stopped.bus.heartbeat.stop()
+    verdicts = await asyncio.gather(*(node.ask(f"r-{node.keeper.me}", 100) for node in world.others()))
+    assert [each.outcome for each in verdicts] == ["admitted", "admitted"]
+    assert {round(each.standings[0].remaining) for each in verdicts} == {700, 800}
+
+
+async def test_while_nobody_can_be_asked_a_limit_is_unavailable_and_counts_its_share_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pointsman_preprocessor.adapters.shared_limiter.GIVE_UP_S", 0.05)
     await world.add("a", "b")
     keeper, [other] = world.keeper(), world.others()
-
-    def nothing(asks: LimitAsks) -> bytes:
-        raise ValueError("the test says so")
-
-    keeper.limiter.answer = nothing
+    await keeper.ask("r", 100)
+    keeper.lost = True
     with pytest.raises(Unavailable):
         await other.ask("r")
     verdict = other.limiter.alone(

@@ -7,6 +7,7 @@ process that is stopped, swapped out or cut off keeps its connection for minutes
 it. The table sees the missing heartbeats after 600 ms and goes around.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -133,6 +134,11 @@ class PresenceTable:
         """Whether this instance was heard of lately."""
         entry = self._services.get(service, {}).get(instance)
         return entry is not None and entry.heard >= self._time(now) - SILENT_AFTER_S
+
+    def silence(self, service: str, instance: str, now: float) -> float:
+        """Seconds since this instance was heard of; infinite when it never was."""
+        entry = self._services.get(service, {}).get(instance)
+        return math.inf if entry is None else max(0.0, self._time(now) - entry.heard)
 
     def addressable(self, service: str, instance: str, now: float) -> bool:
         """Whether this instance is alive and takes work."""

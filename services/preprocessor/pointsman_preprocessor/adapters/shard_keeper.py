@@ -20,19 +20,24 @@ from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.sharding import keeper_of
 from pointsman_runtime.buckets import Entry
 from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError, NobodyListens
+from pointsman_runtime.errors import BusError, NobodyListens, NoReply
 from pointsman_runtime.logs import Log
+from pointsman_runtime.presence import BEAT_S
 
 SAVE_S: Final = 0.4
 """Between two snapshots of a shard that changes; what is lost with a keeper is no more than it did since."""
 HAND_OVER_S: Final = 0.5
 """How long a keeper may take to hand over a shard."""
+SIGN_S: Final = 0.15
+"""How long an instance that somebody else takes for dead may take to say a word."""
 REMEMBERED_S: Final = 10.0
 """How long a shard that was handed over can be asked for again, should the answer get lost."""
 LISTED_S: Final = 5.0
 """How long the start waits for the snapshots: counting from nothing is better than not serving."""
+MISSED_S: Final = 1.5 * BEAT_S
+"""A beat is late, and so is an answer: more than either says alone."""
 DOUBTED_S: Final = 0.8
-"""How long an instance that nobody listens for is taken for dead; then its heartbeats are missing."""
+"""How long an instance that doesn't answer is taken for dead; then its heartbeats are missing, or it is back."""
 
 _log = Log("limits")
 
@@ -143,9 +148,15 @@ class ShardKeeper:
         return list(self._books.values())
 
     def doubt(self, instance: str) -> None:
-        """Nobody listens there: its connection is gone, earlier than its heartbeats are missed."""
+        """Nobody answers there, earlier than its heartbeats are missed."""
         self._doubted[instance] = asyncio.get_running_loop().time() + DOUBTED_S
         self._look_around()
+
+    def suspect(self, instance: str) -> None:
+        """It doesn't answer in time. One that is busy beats all the same: its shards aren't taken from it."""
+        now = asyncio.get_running_loop().time()
+        if self._bus.heartbeat.table.silence(self._bus.identity.service, instance, now) > MISSED_S:
+            self.doubt(instance)
 
     def doubts(self, instance: str) -> bool:
         """Whether nobody listened there a moment ago."""
@@ -255,9 +266,11 @@ class ShardKeeper:
 
     async def _look_after(self, instance: str) -> None:
         try:
-            await self._bus.ask(LimitAsks(asks=()), instance, timeout=HAND_OVER_S)
+            await self._bus.ask(LimitAsks(asks=()), instance, timeout=SIGN_S)
         except NobodyListens:
             self.doubt(instance)
+        except NoReply:
+            self.suspect(instance)
         except BusError:
             return  # its heartbeats will tell
 

@@ -32,11 +32,12 @@ from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusError, NobodyListens, NoReply
 
 ASKED_S: Final = 0.2
-"""How long a keeper may take. An edge sends a request again after 0.6 s."""
-TRIES: Final = 6
-"""Keepers that are asked about one request, when they change meanwhile."""
+"""How long a keeper may take before it is asked again; one that also misses a beat is taken for dead."""
+GIVE_UP_S: Final = 0.8
+"""How long a request waits for a keeper. Its edge sends it again after 0.6 s, and waits for 0.36 s more."""
 MOVING_S: Final = 0.004
-"""Wait before the third and later tries: a shard is on its way."""
+"""By so much the pauses grow while a shard is on its way."""
+LONGEST_PAUSE_S: Final = 0.03
 BATCH: Final = 256
 """Requests in one message."""
 LATELY_S: Final = 5.0
@@ -121,37 +122,47 @@ class SharedLimiter(Limiter):
         return verdict
 
     async def _elsewhere(self, ask: LimitAsk, keeper: str) -> LimitVerdict:
+        """Ask whoever keeps the count, until somebody does."""
         began = time.perf_counter()
-        lost = False
-        for attempt in range(TRIES):
-            if attempt > 1:
-                await asyncio.sleep(MOVING_S * attempt)
+        hops, pause_s = 0, 0.0
+        while True:
             try:
                 verdict = await self._question(ask, keeper)
             except NobodyListens:
                 self._keeper.doubt(keeper)
+                verdict = self._own(ask)
+            except NoReply:
+                self._keeper.suspect(keeper)
+                # It may have died with the question; if it has counted the request, it doesn't do so again.
+                ask = ask.model_copy(update={"attempt": ask.attempt + 1})
+                verdict = self._own(ask)
             except (BusError, ValidationError) as error:
-                if isinstance(error, NoReply) and not lost:
-                    # It may have died with the question; if it has counted the request, it doesn't do so again.
-                    lost = True
-                    ask = ask.model_copy(update={"attempt": ask.attempt + 1})
-                    continue
-                self._metrics.decided(ask.limit, "unavailable")
-                raise Unavailable(f"the keeper of its count doesn't answer ({type(error).__name__})") from error
-            else:
-                if verdict.outcome != "elsewhere":
-                    self._metrics.asked.observe(time.perf_counter() - began)
-                    return self._counted(ask, verdict)
-                named = verdict.keeper
-                if named and named not in (self._keeper.me, keeper) and not self._keeper.doubts(named):
-                    keeper = named
-                    continue
-            verdict = self._own(ask)
+                raise self._unavailable(
+                    ask, f"the keeper of its count can't be asked ({type(error).__name__})"
+                ) from error
             if verdict.outcome != "elsewhere":
+                self._metrics.asked.observe(time.perf_counter() - began)
                 return self._counted(ask, verdict)
-            keeper = verdict.keeper
+            following = verdict.keeper
+            if not following or following == self._keeper.me or self._keeper.doubts(following):
+                following = self._keeper.keeper(ask.shard)
+            if time.perf_counter() - began > GIVE_UP_S:
+                raise self._unavailable(ask, "its count has no keeper that answers")
+            hops += 1
+            if hops > 1 or following in (self._keeper.me, keeper):
+                # It is on its way.
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s + MOVING_S, LONGEST_PAUSE_S)
+            if following == self._keeper.me:
+                verdict = self._own(ask)
+                if verdict.outcome != "elsewhere":
+                    return self._counted(ask, verdict)
+                following = verdict.keeper
+            keeper = following
+
+    def _unavailable(self, ask: LimitAsk, why: str) -> Unavailable:
         self._metrics.decided(ask.limit, "unavailable")
-        raise Unavailable("its count is changing hands")
+        return Unavailable(why)
 
     def _question(self, ask: LimitAsk, keeper: str) -> "asyncio.Future[LimitVerdict]":
         future: asyncio.Future[LimitVerdict] = asyncio.get_running_loop().create_future()
