@@ -54,7 +54,7 @@ def row(name: str, family: Metric) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack(stacks: StackFactory) -> AsyncIterator[Stack]:
-    """With the services that stacks are without by default and that need no configuration of their own."""
+    """With the services that stacks are without by default."""
     async with stacks.start(replicas={"recorder": 1, "guard": 1, "semantic-cache": 1}) as started:
         yield started
 
