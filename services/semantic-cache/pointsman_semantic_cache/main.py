@@ -13,7 +13,9 @@ from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain.policy import Policy, compile_policy
 from pointsman_semantic_cache.handlers import Handlers
 from pointsman_semantic_cache.metrics import CacheMetrics
+from pointsman_semantic_cache.missing import Missing
 from pointsman_semantic_cache.settings import SemanticCacheSettings
+from pointsman_semantic_cache.surroundings import Surroundings
 
 CONCURRENCY: Final = 1024
 
@@ -35,12 +37,15 @@ def build(service: Service[SemanticCacheSettings]) -> None:
     embedders = Embedders()
     configuration = service.configuration(_compile)
     handlers = Handlers(
-        service.identity.instance,
-        configuration,
-        ContentClient(service.bus),
-        stores,
-        embedders,
-        CacheMetrics(service.registry, stores.memory),
+        Surroundings(
+            instance=service.identity.instance,
+            configuration=configuration,
+            content=ContentClient(service.bus),
+            stores=stores,
+            embedders=embedders,
+            metrics=CacheMetrics(service.registry, stores.memory),
+            missing=Missing(),
+        )
     )
     configuration.on_change(lambda revision: embedders.prepare(revision.compiled.caches.values()))
     service.bus.stage(Journey, handlers.look_up, concurrency=CONCURRENCY)

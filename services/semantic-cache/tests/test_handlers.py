@@ -22,6 +22,8 @@ from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain.policy import Policy, compile_policy
 from pointsman_semantic_cache.handlers import Handlers
 from pointsman_semantic_cache.metrics import CacheMetrics
+from pointsman_semantic_cache.missing import Missing
+from pointsman_semantic_cache.surroundings import Surroundings
 from pointsman_testing import builders
 from pointsman_testing.buses import RecordedHop
 
@@ -59,7 +61,9 @@ class World:
         self.apply(1, config or LEXICAL)
         self.stores = Stores(None)
         metrics = CacheMetrics(registry, self.stores.memory)
-        self.handlers = Handlers("cache-1", self.configuration, self.edge, self.stores, Embedders(), metrics)
+        self.handlers = Handlers(
+            Surroundings("cache-1", self.configuration, self.edge, self.stores, Embedders(), metrics, Missing())
+        )
 
     def apply(self, revision: int, config: Mapping[str, object]) -> None:
         profile = {"request": ["semantic-cache", "scheduler"], "response": ["semantic-cache"]}

@@ -5,12 +5,18 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from pointsman_contracts.journey import Target
 from pointsman_contracts.response import Usage
 from pointsman_semantic_cache.domain.embedding import Vector
 from pointsman_semantic_cache.domain.gate.reading import Signature
 
 OVERHEAD: Final = 512
 """Bytes that an entry takes beside its body and vector, about."""
+
+
+PASSED: Final = "passed"
+UNCHECKED: Final = "none"
+"""What `Entry.verdict` says."""
 
 
 class Partition(NamedTuple):
@@ -48,7 +54,7 @@ class Entry:
     named: str | None
     """The model's name in the body."""
     verdict: str
-    """What the guard said of the answer: `passed`, or `none` where the profile has no guard."""
+    """What the guard said of the answer: `PASSED`, or `UNCHECKED` where the profile has no guard."""
     usage: Usage | None
     kept_ms: int
     """When, in unix milliseconds."""
@@ -60,6 +66,11 @@ class Entry:
     def size(self) -> int:
         """Bytes."""
         return len(self.body) + OVERHEAD + (0 if self.meaning is None else self.meaning.vector.nbytes)
+
+
+def model_of(target: Target | None) -> str:
+    """As `Partition.model`."""
+    return "" if target is None else f"{target.provider or ''}/{target.pool or ''}/{target.model}"
 
 
 def encode_signature(signature: Signature) -> bytes:

@@ -1,0 +1,168 @@
+"""One request on its way in: the answer that is there already, or a memo for whoever keeps the one to come."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from pointsman_contracts.identity import Identity
+from pointsman_contracts.journey import HeaderEdit, Journey, Stage
+from pointsman_contracts.reply import Answer
+from pointsman_core.config import DEFAULT_CACHE, Cache, Embeddings
+from pointsman_runtime.content_client import ContentGone, ContentUnusable
+from pointsman_runtime.errors import BusError
+from pointsman_runtime.stage import Hop
+from pointsman_semantic_cache.domain import memo as memos
+from pointsman_semantic_cache.domain.asked import Asked, asked
+from pointsman_semantic_cache.domain.embedding import EmbedderUnavailable
+from pointsman_semantic_cache.domain.entry import PASSED, Entry, Meaning, Partition, model_of
+from pointsman_semantic_cache.domain.finding import Found, find_meant
+from pointsman_semantic_cache.domain.gate.reading import read
+from pointsman_semantic_cache.domain.policy import GUARD, Policy
+from pointsman_semantic_cache.domain.store import Store, StoreUnavailable
+from pointsman_semantic_cache.domain.wishes import Wishes, wishes
+from pointsman_semantic_cache.surroundings import Surroundings
+
+SERVICE: Final = "semantic-cache"
+TOLD: Final = "x-pointsman-cache"
+"""Header of every answer that passed by here: `hit`, `semantic`, `miss`, `bypass`."""
+
+
+class Lookup:
+    """Whatever isn't there, the request goes on without it, degraded."""
+
+    def __init__(self, around: Surroundings, journey: Journey, hop: Hop[Journey]) -> None:
+        self._around = around
+        self._journey = journey
+        self._hop = hop
+        self._name = journey.itinerary[0].policy or DEFAULT_CACHE
+        self._wished = wishes(journey.request.headers)
+        self._now_ms = time.time_ns() // 1_000_000
+
+    async def run(self) -> Journey | Answer:
+        """The answer, or the journey."""
+        journey, around = self._journey, self._around
+        policy = around.configuration.at(journey.revision).compiled
+        cache = policy.caches.get(self._name)
+        if cache is None:
+            return self._go_on("bypass", "no such cache")
+        why_not = _passed_by(journey, cache, self._wished)
+        if why_not is not None:
+            return self._go_on("bypass", why_not)
+        partition = _partition(journey, self._name, cache, policy)
+        try:
+            body = await around.content.body(journey.edge, journey.request_id)
+            question = asked(journey.request.api, body, journey.body)
+            if question is None:
+                return self._go_on("bypass", "not a JSON object")
+            store = around.stores.of(cache)
+            entry = await store.exact(partition, question.exact, self._now_ms) if self._wished.look else None
+        except ContentGone:
+            # Its client has left; whoever is next finds that too.
+            return self._go_on("bypass", "no longer held by its edge")
+        except (BusError, ContentUnusable) as problem:
+            return self._go_on("miss", "unavailable", missing=around.missing.note("content", problem))
+        except StoreUnavailable as problem:
+            return self._go_on("miss", "unavailable", missing=around.missing.note("store", problem))
+        around.missing.back("content", "store")
+        if entry is not None and self._young_enough(entry):
+            return self._answered(cache, entry, "hit", "the same request")
+        memo = memos.Memo(partition, question.exact)
+        if cache.embeddings is None or not question.turn:
+            return self._go_on("miss", "nothing alike", memo=memo)
+        return await self._by_meaning(cache, cache.embeddings, question, store, memo)
+
+    async def _by_meaning(
+        self, cache: Cache, embeddings: Embeddings, question: Asked, store: Store, memo: memos.Memo
+    ) -> Journey | Answer:
+        around = self._around
+        try:
+            embedder = await around.embedders.get(embeddings)
+            with around.metrics.embedding():
+                vector = await embedder.embed(question.turn)
+        except EmbedderUnavailable as problem:
+            missing = around.missing.note("embeddings", problem)
+            return self._go_on("miss", "unavailable", memo=memo, missing=missing)
+        around.missing.back("embeddings")
+        if vector is None:
+            return self._go_on("miss", "too long, or without words", memo=memo)
+        meaning = Meaning(question.context, embedder.name, vector, read(question.turn))
+        memo = memo._replace(meaning=meaning)
+        if not self._wished.look:
+            return self._go_on("miss", "a new one was asked for", memo=memo)
+        threshold = embeddings.threshold or embedder.threshold
+        try:
+            near = await store.near(memo.partition, meaning, threshold, self._now_ms)
+        except StoreUnavailable as problem:
+            return self._go_on("miss", "unavailable", memo=memo, missing=around.missing.note("store", problem))
+        found = find_meant(meaning, [each for each in near if self._young_enough(each.entry)])
+        for reason in found.refused:
+            around.metrics.refused(self._name, reason)
+        if found.entry is None:
+            return self._go_on("miss", f"{embedder.name}: {_refused(found)}", memo=memo)
+        return self._answered(cache, found.entry, "semantic", f"{embedder.name} {found.similarity:.3f}")
+
+    def _answered(self, cache: Cache, entry: Entry, result: str, note: str) -> Answer:
+        self._around.metrics.looked_up(self._name, result)
+        age_s = max(0, self._now_ms - entry.kept_ms) // 1000
+        # What the guard let pass under this very policy passes again; whoever else looks at answers looks at this one.
+        checked = {SERVICE, GUARD} if entry.verdict == PASSED else {SERVICE}
+        return self._hop.answer(
+            entry.body,
+            content_type=entry.content_type,
+            status=entry.status,
+            named=entry.named,
+            usage=entry.usage if cache.count_tokens else None,
+            saved=None if cache.count_tokens else entry.usage,
+            response=tuple(stage for stage in self._journey.response if stage.service not in checked),
+            answer_headers=(HeaderEdit(name=TOLD, value=result), HeaderEdit(name="age", value=str(age_s))),
+            note=f"{result}, {age_s} s old: {note}",
+        )
+
+    def _go_on(self, result: str, note: str, *, memo: memos.Memo | None = None, missing: str | None = None) -> Journey:
+        journey = self._journey
+        self._around.metrics.looked_up(self._name, "failed" if missing is not None else result)
+        changes: dict[str, object] = {
+            "answer_headers": (*journey.answer_headers, HeaderEdit(name=TOLD, value=result)),
+        }
+        if memo is not None:
+            changes["response"] = _with_memo(journey.response, self._name, memos.encode(memo))
+        if missing is not None:
+            changes |= {"level": "degraded", "reasons": (*journey.reasons, f"{SERVICE}: {missing}")}
+        return self._hop.advance(note=f"{result}: {note}", **changes)
+
+    def _young_enough(self, entry: Entry) -> bool:
+        max_age_s = self._wished.max_age_s
+        return max_age_s is None or self._now_ms - entry.kept_ms <= max_age_s * 1000
+
+
+def _passed_by(journey: Journey, cache: Cache, wished: Wishes) -> str | None:
+    """Why a request isn't looked up at all."""
+    if not wished.keep:
+        return "no-store"
+    if journey.target is None:
+        return "no model yet"
+    if cache.max_temperature is not None and journey.request.api != "embeddings":
+        temperature = journey.request.fields.get("temperature")
+        if not isinstance(temperature, int | float) or temperature > cache.max_temperature:
+            return "temperature"
+    return None
+
+
+def _partition(journey: Journey, name: str, cache: Cache, policy: Policy) -> Partition:
+    identity = Identity.of(journey.request.attributes) or Identity()
+    profile = policy.profiles.get(journey.profile or "")
+    subject = identity.subject if "subject" in cache.per else ""
+    return Partition(name, identity.tenant, subject, model_of(journey.target), profile.epoch if profile else "")
+
+
+def _refused(found: Found) -> str:
+    return f"close, but for {', '.join(dict.fromkeys(found.refused))}" if found.refused else "nothing close"
+
+
+def _with_memo(stages: Sequence[Stage], name: str, memo: str) -> tuple[Stage, ...]:
+    return tuple(
+        stage.model_copy(update={"memo": memo})
+        if stage.service == SERVICE and (stage.policy or DEFAULT_CACHE) == name
+        else stage
+        for stage in stages
+    )

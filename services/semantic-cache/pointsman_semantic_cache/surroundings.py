@@ -1,0 +1,53 @@
+"""What lookups and populating stand on; tests put something else there."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pointsman_core.config import Cache, Embeddings
+from pointsman_runtime.configuration import Configuration
+from pointsman_semantic_cache.domain.embedding import Embedder
+from pointsman_semantic_cache.domain.policy import Policy
+from pointsman_semantic_cache.domain.store import Store
+from pointsman_semantic_cache.metrics import CacheMetrics
+from pointsman_semantic_cache.missing import Missing
+
+
+class Content(Protocol):
+    """Where a request's text is."""
+
+    async def body(self, edge: str, request_id: str) -> bytes:
+        """As `ContentClient.body`."""
+        ...
+
+
+class StoreOf(Protocol):
+    """Finds stores."""
+
+    def of(self, cache: Cache) -> Store:
+        """Where a cache's answers are kept. Raises StoreUnavailable."""
+        ...
+
+    def all(self) -> list[Store]:
+        """Every store that was in use."""
+        ...
+
+
+class EmbedderOf(Protocol):
+    """Finds embedders."""
+
+    async def get(self, settings: Embeddings) -> Embedder:
+        """Raises EmbedderUnavailable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Of one process."""
+
+    instance: str
+    configuration: Configuration[Policy]
+    content: Content
+    stores: StoreOf
+    embedders: EmbedderOf
+    metrics: CacheMetrics
+    missing: Missing
