@@ -37,6 +37,12 @@ async def policed(stacks: StackFactory) -> AsyncIterator[Stack]:
     guest["models"] = ["llama-*"]
     changes = {key: example[key] for key in ("preprocessing", "profile-picker", "profiles", "selectors")}
     async with stacks.start(replicas={"guard": 1, "semantic-cache": 1}, engines=1, changes=changes) as started:
+
+        async def serves() -> bool:
+            status, _, _ = await ask(started, OWNER, text="Is anybody there?")
+            return status == 200
+
+        await eventually(lambda: asyncio.ensure_future(serves()), timeout=20)
         yield started
 
 
@@ -79,8 +85,8 @@ async def ask(
 async def test_a_request_passes_every_stage_in_the_order_of_the_policy_and_leaves_a_trace_at_each(
     policed: Stack, wire: Wire
 ) -> None:
-    status, _, headers = await ask(policed, OWNER)
-    assert status == 200
+    status, document, headers = await ask(policed, OWNER)
+    assert status == 200, document
     [scheduled] = await eventually(lambda: wire.of("pm.evt.request.scheduled"))
     assert [report["stage"].removeprefix("preprocessor/") for report in scheduled["trail"]] == [
         "infra-request-limit", "infra-token-limit", "api-key-auth", "authorization", "request-limit", "token-limit",
@@ -148,3 +154,21 @@ async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(p
     await eventually(lambda: asyncio.ensure_future(answered(200)), timeout=10)
     assert await api_keys.revoke(policed.nats.url, "robot") == 1
     await eventually(lambda: asyncio.ensure_future(answered(401)), timeout=10)
+
+
+@pytest.mark.requirement("PRIVACY-1")
+async def test_a_valid_key_is_found_in_no_message_but_the_first_and_in_no_log_or_metric(
+    policed: Stack, wire: Wire
+) -> None:
+    status, _, _ = await ask(policed, OWNER)
+    assert status == 200
+    await eventually(lambda: wire.of("pm.evt.response.completed"))
+    told = [name for name, data in wire.messages if OWNER.encode() in data]
+    assert all(name.startswith("pm.rpc.request.preprocess") for name in told)
+    async with aiohttp.ClientSession() as http:
+        for service in policed.all_services():
+            async with http.get(f"{service.http_url}/metrics") as answer:
+                assert OWNER not in await answer.text()
+            assert OWNER not in service.log_text()
+    for engine in policed.engines:
+        assert OWNER not in engine.process.log_text()

@@ -9,6 +9,8 @@ import jwt
 import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from pydantic import JsonValue
 
@@ -26,6 +28,15 @@ from pointsman_testing import builders
 CANARY: Final = "sk-canary-9f31"
 NOW_MS: Final = 1_800_000_000_000
 NOW: Final = NOW_MS // 1000
+JSON: Final = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**40), 2**40)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
 SECTIONS: Final[dict[str, object]] = {
     "pools": {"p": {"models": ["a", "b"]}},
     "models": {"a": {"pool": "p", "groups": ["own"]}, "b": {"pool": "p", "groups": ["own"]}},
@@ -334,3 +345,29 @@ def test_a_token_that_was_checked_is_not_checked_again_until_it_expires() -> Non
 def test_a_wrong_issuer_is_told_when_the_file_is_checked(params: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         check(load({"preprocessing": [JWT | params]}))
+
+
+@given(st.text(max_size=60) | st.lists(st.text(max_size=12), min_size=3, max_size=3).map(".".join))
+@settings(max_examples=50, deadline=None)
+def test_no_text_in_the_place_of_a_token_breaks_authentication(text: str) -> None:
+    incoming = request({"authorization": f"Bearer {text}"})
+    with pytest.raises(Refusal) as caught:
+        ANY_TOKEN.run(incoming)
+    assert caught.value.status == 401
+
+
+ANY_TOKEN: Final = compile_pipeline(load(SECTIONS | {"preprocessing": [KEYS, JWT]}))
+
+
+@given(st.dictionaries(st.sampled_from([*list(CLAIMS)[1:], "nbf", "iat", "jti"]), JSON, max_size=4))
+@settings(max_examples=50, deadline=None)
+def test_whatever_claims_say_a_token_is_an_identity_or_gets_401(claims: dict[str, JsonValue]) -> None:
+    incoming = request(bearing(token("ES256", "e1", EC, **claims)))
+    status = 200
+    try:
+        ANY_TOKEN.run(incoming)
+    except Refusal as refusal:
+        status = refusal.status
+    identity = incoming.read(IDENTITY)
+    assert status == (401 if identity is None else 200)
+    assert identity is None or isinstance(identity["tenant"], str)

@@ -10,8 +10,11 @@ from jwt.exceptions import PyJWTError
 from jwt.utils import base64url_decode
 from pydantic import JsonValue
 
-_OPTIONS: Final = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_iss": False}
-"""Times are checked here, by the clock of the request."""
+_OPTIONS: Final = {
+    "verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_iss": False, "verify_sub": False,
+    "verify_jti": False,
+}  # fmt: skip
+"""Times are checked here, by the clock of the request; what claims mean is the mapping's to say."""
 
 
 class TokenHead(NamedTuple):
