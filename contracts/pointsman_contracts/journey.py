@@ -122,6 +122,8 @@ class AnswerUse(Part):
     """Characters of text that make up a window."""
     overlap: int = 64
     """Characters at a window's end that are shown again with the next one, and held back until then."""
+    sentences: bool = False
+    """A window may end early, from half its size on, where a sentence does."""
 
 
 class Stage(Part):

@@ -60,7 +60,11 @@ def test_the_itinerary_carries_policy_timeout_and_what_happens_on_an_error() -> 
         Stage(service="scheduler"),
     )
     assert route.response == (
-        Stage(service="guard", timeout_ms=1000, answer=AnswerUse(mode="window", content="text")),
+        Stage(
+            service="guard",
+            timeout_ms=1000,
+            answer=AnswerUse(mode="window", content="text", overlap=128, sentences=True),
+        ),
         Stage(
             service="translate",
             timeout_ms=250,

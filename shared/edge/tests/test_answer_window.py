@@ -172,3 +172,10 @@ def test_the_texts_of_a_whole_answer_are_found_and_can_be_replaced(
     for slot in slots:
         slot.put('{"n": 2}')
     assert all(json.loads(slot.text) == {"n": 2} for slot in slots_of(api, document))
+
+
+def test_a_window_may_end_where_a_sentence_does() -> None:
+    use = AnswerUse(mode="window", content="text", window=20, overlap=0, sentences=True)
+    pieces = ["All is", " well on", ' it."', " And so", " on and on", " and on and", " on"]
+    asked = through("chat.completions", use, [chat(piece) for piece in pieces])
+    assert [text_in(left) for left in asked] == ['All is well on it."', " And so on and on and on and", " on"]

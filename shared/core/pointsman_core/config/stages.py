@@ -40,6 +40,7 @@ class StageUse(Section):
     content: Content | None = None
     window: int | None = Field(default=None, ge=1)
     overlap: int | None = Field(default=None, ge=0)
+    sentences: bool | None = None
 
     @property
     def service(self) -> str:
@@ -86,6 +87,8 @@ class CustomStage(Section):
     overlap: int = Field(default=64, ge=0)
     """Characters at a window's end that are held back and shown again with the next one: whatever is at most this long
     is seen whole before any of it leaves."""
+    sentences: bool = False
+    """A window may end early, from half its size on, where a sentence does."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -100,6 +103,7 @@ class _Declared(NamedTuple):
     content: Content
     window: int
     overlap: int
+    sentences: bool
 
 
 def _misfit(answer: CustomStage | _Declared) -> str | None:
@@ -111,7 +115,7 @@ def _misfit(answer: CustomStage | _Declared) -> str | None:
 
 
 _OWN_ON_THE_WAY_BACK: Final = {
-    "guard": CustomStage(mode="window", content="text", overlap=128),
+    "guard": CustomStage(mode="window", content="text", overlap=128, sentences=True),
     "semantic-cache": CustomStage(mode="after", content="body", on_error="allow"),
 }
 """How the project's own stages are asked about answers, where nothing else is configured."""
@@ -148,7 +152,7 @@ def request_problem(use: StageUse) -> str | None:
     """What is wrong with an entry on the way in."""
     if use.mode in _ANSWER_MODES:
         return f"`mode: {use.mode}` is for stages on the way back; on the way in it is enforce, shadow or off"
-    given = [name for name in ("content", "window", "overlap") if getattr(use, name) is not None]
+    given = [name for name in ("content", "window", "overlap", "sentences") if getattr(use, name) is not None]
     return f"`{given[0]}` is for stages on the way back" if given else None
 
 
@@ -169,4 +173,5 @@ def _answer(use: StageUse, custom: CustomStage) -> _Declared:
         use.content or custom.content,
         custom.window if use.window is None else use.window,
         custom.overlap if use.overlap is None else use.overlap,
+        custom.sentences if use.sentences is None else use.sentences,
     )

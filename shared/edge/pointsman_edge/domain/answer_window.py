@@ -5,11 +5,15 @@ of a window stay here and are shown again at the beginning of the next one.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from pointsman_contracts.journey import AnswerUse
 from pointsman_contracts.response_stage import AnswerText
 from pointsman_edge.domain.answer_texts import Slot, finished_choices, forget_probabilities, slots_of
 from pointsman_edge.domain.stream_events import StreamEvent
+
+_SENTENCE_ENDS: Final = (".", "!", "?", "\n", "。", "！", "？", "।")  # noqa: RUF001 - of other scripts
+_CLOSING: Final = " \"')]»”’"  # noqa: RUF001 - quotes of other scripts
 
 
 class _Held:
@@ -30,6 +34,8 @@ class AnswerWindow:
         self._api = api
         self._size = use.window if use.mode == "window" else None
         self._overlap = use.overlap
+        self._sentences = use.sentences
+        self._sentence_ends = False
         self._held: list[_Held] = []
         self._unseen = 0
         self._open: dict[str, str] = {}
@@ -41,7 +47,9 @@ class AnswerWindow:
     @property
     def due(self) -> bool:
         """Enough text is here for the stage to be asked."""
-        return self._size is not None and self._unseen >= self._size
+        if self._size is None:
+            return False
+        return self._unseen >= self._size or (self._sentence_ends and 2 * self._unseen >= self._size)
 
     def add(self, event: StreamEvent) -> None:
         """Hold an event."""
@@ -62,6 +70,8 @@ class AnswerWindow:
             self._open[slot.choice] = slot.part
             held.fresh.append(slot)
             self._unseen += len(slot.text)
+            if self._sentences:
+                self._sentence_ends = slot.text.rstrip(_CLOSING)[-1:] in _SENTENCE_ENDS
         for choice in finished_choices(event.document):
             if choice in self._open:
                 self._closed.add(self._open[choice])
