@@ -17,13 +17,14 @@ from nats.js.errors import Error as JetStreamError
 from pydantic import JsonValue, SecretStr
 from rich.console import Console
 
-from pointsman_cli import bus, logins
+from pointsman_cli import api_keys, bus, logins
 from pointsman_cli.accounts import LOGINS
 from pointsman_cli.config_commands import history
 from pointsman_cli.doctor import doctor
 from pointsman_cli.explain import explain
 from pointsman_cli.permissions import Worker
 from pointsman_cli.words import CommandError
+from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.message import Message
@@ -183,13 +184,16 @@ async def test_a_request_makes_its_whole_journey_and_nobody_is_refused_anything(
 
 
 async def _look_as_the_operator(accounts: Accounts, monkeypatch: pytest.MonkeyPatch, request_id: str) -> None:
-    """`pointsman doctor`, `config history` and `explain`, in this process because starting the command costs more."""
+    """Doctor, history, explain and keys, in this process because starting the command costs more."""
     for name, value in accounts.environment("operator").items():
         monkeypatch.setenv(name, value)
     console = Console(file=io.StringIO(), width=200)
     healthy = await doctor(None, console)
     await history(None, console)
     await explain(None, request_id, timedelta(minutes=5), console, as_json=False)
+    _, digest, _ = api_keys.made(record := ApiKey(id="somebody", tenant="books"))
+    await api_keys.store(None, digest, record)
+    assert await api_keys.revoke(None, record.id) == 1
     assert isinstance(console.file, io.StringIO)
     assert healthy, console.file.getvalue()
     assert "permitted" not in console.file.getvalue()
