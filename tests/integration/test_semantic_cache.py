@@ -1,6 +1,8 @@
 """The semantic-cache among real processes on a real NATS server, with the official client."""
 
+import base64
 import hashlib
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,10 +10,12 @@ from typing import Any
 import openai
 import pytest
 import pytest_asyncio
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 from openai.types.chat import ChatCompletion
 
 from pointsman_contracts.response import RequestAnswered, ResponseCompleted, Usage
-from pointsman_contracts.subjects import ANY
+from pointsman_contracts.subjects import ANY, stage_subject
 from pointsman_testing import eventually
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import Stack, StackFactory
@@ -137,8 +141,33 @@ async def test_a_tenants_answers_are_purged(stack: Stack) -> None:
         assert "answers forgotten" in output
         assert (await ask(ai, "What is a railway switch?"))[0] == "miss"
         assert (await ask(other, "What is a railway switch?"))[0] == "hit"
-        code, output = await stack.command("cache", "purge")
-        assert (code, "--tenant" in output) == (1, True)
+
+
+@pytest.mark.requirement("PRIVACY-1")
+async def test_a_question_is_on_the_bus_on_its_way_to_the_preprocessor_and_nowhere_else(stack: Stack) -> None:
+    canary = "Where does the Zanzibarian quetzalcoatlus roost?"
+    bus = Client()
+    await bus.connect(stack.nats.url)
+    seen: list[Msg] = []
+
+    async def note(message: Msg) -> None:
+        seen.append(message)
+
+    await bus.subscribe("pm.>", cb=note)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    try:
+        await bus.flush()
+        async with client(stack) as ai:
+            await kept(ai, canary)
+            assert (await ask(ai, canary.replace("Where does", "Where will")))[0] == "semantic"
+    finally:
+        await bus.close()
+    reviews = [message for message in seen if message.subject.endswith("review.v1.semantic-cache")]
+    memos = [json.loads(message.data)["memo"] for message in reviews if b'"memo"' in message.data]
+    assert memos
+    words = [word.encode() for word in ("Zanzibarian", "quetzalcoatlus", "zanzibarian", "roost")]
+    documents = [base64.b64decode(memo) for memo in memos]
+    documents += [message.data for message in seen if message.subject != stage_subject("preprocessor")]
+    assert not [word for word in words for document in documents if word in document]
 
 
 async def test_without_the_cache_requests_go_on_and_say_so(stack: Stack) -> None:
