@@ -2,12 +2,11 @@
 
 import asyncio
 import itertools
+import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-
-import orjson
 
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Rejection
@@ -47,7 +46,7 @@ class Surroundings:
         self._client = JourneyClient(self.edge)
         self._numbers = itertools.count(1)
         self._sequence = itertools.count(1)
-        self._body = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 300}]})
+        self._body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 300}]}).encode()
 
     async def send(self, tenant: str, *, max_tokens: int | None = None) -> Judged:
         """A chat of this tenant."""

@@ -1,58 +1,37 @@
 """Keeps the shards of the limits' counts that are this preprocessor's, and knows who keeps the others.
 
 Who keeps a shard follows from who lives. What it holds follows from its last keeper: that one hands it over while it
-lives, and leaves its last snapshot in the bucket when it doesn't. A snapshot is only written over the one that its
-writer read or wrote before, so that of two who think that they keep a shard one learns that it doesn't.
+lives, and leaves its last snapshot in the bucket when it doesn't.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from nats.errors import Error as NatsError
-from nats.js.errors import Error as JetStreamError
 from pydantic import ValidationError
 
 from pointsman_contracts.limits import SHARDS, LimitAsks, LimitHandOver, LimitShard
-from pointsman_contracts.subjects import kv_key
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
+from pointsman_preprocessor.adapters.shard_snapshots import ShardSnapshots, Store
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.sharding import keeper_of
-from pointsman_runtime.buckets import Entry
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusError, NobodyListens, NoReply
 from pointsman_runtime.logs import Log
 from pointsman_runtime.presence import BEAT_S
 
-SAVE_S: Final = 0.4
-"""Between two snapshots of a shard that changes; what is lost with a keeper is no more than it did since."""
 HAND_OVER_S: Final = 0.5
 """How long a keeper may take to hand over a shard."""
 SIGN_S: Final = 0.15
 """How long an instance that somebody else takes for dead may take to say a word."""
 REMEMBERED_S: Final = 10.0
 """How long a shard that was handed over can be asked for again, should the answer get lost."""
-LISTED_S: Final = 5.0
-"""How long the start waits for the snapshots: counting from nothing is better than not serving."""
 MISSED_S: Final = 1.5 * BEAT_S
 """A beat is late, and so is an answer: more than either says alone."""
 DOUBTED_S: Final = 0.8
 """How long an instance that doesn't answer is taken for dead; then its heartbeats are missing, or it is back."""
 
 _log = Log("limits")
-
-
-class Store(Protocol):
-    """What is needed of a bucket."""
-
-    async def get(self, key: str) -> Entry | None: ...
-    async def replace(self, key: str, value: bytes, revision: int) -> int | None: ...
-    def watch(
-        self,
-        on_put: Callable[[Entry], None],
-        on_gone: Callable[[str], None],
-        on_listed: Callable[[], None] | None = None,
-    ) -> None: ...
 
 
 class ShardKeeper:
@@ -63,22 +42,14 @@ class ShardKeeper:
         self.on_taken: Callable[[Book, float], None] = _nothing
         """Called with a shard that is now kept here and the time of what is known of it."""
         self._bus: Final = bus
-        self._store: Final = store
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._books: Final[dict[int, Book]] = {}
-        self._records: Final[dict[int, Entry]] = {}
-        self._claims: Final[dict[int, tuple[int, str]]] = {}
-        """Revision and keeper of the snapshot that the next one of a kept shard replaces."""
+        self._snapshots: Final = ShardSnapshots(store, self._books, self.me, metrics, clock)
         self._handed: Final[dict[int, tuple[str, bytes, float]]] = {}
         self._fetching: Final[dict[int, asyncio.Task[None]]] = {}
         self._doubted: Final[dict[str, float]] = {}
         self._looked_after: Final[dict[str, asyncio.Task[None]]] = {}
-        self._listed: Final = asyncio.Event()
-        self._began = False
-        self._saving: asyncio.Task[None] | None = None
-        self._unsaved = False
-        self._last_save = 0.0
         self.members: tuple[str, ...] = (self.me,)
         """Preprocessors that keep shards."""
         self._keepers: list[str] = [self.me] * SHARDS
@@ -87,39 +58,24 @@ class ShardKeeper:
     # Life -------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Read the snapshots, and follow them. Needs a running loop; the second call does nothing."""
-        if not self._began:
-            self._began = True
-            self._store.watch(self._recorded, lambda _key: None, self._listed.set)
+        """Limits are configured. Needs a running loop; the second call does nothing."""
+        self._snapshots.begin()
 
     async def ready(self) -> None:
-        """Wait until the snapshots are known, if they are needed."""
-        if not self._began:
-            return
-        try:
-            async with asyncio.timeout(LISTED_S):
-                await self._listed.wait()
-        except TimeoutError:
-            _log.warning("limits_without_snapshots", waited_s=LISTED_S, hint="counts begin at nothing")
+        """Wait until what was counted before is known, if it is needed."""
+        await self._snapshots.ready()
 
     def tick(self) -> None:
         """A few times a second."""
-        if not self._began:
-            return
-        self._look_around()
-        now = asyncio.get_running_loop().time()
-        if now - self._last_save >= SAVE_S:
-            self._last_save = now
-            self._save_soon()
+        if self._snapshots.began:
+            self._look_around()
+            self._snapshots.tick()
 
     async def close(self) -> None:
         """Give everything up, so that others go on where this instance stops."""
         for task in (*self._fetching.values(), *self._looked_after.values()):
             task.cancel()
-        if self._saving is not None:
-            await asyncio.wait([self._saving])
-        for shard in list(self._books):
-            await self._save(shard, "")
+        await self._snapshots.give_up()
         self._books.clear()
 
     # Who keeps what ---------------------------------------------------------------------------------
@@ -137,7 +93,7 @@ class ShardKeeper:
         if holder and holder != self.me and self._lives(holder):
             self._fetch(shard, holder)
             return holder
-        return self._take(shard, self._state(shard))
+        return self._take(shard, self._snapshots.of(shard))
 
     def held(self, shard: int) -> Book | None:
         """What is counted in a shard that is kept here, rightly or still."""
@@ -201,7 +157,7 @@ class ShardKeeper:
         self._keepers = [keeper_of(shard, members) or self.me for shard in range(SHARDS)]
         for shard in range(SHARDS):
             # What ends meanwhile has to be counted, whether or not somebody asks.
-            if self._keepers[shard] == self.me and shard in self._records:
+            if self._keepers[shard] == self.me and self._snapshots.knows(shard):
                 self.book(shard)
 
     def _lives(self, instance: str) -> bool:
@@ -213,34 +169,18 @@ class ShardKeeper:
         handed = self._handed.get(shard)
         if handed is not None and self._clock() - handed[2] < REMEMBERED_S:
             return handed[0]
-        state = self._state(shard)
+        state = self._snapshots.of(shard)
         return "" if state is None else state.keeper
-
-    def _state(self, shard: int) -> LimitShard | None:
-        entry = self._records.get(shard)
-        if entry is None:
-            return None
-        try:
-            return LimitShard.decode(entry.value)
-        except ValidationError as error:
-            _log.error("limit_snapshot_unreadable", error, shard=shard)
-            return None
-
-    def _recorded(self, entry: Entry) -> None:
-        if entry.key.isdecimal() and int(entry.key) < SHARDS:
-            self._records[int(entry.key)] = entry
 
     def _take(self, shard: int, state: LimitShard | None) -> Book:
         book = self._books[shard] = Book(shard)
-        entry, before = self._records.get(shard), self._state(shard)
-        self._claims[shard] = (entry.revision if entry is not None else 0, before.keeper if before is not None else "")
         self._handed.pop(shard, None)
         if state is not None:
             book.take_over(state)
             self.on_taken(book, state.at_ms / 1000)
             self._metrics.moved("taken_over")
         book.changed = True
-        self._save_soon()
+        self._snapshots.claim(shard)
         return book
 
     def _fetch(self, shard: int, holder: str) -> None:
@@ -260,7 +200,7 @@ class ShardKeeper:
             return
         if state.keeper == self.me or not state.keeper or state.keeper == holder:
             if shard not in self._books:
-                self._take(shard, state if state.keeper == self.me else self._state(shard))
+                self._take(shard, state if state.keeper == self.me else self._snapshots.of(shard))
         else:
             self._handed[shard] = (state.keeper, b"", self._clock())
 
@@ -273,67 +213,6 @@ class ShardKeeper:
             self.suspect(instance)
         except BusError:
             return  # its heartbeats will tell
-
-    # Snapshots --------------------------------------------------------------------------------------
-
-    def _save_soon(self) -> None:
-        if self._saving is None or self._saving.done():
-            self._saving = asyncio.get_running_loop().create_task(self._save_all())
-
-    async def _save_all(self) -> None:
-        # What is taken while others are saved is claimed in the same round.
-        while changed := [shard for shard, book in self._books.items() if book.changed]:
-            for shard in changed:
-                if not await self._save(shard, self.me):
-                    return
-            if all(self._books[shard].changed for shard in changed if shard in self._books):
-                return
-
-    async def _save(self, shard: int, keeper: str) -> bool:
-        """Write a snapshot over the one before. False when nothing can be written."""
-        book = self._books.get(shard)
-        if book is None:
-            return True
-        key = kv_key(LimitShard, str(shard))
-        revision, before = self._claims[shard]
-        value = book.snapshot(keeper, self._clock()).encode()
-        try:
-            written = await self._store.replace(key, value, revision)
-            if written is None:
-                await self._overwritten(shard, key, before)
-                return True
-        except (JetStreamError, NatsError, OSError, TimeoutError) as error:
-            book.changed = True
-            self._metrics.unsaved.inc()
-            if not self._unsaved:
-                self._unsaved = True
-                _log.warning("limits_not_saved", reason=str(error) or type(error).__name__, hint="told once")
-            return False
-        self._claims[shard] = (written, keeper)
-        if self._unsaved:
-            self._unsaved = False
-            _log.info("limits_saved_again")
-        return True
-
-    async def _overwritten(self, shard: int, key: str, before: str) -> None:
-        """Somebody else wrote: the keeper before, whose last snapshot was under way, or another one from now on."""
-        entry = await self._store.get(key)
-        book = self._books.get(shard)
-        if book is None:
-            return
-        if entry is None:
-            self._claims[shard] = (0, before)
-            book.changed = True
-            return
-        self._records[shard] = entry
-        state = self._state(shard)
-        if state is None or state.keeper in ("", self.me, before):
-            self._claims[shard] = (entry.revision, before)
-            book.changed = True
-            return
-        del self._books[shard]
-        self._metrics.moved("lost")
-        _log.warning("limit_shard_lost", shard=shard, keeper=state.keeper)
 
 
 def _nothing(book: Book, since: float) -> None:

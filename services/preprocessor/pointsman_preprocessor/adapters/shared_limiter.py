@@ -1,7 +1,4 @@
-"""Limits that all preprocessors count together: here where the count is kept here, else by asking its keeper.
-
-Questions to one keeper that come up in the same turn of the event loop are one message.
-"""
+"""Limits that all preprocessors count together: here where the count is kept here, else by asking its keeper."""
 
 import asyncio
 import time
@@ -21,6 +18,7 @@ from pointsman_contracts.limits import (
     LimitWindow,
 )
 from pointsman_contracts.response import ResponseCompleted
+from pointsman_preprocessor.adapters.keeper_questions import Questions
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
 from pointsman_preprocessor.domain.limits.book import Book
@@ -31,15 +29,11 @@ from pointsman_preprocessor.domain.processing import Unavailable
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusError, NobodyListens, NoReply
 
-ASKED_S: Final = 0.2
-"""How long a keeper may take before it is asked again; one that also misses a beat is taken for dead."""
 GIVE_UP_S: Final = 0.8
 """How long a request waits for a keeper. Its edge sends it again after 0.6 s, and waits for 0.36 s more."""
 MOVING_S: Final = 0.004
 """By so much the pauses grow while a shard is on its way."""
 LONGEST_PAUSE_S: Final = 0.03
-BATCH: Final = 256
-"""Requests in one message."""
 LATELY_S: Final = 5.0
 """How long it is remembered that a request has ended, for shards that are taken over."""
 SLACK_S: Final = 0.2
@@ -47,8 +41,6 @@ SLACK_S: Final = 0.2
 EDGE_GONE_S: Final = 5.0
 """An edge that was silent for so long has ended, and its requests with it."""
 EDGES: Final = ("frontend", "epp-adapter")
-
-_Waiting = tuple[LimitAsk, "asyncio.Future[LimitVerdict]"]
 
 
 class SharedLimiter(Limiter):
@@ -63,8 +55,7 @@ class SharedLimiter(Limiter):
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._alone: Final = Book(-1)
-        self._waiting: Final[dict[str, list[_Waiting]]] = {}
-        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._questions: Final = Questions(bus)
         self._ended: Final[deque[tuple[float, ResponseCompleted]]] = deque()
         self._silent: Final[dict[str, float]] = {}
         self._unpriced: Final = TokenCost()
@@ -127,7 +118,7 @@ class SharedLimiter(Limiter):
         hops, pause_s = 0, 0.0
         while True:
             try:
-                verdict = await self._question(ask, keeper)
+                verdict = await self._questions.ask(ask, keeper)
             except NobodyListens:
                 self._keeper.doubt(keeper)
                 verdict = self._own(ask)
@@ -163,36 +154,6 @@ class SharedLimiter(Limiter):
     def _unavailable(self, ask: LimitAsk, why: str) -> Unavailable:
         self._metrics.decided(ask.limit, "unavailable")
         return Unavailable(why)
-
-    def _question(self, ask: LimitAsk, keeper: str) -> "asyncio.Future[LimitVerdict]":
-        future: asyncio.Future[LimitVerdict] = asyncio.get_running_loop().create_future()
-        if not self._waiting:
-            self._bus.link.soon(self._send)
-        self._waiting.setdefault(keeper, []).append((ask, future))
-        return future
-
-    def _send(self) -> None:
-        loop = asyncio.get_running_loop()
-        for keeper, waiting in self._waiting.items():
-            for start in range(0, len(waiting), BATCH):
-                task = loop.create_task(self._ask_all(keeper, waiting[start : start + BATCH]))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-        self._waiting.clear()
-
-    async def _ask_all(self, keeper: str, waiting: list[_Waiting]) -> None:
-        try:
-            asks = LimitAsks(asks=tuple([ask for ask, _ in waiting]))
-            answer = LimitVerdicts.decode(await self._bus.ask(asks, keeper, timeout=ASKED_S))
-            for (_, future), verdict in zip(waiting, answer.verdicts, strict=True):
-                if not future.done():
-                    future.set_result(verdict)
-        except (BusError, ValueError) as error:
-            # A ValidationError is a ValueError; so is an answer that is too short.
-            problem = error if isinstance(error, BusError | ValidationError) else BusError(str(error))
-            for _, future in waiting:
-                if not future.done():
-                    future.set_exception(problem)
 
     # For others -------------------------------------------------------------------------------------
 

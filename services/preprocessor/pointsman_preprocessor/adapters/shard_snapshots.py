@@ -1,0 +1,177 @@
+"""Snapshots of shards of counts in the bucket: read, followed, and written while a shard changes.
+
+A snapshot is only written over the one that its writer read or wrote before, so that of two who think that they keep a
+shard one learns that it doesn't.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from nats.errors import Error as NatsError
+from nats.js.errors import Error as JetStreamError
+from pydantic import ValidationError
+
+from pointsman_contracts.limits import SHARDS, LimitShard
+from pointsman_contracts.subjects import kv_key
+from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
+from pointsman_preprocessor.domain.limits.book import Book
+from pointsman_runtime.buckets import Entry
+from pointsman_runtime.logs import Log
+
+SAVE_S: Final = 0.4
+"""Between two snapshots of a shard that changes; what is lost with a keeper is no more than it did since."""
+LISTED_S: Final = 5.0
+"""How long the start waits for the snapshots: counting from nothing is better than not serving."""
+
+_log = Log("limits")
+
+
+class Store(Protocol):
+    """What is needed of a bucket."""
+
+    async def get(self, key: str) -> Entry | None: ...
+    async def replace(self, key: str, value: bytes, revision: int) -> int | None: ...
+    def watch(
+        self,
+        on_put: Callable[[Entry], None],
+        on_gone: Callable[[str], None],
+        on_listed: Callable[[], None] | None = None,
+    ) -> None: ...
+
+
+class ShardSnapshots:
+    """Of the `books` that the instance `me` keeps, by shard; one that is lost is taken out of them."""
+
+    def __init__(
+        self, store: Store, books: dict[int, Book], me: str, metrics: LimitMetrics, clock: Callable[[], float]
+    ) -> None:
+        self.began = False
+        """They are followed, and written."""
+        self._store: Final = store
+        self._books: Final = books
+        self._me: Final = me
+        self._metrics: Final = metrics
+        self._clock: Final = clock
+        self._records: Final[dict[int, Entry]] = {}
+        self._claims: Final[dict[int, tuple[int, str]]] = {}
+        """Revision and keeper of the snapshot that the next one of a kept shard replaces."""
+        self._listed: Final = asyncio.Event()
+        self._saving: asyncio.Task[None] | None = None
+        self._last_save = 0.0
+        self._unsaved = False
+
+    def begin(self) -> None:
+        """Read them, and follow them. Needs a running loop; the second call does nothing."""
+        if not self.began:
+            self.began = True
+            self._store.watch(self._recorded, lambda _key: None, self._listed.set)
+
+    async def ready(self) -> None:
+        """Wait until they are known, if they are needed."""
+        if not self.began:
+            return
+        try:
+            async with asyncio.timeout(LISTED_S):
+                await self._listed.wait()
+        except TimeoutError:
+            _log.warning("limits_without_snapshots", waited_s=LISTED_S, hint="counts begin at nothing")
+
+    def knows(self, shard: int) -> bool:
+        """Whether there is one."""
+        return shard in self._records
+
+    def of(self, shard: int) -> LimitShard | None:
+        """The newest one."""
+        entry = self._records.get(shard)
+        if entry is None:
+            return None
+        try:
+            return LimitShard.decode(entry.value)
+        except ValidationError as error:
+            _log.error("limit_snapshot_unreadable", error, shard=shard)
+            return None
+
+    def claim(self, shard: int) -> None:
+        """A shard is kept here from now on: say so."""
+        entry, before = self._records.get(shard), self.of(shard)
+        self._claims[shard] = (entry.revision if entry is not None else 0, before.keeper if before is not None else "")
+        self.save_soon()
+
+    def tick(self) -> None:
+        """A few times a second."""
+        now = asyncio.get_running_loop().time()
+        if now - self._last_save >= SAVE_S:
+            self._last_save = now
+            self.save_soon()
+
+    def save_soon(self) -> None:
+        """Write those that have changed."""
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.get_running_loop().create_task(self._save_all())
+
+    async def give_up(self) -> None:
+        """Write all a last time, as kept by nobody."""
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+        for shard in list(self._books):
+            await self._save(shard, "")
+
+    def _recorded(self, entry: Entry) -> None:
+        if entry.key.isdecimal() and int(entry.key) < SHARDS:
+            self._records[int(entry.key)] = entry
+
+    async def _save_all(self) -> None:
+        # What is taken while others are saved is claimed in the same round.
+        while changed := [shard for shard, book in self._books.items() if book.changed]:
+            for shard in changed:
+                if not await self._save(shard, self._me):
+                    return
+            if all(self._books[shard].changed for shard in changed if shard in self._books):
+                return
+
+    async def _save(self, shard: int, keeper: str) -> bool:
+        """Write one over the one before. False when nothing can be written."""
+        book = self._books.get(shard)
+        if book is None:
+            return True
+        key = kv_key(LimitShard, str(shard))
+        revision, before = self._claims[shard]
+        value = book.snapshot(keeper, self._clock()).encode()
+        try:
+            written = await self._store.replace(key, value, revision)
+            if written is None:
+                await self._overwritten(shard, key, before)
+                return True
+        except (JetStreamError, NatsError, OSError, TimeoutError) as error:
+            book.changed = True
+            self._metrics.unsaved.inc()
+            if not self._unsaved:
+                self._unsaved = True
+                _log.warning("limits_not_saved", reason=str(error) or type(error).__name__, hint="told once")
+            return False
+        self._claims[shard] = (written, keeper)
+        if self._unsaved:
+            self._unsaved = False
+            _log.info("limits_saved_again")
+        return True
+
+    async def _overwritten(self, shard: int, key: str, before: str) -> None:
+        """Somebody else wrote: the keeper before, whose last snapshot was under way, or another one from now on."""
+        entry = await self._store.get(key)
+        book = self._books.get(shard)
+        if book is None:
+            return
+        if entry is None:
+            self._claims[shard] = (0, before)
+            book.changed = True
+            return
+        self._records[shard] = entry
+        state = self.of(shard)
+        if state is None or state.keeper in ("", self._me, before):
+            self._claims[shard] = (entry.revision, before)
+            book.changed = True
+            return
+        del self._books[shard]
+        self._metrics.moved("lost")
+        _log.warning("limit_shard_lost", shard=shard, keeper=state.keeper)
