@@ -41,5 +41,5 @@ def build(service: Service[RecorderSettings]) -> None:
 def main() -> int:
     """Run the service; returns its exit code."""
     # Nobody waits for it: on a machine that requests pass through, they go first.
-    os.nice(10)
+    os.nice(5)
     return run("recorder", RecorderSettings, build)

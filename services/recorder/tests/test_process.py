@@ -166,3 +166,9 @@ async def test_an_outage_of_the_bus_and_events_that_cant_be_read_dont_end_it(sce
     [row] = await scene.sums()
     assert row.requests == 2
     assert recorder.returncode is None
+
+    # A ledger whose records are all gone is read at once.
+    recorder.kill()
+    await scene.seen.js.purge_stream(LEDGER)
+    await asyncio.to_thread((scene.folder / "state").rename, scene.folder / "lost")
+    await scene.start().wait_ready()

@@ -170,6 +170,15 @@ async def test_sums_are_told_apart_by_what_was_asked(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_a_process_with_the_name_of_an_earlier_one_is_told_from_it(tmp_path: Path) -> None:
+    store = Store(Database(tmp_path), LONG)
+    first, other = event(1, tokens=1), event(1, tokens=2, request="r-2")
+    assert first.key == other.key
+    assert await store.keep([first, first, other]) == (2, 1)
+    assert len(await store.owed(10)) == 2
+    await store.close()
+
+
 async def test_old_events_go_and_sums_stay_for_longer(tmp_path: Path) -> None:
     store = Store(Database(tmp_path), Bounds(event_days=1.0, event_bytes=2**30, sum_days=36_500.0))
     await store.keep([event(1), event(2)])

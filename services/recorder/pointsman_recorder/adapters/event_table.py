@@ -24,7 +24,7 @@ class EventTable:
         """Keep an event; False when it is there already."""
         done = self._connection.execute(
             "INSERT OR IGNORE INTO events (key, request_id, at_ms, type, body) VALUES (?, ?, ?, ?, ?)",
-            (digest(entry.key), entry.request_id, entry.at_ms, entry.type, zlib.compress(entry.body, 1)),
+            (digest(entry.key, entry.body), entry.request_id, entry.at_ms, entry.type, zlib.compress(entry.body, 1)),
         )
         return done.rowcount == 1
 
@@ -57,6 +57,7 @@ class EventTable:
         return done.rowcount
 
 
-def digest(key: str) -> bytes:
-    """16 bytes that stand for a key."""
-    return blake2b(key.encode(), digest_size=16).digest()
+def digest(key: str, body: bytes = b"") -> bytes:
+    """16 bytes that stand for a key, and for what it is the key of: a process that was given the name of an earlier one
+    counts its events anew."""
+    return blake2b(body, key=blake2b(key.encode()).digest(), digest_size=16).digest()

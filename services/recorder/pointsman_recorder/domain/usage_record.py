@@ -16,7 +16,7 @@ def record_of(completed: ResponseCompleted) -> UsageRecord:
     """The entry of a request. There is one for each, whether it used anything or not."""
     target = completed.target
     return UsageRecord(
-        key=f"{completed.request_id}@{completed.source}/{completed.pool}/{completed.sequence}",
+        key=f"{completed.request_id}@{completed.source}/{completed.pool}/{completed.sequence}/{completed.at_ms}",
         request_id=completed.request_id,
         at_ms=completed.at_ms,
         identity=completed.identity or Identity(),
