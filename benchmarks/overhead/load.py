@@ -7,6 +7,7 @@ times whatever the server does, on the first free connection, and latency counts
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import urlsplit
@@ -37,14 +38,14 @@ class Samples:
         return ordered[min(len(ordered) - 1, int(q * len(ordered)))] * 1e3 if ordered else float("nan")
 
 
-def prepare(url: str, body: bytes) -> bytes:
-    """The bytes of one POST request."""
+def prepare(url: str, body: bytes, headers: Sequence[str] = ()) -> bytes:
+    """The bytes of one POST request; `headers` are lines beside the usual ones."""
     parts = urlsplit(url)
     head = (
         f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
-        f"Accept: */*\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Accept: */*\r\nContent-Length: {len(body)}\r\n"
     )
-    return head.encode() + body
+    return "\r\n".join([head.rstrip(), *headers, "", ""]).encode() + body
 
 
 class Connection(asyncio.Protocol):
@@ -94,7 +95,8 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
-async def _connect(url: str) -> Connection:
+async def connect(url: str) -> Connection:
+    """A new connection."""
     parts = urlsplit(url)
     _, connection = await asyncio.get_running_loop().create_connection(
         Connection, parts.hostname or "127.0.0.1", parts.port or 80
@@ -107,7 +109,7 @@ async def _one(connection: Connection, url: str, request: bytes, due: float, sam
         status = await connection.send(request)
     except ConnectionError as error:
         samples.fail(type(error).__name__)
-        return await _connect(url)
+        return await connect(url)
     if status == 200:
         samples.latencies.append(time.perf_counter() - due)
         samples.first_bytes.append(connection.first_byte - due)
@@ -123,7 +125,7 @@ async def closed_loop(url: str, body: bytes, connections: int, seconds: float) -
     started = time.perf_counter()
 
     async def client() -> None:
-        connection = await _connect(url)
+        connection = await connect(url)
         while (now := time.perf_counter()) < started + seconds:
             connection = await _one(connection, url, request, now, samples)
         connection.close()
@@ -137,7 +139,7 @@ async def open_loop(url: str, body: bytes, rate: float, seconds: float, connecti
     """`rate` requests a second at fixed times for `seconds`, on at most `connections` connections."""
     samples = Samples()
     request = prepare(url, body)
-    free: deque[Connection] = deque([await _connect(url) for _ in range(connections)])
+    free: deque[Connection] = deque([await connect(url) for _ in range(connections)])
     available = asyncio.Semaphore(connections)
     started = time.perf_counter()
     tasks: set[asyncio.Task[None]] = set()

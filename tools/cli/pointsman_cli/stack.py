@@ -19,7 +19,7 @@ from pointsman_cli.ports import claimable
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.supervision import State
 from pointsman_cli.words import CommandError
-from pointsman_core.config import Config
+from pointsman_core.config import Config, identifies
 
 START_TIMEOUT_S: Final = 90.0
 END_PATIENCE_S: Final = 8.0
@@ -136,7 +136,11 @@ class Stack:
         await asyncio.gather(*(self._ready(keeper) for keeper in self.keepers))
         self.step = "asking the gateway for its models"
         self.config = document.config
-        self.served = await self._listed({name for pool in self.config.pools.values() for name in pool.models})
+        if any(identifies(use) for use in self.config.preprocessing):
+            # The door tells models to those alone whom it knows.
+            self.served = Served(self.door, tuple(self.config.model_names()), ())
+        else:
+            self.served = await self._listed({name for pool in self.config.pools.values() for name in pool.models})
 
     def _configuration(self, served: Sequence[Served]) -> Document:
         path = self.options.config
