@@ -83,7 +83,8 @@ class Handlers:
             body = await self._content.body(journey.edge, journey.request_id, original=True)
         except ContentGone:
             return hop.reject(503, "The request has ended before its prompt was checked.", code="content_gone")
-        prompt = Prompt.of(body)
+        # What the engine gets: stages before this one may have changed it.
+        prompt = Prompt.of(body, journey.body)
         parking = asyncio.get_running_loop().call_later(PARK_AFTER_S, _park, hop) if policy.waits else None
         try:
             judgement = await self._judged(policy, prompt, journey.request_id)
@@ -109,6 +110,8 @@ class Handlers:
         if judgement.redact and stage.mode != "shadow":
             edits = prompt.edits(redacted(prompt.texts, judgement.redact))
             await self._content.edit(journey.edge, journey.request_id, STAGE, edits)
+            replaced = {edit.field for edit in edits}
+            changes["body"] = tuple(edit for edit in journey.body if edit.field not in replaced)
             restores = policy.guard.restore
             if restores:
                 changes["response"] = tuple(_noted(entry, stage.policy) for entry in journey.response)

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery
 from pointsman_contracts.guarding import Guarded
-from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage
+from pointsman_contracts.journey import AnswerUse, BodyEdit, Journey, RequestFacts, Stage
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
 from pointsman_contracts.response_stage import AnswerText, ResponseReview, Verdict
 from pointsman_guard.domain.checking import DetectorFailed, Embedder
@@ -100,12 +100,14 @@ class World:
         del hop
         self.journeys.append(journey)
 
-    def send(self, *said: str, policy: str | None = None, **entry: object) -> str:
+    def send(self, *said: str, policy: str | None = None, mode: str = "enforce", on_error: str = "deny") -> str:
         """Hold a chat of these user messages and send its journey to the guard."""
         messages = [{"role": "user", "content": text} for text in said]
-        return self.send_body({"model": "m", "messages": messages}, policy=policy, **entry)
+        return self.send_body({"model": "m", "messages": messages}, policy=policy, mode=mode, on_error=on_error)
 
-    def send_body(self, body: object, *, policy: str | None = None, **entry: object) -> str:
+    def send_body(
+        self, body: object, *, policy: str | None = None, changed: tuple[BodyEdit, ...] = (), **entry: object
+    ) -> str:
         request_id = f"request-{len(self.bodies)}"
         self.bodies[request_id] = orjson.dumps(body)
         stage = Stage.model_validate({"service": "guard", "policy": policy, **entry})
@@ -117,6 +119,7 @@ class World:
             request=RequestFacts(api="chat.completions"),
             itinerary=(stage, Stage(service="scheduler")),
             response=(back,),
+            body=changed,
         )
         self.edge.forward(journey, INBOX)
         return request_id
@@ -321,3 +324,14 @@ async def test_an_edge_is_told_to_wait_for_a_slow_guardian(world: World) -> None
     [parked] = world.answers
     assert isinstance(parked, Parked)
     assert (parked.stage, parked.instance) == ("guard", "guard-1")
+
+
+async def test_what_stages_before_it_changed_is_checked_as_the_engine_would_get_it(world: World) -> None:
+    said = {"model": "m", "prompt": "Hello"}
+    world.send_body(said, changed=(BodyEdit(field="prompt", value=ATTACK),))
+    assert (await world.refused()).param == "prompt"
+    limit = BodyEdit(field="max_tokens", value=5)
+    world.send_body(said, changed=(BodyEdit(field="prompt", value=f"Pay {CARD}"), limit))
+    journey = await world.passed()
+    assert journey.body == (limit,)
+    assert world.edited[0].edits == (BodyEdit(field="prompt", value="Pay [CARD_1]"),)

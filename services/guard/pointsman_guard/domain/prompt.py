@@ -1,6 +1,6 @@
 """A prompt: its texts, and its body with others in their place."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self, cast
 
 import orjson
@@ -20,12 +20,17 @@ class Prompt(NamedTuple):
     unreadable: Sequence[Finding]
 
     @classmethod
-    def of(cls, body: bytes) -> Self:
-        """Raises ValueError when the body isn't a JSON object."""
+    def of(cls, body: bytes, edits: Iterable[BodyEdit] = ()) -> Self:
+        """Of a body with these changes. Raises ValueError when it isn't a JSON object."""
         document = cast("object", orjson.loads(body))
         if not isinstance(document, dict):
             raise ValueError("the body is not a JSON object")  # noqa: TRY004 - as orjson says it of what isn't JSON
         members = cast("Document", document)
+        for edit in edits:
+            if edit.remove:
+                members.pop(edit.field, None)
+            else:
+                members[edit.field] = edit.value
         return cls(members, *prompt_texts(members))
 
     @property

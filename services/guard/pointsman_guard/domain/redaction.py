@@ -87,7 +87,7 @@ def is_own(text: str, finding: Finding, originals: Iterable[str], *, first: bool
     window the end of one."""
     found = text[finding.start : finding.end]
     for original in originals:
-        if found in original and found == original:
+        if found == original:
             return True
         if not first and finding.start == 0 and original.endswith(found):
             return True
