@@ -46,10 +46,10 @@ def body(kilobytes: float, *, stream: bool = False) -> bytes:
 
 
 @contextmanager
-def adapter_alone(folder: Path) -> Generator[tuple[str, int]]:
-    """An adapter with a fixed decision; yields where it is and its process id."""
-    port_file = folder / "port"
-    process = subprocess.Popen([sys.executable, "-m", "benchmarks.envoy.fixed_answer", str(port_file)])
+def adapter_alone(folder: Path, kind: str) -> Generator[tuple[str, int]]:
+    """A processor, `fixed_answer` or `empty_answer`; yields where it is and its process id."""
+    port_file = folder / kind
+    process = subprocess.Popen([sys.executable, "-m", f"benchmarks.envoy.{kind}", str(port_file)])
     try:
         while not port_file.exists() or not port_file.read_text():
             if process.poll() is not None:
@@ -84,20 +84,29 @@ async def exchange(client: ExtProcClient, request: bytes, modes: tuple[int, int]
 async def alone(seconds: float) -> None:
     """The adapter without Envoy and bus."""
     print("\nadapter alone, fixed decision, 32 exchanges at a time (client on the same cores)")
-    with TemporaryDirectory(prefix="pointsman-bench-") as name, adapter_alone(Path(name)) as (target, pid):
-        async with ExtProcClient(target) as client:
-            for label, modes in (("buffered", (BUFFERED, STREAMED)), ("full duplex", (FULL_DUPLEX, FULL_DUPLEX))):
-                for kilobytes in (1, 100, 400):
-                    count, elapsed, used = await _rate(client, body(kilobytes), modes, pid, seconds)
-                    print(
-                        f"  {label:<12} {kilobytes:>4} KB  {count / elapsed:>7,.0f} exchanges/s"
-                        f"  {used / count * 1e6:>6,.0f} µs CPU each: {count / used:>6,.0f}/s on a core"
-                    )
-            before = resident_mib(pid)
-            await asyncio.gather(*(_abort(client, number, ABORTED // 50) for number in range(50)))
-            await exchange(client, body(1), (FULL_DUPLEX, FULL_DUPLEX))
-            after = resident_mib(pid)
-            print(f"  {ABORTED:,} aborted exchanges: {before:.0f} MiB before, {after:.0f} MiB after")
+    with TemporaryDirectory(prefix="pointsman-bench-") as name:
+        with adapter_alone(Path(name), "empty_answer") as (target, pid):
+            async with ExtProcClient(target) as client:
+                count, _, used = await _rate(client, body(1), (BUFFERED, STREAMED), pid, seconds)
+        print(f"  grpc with nobody behind it {used / count * 1e6:>6,.0f} µs CPU each")
+        with adapter_alone(Path(name), "fixed_answer") as (target, pid):
+            await _fixed(target, pid, seconds)
+
+
+async def _fixed(target: str, pid: int, seconds: float) -> None:
+    async with ExtProcClient(target) as client:
+        for label, modes in (("buffered", (BUFFERED, STREAMED)), ("full duplex", (FULL_DUPLEX, FULL_DUPLEX))):
+            for kilobytes in (1, 100, 400):
+                count, elapsed, used = await _rate(client, body(kilobytes), modes, pid, seconds)
+                print(
+                    f"  {label:<12} {kilobytes:>4} KB  {count / elapsed:>7,.0f} exchanges/s"
+                    f"  {used / count * 1e6:>6,.0f} µs CPU each: {count / used:>6,.0f}/s on a core"
+                )
+        before = resident_mib(pid)
+        await asyncio.gather(*(_abort(client, number, ABORTED // 50) for number in range(50)))
+        await exchange(client, body(1), (FULL_DUPLEX, FULL_DUPLEX))
+        after = resident_mib(pid)
+        print(f"  {ABORTED:,} aborted exchanges: {before:.0f} MiB before, {after:.0f} MiB after")
 
 
 async def _rate(
