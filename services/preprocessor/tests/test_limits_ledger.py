@@ -97,6 +97,23 @@ def test_no_gap_between_arrivals_gets_more_than_the_rate_and_a_burst(gaps: list[
     assert admitted <= RATE.burst + (now - NOW) * 10 + 1e-6
 
 
+@pytest.mark.requirement("LIMIT-1")
+def test_a_limit_of_requests_is_not_reached_anew_because_its_keeper_died() -> None:
+    book = Book(0)
+    for number in range(3):
+        book.ask(ask(str(number), 1, RATE), NOW)
+        book.ask(ask(str(number), 1, RATE, limit="idle"), NOW - 10)
+    state = book.snapshot("k", NOW)
+    heir = Book(0)
+    heir.take_over(state, unknown_s=0.2)
+    assert heir.ask(ask("x", 1, RATE), NOW + 0.2).outcome == "refused", "others may have come since"
+    assert heir.ask(ask("y", 1, RATE), NOW + 0.31).outcome == "admitted"
+    assert heir.ask(ask("z", 1, RATE, limit="idle"), NOW + 0.2).outcome == "admitted"
+    exact = Book(0)
+    exact.take_over(state)
+    assert exact.ask(ask("x", 1, RATE), NOW + 0.2).outcome == "admitted"
+
+
 def test_a_request_that_is_sent_again_is_counted_once() -> None:
     book = Book(0)
     for attempt in (1, 2, 2):

@@ -26,7 +26,9 @@ SIGN_S: Final = 0.15
 """How long an instance that somebody else takes for dead may take to say a word."""
 REMEMBERED_S: Final = 10.0
 """How long a shard that was handed over can be asked for again, should the answer get lost."""
-MISSED_S: Final = 1.5 * BEAT_S
+UNKNOWN_S: Final = 1.0
+"""Between the last snapshot of a keeper that died and its death, at most."""
+MISSED_S: Final = 2 * BEAT_S
 """A beat is late, and so is an answer: more than either says alone."""
 DOUBTED_S: Final = 0.8
 """How long an instance that doesn't answer is taken for dead; then its heartbeats are missing, or it is back."""
@@ -172,11 +174,14 @@ class ShardKeeper:
         state = self._snapshots.of(shard)
         return "" if state is None else state.keeper
 
-    def _take(self, shard: int, state: LimitShard | None) -> Book:
+    def _take(self, shard: int, state: LimitShard | None, *, handed_over: bool = False) -> Book:
         book = self._books[shard] = Book(shard)
         self._handed.pop(shard, None)
         if state is not None:
-            book.take_over(state)
+            unknown_s = (
+                0.0 if handed_over or not state.keeper else min(max(0.0, self._clock() - state.at_ms / 1000), UNKNOWN_S)
+            )
+            book.take_over(state, unknown_s)
             self.on_taken(book, state.at_ms / 1000)
             self._metrics.moved("taken_over")
         book.changed = True
@@ -200,7 +205,8 @@ class ShardKeeper:
             return
         if state.keeper == self.me or not state.keeper or state.keeper == holder:
             if shard not in self._books:
-                self._take(shard, state if state.keeper == self.me else self._snapshots.of(shard))
+                mine = state.keeper == self.me
+                self._take(shard, state if mine else self._snapshots.of(shard), handed_over=mine)
         else:
             self._handed[shard] = (state.keeper, b"", self._clock())
 

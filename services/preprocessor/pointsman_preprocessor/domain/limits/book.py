@@ -171,10 +171,10 @@ class Book:
             charges=tuple(self._charge_states()),
         )
 
-    def take_over(self, state: LimitShard) -> None:
-        """Go on from a snapshot."""
+    def take_over(self, state: LimitShard, unknown_s: float = 0.0) -> None:
+        """Go on from a snapshot, which is all that is known of the last `unknown_s` seconds."""
         for each in state.counters:
-            self._counter(each.limit, each.window, each.scope).take_over(each)
+            self._counter(each.limit, each.window, each.scope).take_over(each, state.at_ms / 1000, unknown_s)
         for each in state.charges:
             windows = tuple((window, None) for window in each.windows)
             charge = _Charge(each.limit, each.scope, windows, each.cost, each.at, each.until, kept=each.kept)

@@ -95,9 +95,12 @@ class Counter:
         due = self._arrivals.due if self._arrivals is not None else None
         return CounterState(window=window, limit=limit, scope=scope, due=due)
 
-    def take_over(self, state: CounterState) -> None:
-        """As another one left it."""
+    def take_over(self, state: CounterState, at: float, unknown_s: float) -> None:
+        """As another one left it at the time `at`; of the `unknown_s` seconds since, nothing is known. Requests are
+        taken to have arrived at the rate meanwhile, if they did before: no limit is reached twice because a keeper
+        dies."""
         if self._usage is not None:
             self._usage = UsageWindow(self.period_s, state.first_slot, state.slots)
         elif self._arrivals is not None:
-            self._arrivals = Arrivals(state.due or 0.0)
+            due = state.due or 0.0
+            self._arrivals = Arrivals(due + unknown_s if due > at else due)
