@@ -37,8 +37,8 @@ class EppAdapterSettings(ServiceSettings):
     other_paths: bool = False
     """Send requests for paths that aren't an API's to any engine; otherwise they get 404."""
     stream_usage: bool = False
-    """Have streamed answers pass through here for their token usage, also where the configuration has nothing that counts
-    tokens. Costs work for every event of them."""
+    """Have streamed answers pass through here for their token usage, also where the configuration has nothing that
+    counts tokens. Costs work for every event of them."""
     providers: bool = False
     """Send requests for providers there through Envoy, which needs routes to them; otherwise they get 501."""
     dynamo_headers: bool = False
