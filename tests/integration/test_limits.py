@@ -39,9 +39,7 @@ class Preprocessors:
 
 
 @pytest.fixture
-def preprocessors(
-    own_nats_server: NatsServer, processes: Processes, tmp_path: Path
-) -> Preprocessors:
+def preprocessors(own_nats_server: NatsServer, processes: Processes, tmp_path: Path) -> Preprocessors:
     config = tmp_path / "pointsman.yaml"
     config.write_text(CONFIG)
     return Preprocessors(processes, own_nats_server.url, config)
