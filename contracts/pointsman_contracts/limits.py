@@ -152,8 +152,8 @@ class LimitShard(Message):
 
 
 class LimitHandOver(Message):
-    """Asks a keeper for a shard that now is another's. Sent by preprocessors; answered with `LimitShard`, after which the
-    asker keeps it."""
+    """Asks a keeper for a shard that now is another's. Sent by preprocessors; answered with `LimitShard`, after which
+    the asker keeps it."""
 
     address: ClassVar[Address] = Address("ctl", "limits", "hand-over", route=("keeper",))
 

@@ -77,8 +77,8 @@ class ResponseReview(Message):
     usage: Usage | None = None
     """In mode `after`, when somebody reported it."""
     stages: tuple[StageReport, ...] = ()
-    """In mode `after`: what the stages before this one said, as in `ResponseCompleted.stages`; a stage that was asked in
-    that mode too is `blocked` or `replaced` by what it would have done."""
+    """In mode `after`: what the stages before this one said, as in `ResponseCompleted.stages`; a stage that was asked
+    in that mode too is `blocked` or `replaced` by what it would have done."""
     memo: str | None = None
     """As `Stage.memo`."""
 

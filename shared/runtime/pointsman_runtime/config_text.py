@@ -21,7 +21,7 @@ def parse(text: str) -> Config:
 
 
 def read(text: str, check: Callable[[object], T]) -> T:
-    """What `check` makes of a YAML text. Raises ConfigError, also when `check` does; each problem ends with its line."""
+    """What `check` makes of a YAML text. Raises ConfigError, also when `check` does; a problem ends with its line."""
     outline = _Outline()
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)

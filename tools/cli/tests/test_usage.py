@@ -78,7 +78,8 @@ def test_the_end_of_a_request_tells_attempts_stages_usage_and_cost() -> None:
         "client acme / ci",
         "streamed",
         "decided after 1.5 ms · first byte after 40.0 ms · ended after 95 ms",
-        "1,200 prompt tokens (1,000 cached), 30 completion tokens (10 of them reasoning), estimated of llama · $0.012500",
+        "1,200 prompt tokens (1,000 cached), 30 completion tokens (10 of them reasoning), "
+        "estimated of llama · $0.012500",
         "attempt 1  engine-1  failed    500",
         "guard  replaced  2.2 ms  an address  guard-1",
     ):
