@@ -19,8 +19,9 @@ import uvloop
 from pointsman_contracts.journey import Journey, RequestFacts, StageReport, Target
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import subject
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
+from pointsman_runtime.process import Process
 from pointsman_testing import eventually
 from pointsman_testing.builders import journey, unix_ms
 from pointsman_testing.nats_server import LocalNatsServer
@@ -52,7 +53,7 @@ def run_stage(url: str, pipe: Pipe) -> None:
     """The process under measurement."""
 
     async def live() -> None:
-        bus = Bus(Connection([url], name="stage"), Identity("model-selector", "stage-1"))
+        bus = Bus(Connection([url], name="stage"), Process("model-selector", "stage-1"))
 
         bus.stage(Journey, lambda _, hop: hop.advance(note="cheapest"))
         bus.open()
@@ -73,7 +74,7 @@ async def stage_cost(url: str, messages: int, rate: float | None) -> tuple[float
     process = mp.get_context("spawn").Process(target=run_stage, args=(url, there))
     process.start()
     here.recv()
-    bus = Bus(Connection([url], name="driver"), Identity("scheduler", "driver"))
+    bus = Bus(Connection([url], name="driver"), Process("scheduler", "driver"))
     returned = 0
 
     def took(message_subject: str, reply: str, headers: bytes, payload: bytes) -> None:
@@ -135,7 +136,7 @@ async def ask_cost(url: str, requests: int, at_once: int) -> float:
     process = mp.get_context("spawn").Process(target=run_echo, args=(url, there))
     process.start()
     here.recv()
-    bus = Bus(Connection([url], name="asker"), Identity("frontend", "asker"))
+    bus = Bus(Connection([url], name="asker"), Process("frontend", "asker"))
     bus.open()
     await bus.wait_connected()
     query = OpenRequestsQuery(request_ids=("a", "b"))

@@ -20,8 +20,9 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Journey, RequestFacts, Target
 from pointsman_contracts.worker import WorkerLoad
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
@@ -113,7 +114,7 @@ def decisions(workers: int, blocks: int, settings: dict[str, object]) -> tuple[f
 async def messages(workers: int) -> tuple[float, float]:
     """Microseconds of `message` and of `telling`."""
     link = MemoryNats().link()
-    bus = Bus(link, Identity("scheduler", "scheduler-1"))
+    bus = Bus(link, Process("scheduler", "scheduler-1"))
     link.open()
     await bus.wait_connected()
     registry = CollectorRegistry()

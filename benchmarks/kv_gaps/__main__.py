@@ -21,8 +21,9 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.worker import WorkerRegistration
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
+from pointsman_runtime.process import Process
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.kv_listener import KvListener
 from pointsman_testing import eventually
@@ -235,7 +236,7 @@ async def _live(stand: Stand) -> None:
 
 @asynccontextmanager
 async def _bus(url: str, service: str) -> AsyncGenerator[Bus]:
-    bus = Bus(Connection([url], name=service), Identity(service, f"{service}-1"))
+    bus = Bus(Connection([url], name=service), Process(service, f"{service}-1"))
     bus.open()
     await bus.wait_connected()
     try:

@@ -142,7 +142,7 @@ def build(service: Service[EppAdapterSettings]) -> None:
 
     adapter = EppAdapter(
         Surroundings(
-            instance=service.identity.instance,
+            instance=service.process.instance,
             settings=service.settings,
             policy=lambda: rollout.current.compiled,
             decisions=Stages(bus, client),
@@ -156,10 +156,10 @@ def build(service: Service[EppAdapterSettings]) -> None:
     adapter.metrics.read("resent", "Requests sent into the stages a second time", lambda: client.resent)
     adapter.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
     bus.listen(PoolSnapshot, adapter.handlers.snapshot, ANY, keep="latest")
-    service.events.handle(OpenRequestsQuery, adapter.handlers.open_requests, service.identity.instance)
-    bus.answer(ContentQuery, adapter.desk.bodies.answer, service.identity.instance)
-    bus.answer(ContentEdits, adapter.desk.bodies.edit, service.identity.instance)
-    bus.listen(PromptTokens, adapter.desk.bodies.take_tokens, service.identity.instance)
+    service.events.handle(OpenRequestsQuery, adapter.handlers.open_requests, service.process.instance)
+    bus.answer(ContentQuery, adapter.desk.bodies.answer, service.process.instance)
+    bus.answer(ContentEdits, adapter.desk.bodies.edit, service.process.instance)
+    bus.listen(PromptTokens, adapter.desk.bodies.take_tokens, service.process.instance)
     service.every(TICK_S, adapter.tick)
     service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
     service.readiness.add("routing", lambda: None if configuration.missing is not None else adapter.cannot_route())

@@ -150,7 +150,7 @@ def build(service: Service[FrontendSettings]) -> None:
     client = JourneyClient(service.bus)
     frontend = Frontend(
         Surroundings(
-            instance=service.identity.instance,
+            instance=service.process.instance,
             settings=settings,
             policy=lambda: rollout.current.compiled,
             decisions=Stages(service.bus, client),
@@ -164,10 +164,10 @@ def build(service: Service[FrontendSettings]) -> None:
     frontend.metrics.read("resent", "Requests sent into the stages a second time", lambda: client.resent)
     frontend.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
     service.bus.listen(PoolSnapshot, frontend.handlers.snapshot, ANY, keep="latest")
-    service.events.handle(OpenRequestsQuery, frontend.handlers.open_requests, service.identity.instance)
-    service.bus.answer(ContentQuery, frontend.bodies.answer, service.identity.instance)
-    service.bus.answer(ContentEdits, frontend.bodies.edit, service.identity.instance)
-    service.bus.listen(PromptTokens, frontend.bodies.take_tokens, service.identity.instance)
+    service.events.handle(OpenRequestsQuery, frontend.handlers.open_requests, service.process.instance)
+    service.bus.answer(ContentQuery, frontend.bodies.answer, service.process.instance)
+    service.bus.answer(ContentEdits, frontend.bodies.edit, service.process.instance)
+    service.bus.listen(PromptTokens, frontend.bodies.take_tokens, service.process.instance)
     service.every(TICK_S, frontend.tick)
     service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
     service.on_stop(frontend.close)

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.response import ResponseCompleted, ResponseStarted, Usage
-from pointsman_runtime.bus import Identity
+from pointsman_runtime.process import Process
 from pointsman_runtime.telemetry import Tracing, provider_for
 from pointsman_testing import eventually
 from pointsman_testing.fake_stages import StartEdge
@@ -260,7 +260,7 @@ async def test_a_client_that_offers_http_2_is_served_with_http_1(start_edge: Sta
 
 async def test_a_sampled_request_has_one_trace_through_edge_stages_and_engine(start_edge: StartEdge) -> None:
     exporter = InMemorySpanExporter()
-    provider = provider_for(Identity("frontend", "edge-1"))
+    provider = provider_for(Process("frontend", "edge-1"))
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     parent = f"00-{'ab' * 16}-{'cd' * 8}-01"
     async with ScriptedEngine() as engine:

@@ -16,9 +16,10 @@ from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.response import ResponseCompleted, ResponseStarted
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_frontend.settings import FrontendSettings
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.events import EVENT_STREAM
+from pointsman_runtime.process import Process
 from pointsman_runtime.settings import SettingsError, load
 from pointsman_runtime.stage import Hop
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
@@ -38,9 +39,7 @@ class Around:
 
     def __init__(self, url: str, engine: ScriptedEngine) -> None:
         self.engine = engine
-        self.bus = Bus(
-            Connection([url], name="around"), Identity("preprocessor", f"preprocessor-{os.urandom(4).hex()}")
-        )
+        self.bus = Bus(Connection([url], name="around"), Process("preprocessor", f"preprocessor-{os.urandom(4).hex()}"))
         self.completed: list[ResponseCompleted] = []
         self.started: list[ResponseStarted] = []
         self.bus.stage(PreprocessRequest, self._decide)

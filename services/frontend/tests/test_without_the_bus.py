@@ -18,10 +18,11 @@ from pointsman_edge.decider import Stages, StagesMissing
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.policy import compile_policy
 from pointsman_edge.domain.static_choice import Closed
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import MessageTooLarge
 from pointsman_runtime.journey_client import JourneyClient
+from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop
 from pointsman_testing import NatsServer, builders, eventually
 from pointsman_testing.buses import Buses
@@ -172,7 +173,7 @@ async def test_a_missing_preprocessor_means_503_at_once(buses: Buses) -> None:
 async def test_just_after_the_bus_came_back_a_missing_stage_lets_the_edge_decide_alone(
     own_nats_server: NatsServer,
 ) -> None:
-    edge = Bus(Connection([own_nats_server.url], name="edge"), Identity("frontend", "edge-1"))
+    edge = Bus(Connection([own_nats_server.url], name="edge"), Process("frontend", "edge-1"))
     edge.open()
     try:
         await edge.wait_connected()

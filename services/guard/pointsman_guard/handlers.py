@@ -19,10 +19,10 @@ from pointsman_guard.domain.policy import Apart, Found, Judgement, Policy
 from pointsman_guard.domain.prompt import Prompt
 from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
-from pointsman_runtime.bus import Identity
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.content_client import ContentClient, ContentGone
 from pointsman_runtime.logs import Log
+from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop
 
 STAGE: Final = "guard"
@@ -62,7 +62,7 @@ class Handlers:
         configuration: Configuration[dict[str, Policy]],
         content: ContentClient,
         metrics: GuardMetrics,
-        identity: Identity,
+        identity: Process,
         aside: Aside,
     ) -> None:
         self._configuration: Final = configuration

@@ -49,7 +49,7 @@ def build(service: Service[GuardSettings]) -> None:
         service.configuration(compiled),
         ContentClient(service.bus),
         GuardMetrics(service.registry),
-        service.identity,
+        service.process,
         Aside(threads, service.settings.thread_above),
     )
     service.bus.stage(Journey, handlers.guard)

@@ -18,9 +18,9 @@ from pointsman_guard.domain.checking import DetectorFailed, Embedder
 from pointsman_guard.handlers import PARK_AFTER_S, RESTORE, Aside, Handlers
 from pointsman_guard.main import compile_all
 from pointsman_guard.metrics import GuardMetrics
-from pointsman_runtime.bus import Identity
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.content_client import ContentClient
+from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
@@ -79,7 +79,7 @@ class World:
             configuration,
             ContentClient(guard),
             GuardMetrics(self.registry),
-            Identity("guard", "guard-1"),
+            Process("guard", "guard-1"),
             Aside(THREADS, 1000),
         )
         guard.stage(Journey, handlers.guard)

@@ -21,7 +21,7 @@ class Announcer:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._source = bus.identity.instance
+        self._source = bus.process.instance
         self._sequences: Count[tuple[str, str]] = Count()
 
     def pool(self, pool: str, workers: tuple[WorkerView, ...], discovery: PoolDiscovery | None = None) -> None:

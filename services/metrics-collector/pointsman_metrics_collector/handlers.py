@@ -69,9 +69,9 @@ class Handlers:
 
     def collectors(self) -> set[str]:
         """The collectors that are alive, this one included."""
-        table, service, now = self._bus.heartbeat.table, self._bus.identity.service, self._clock()
+        table, service, now = self._bus.heartbeat.table, self._bus.process.service, self._clock()
         known = {name for name in table.instances(service, now) if table.addressable(service, name, now)}
-        return known | {self._bus.identity.instance}
+        return known | {self._bus.process.instance}
 
     def pools(self) -> Iterator[tuple[str, tuple[WorkerView, ...]]]:
         """Every pool that is configured or has a worker, with its workers."""
@@ -212,7 +212,7 @@ class Handlers:
     def _changed(self, change: Change) -> None:
         registration = change.registration
         self.changes[registration.pool, type(change).__name__.lower()] += 1
-        if owner(registration.pool, registration.worker, self.collectors()) == self._bus.identity.instance:
+        if owner(registration.pool, registration.worker, self.collectors()) == self._bus.process.instance:
             self._announcer.worker(change)
 
     def _pool_names(self) -> list[str]:

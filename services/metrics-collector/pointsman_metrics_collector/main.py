@@ -68,7 +68,7 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     service.registry.register(DiscoveryMetrics(lambda: handlers.findings))
     pools = service.bucket(POOLS_BUCKET)
     rules = RulesBucket(
-        pools, lambda: handlers.findings, cluster.pools, service.bus.identity.instance, handlers.collectors
+        pools, lambda: handlers.findings, cluster.pools, service.bus.process.instance, handlers.collectors
     )
 
     async def list_workers() -> None:

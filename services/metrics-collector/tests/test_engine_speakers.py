@@ -44,7 +44,7 @@ class Share:
         self.bus = buses.make("metrics-collector", instance)
         self.bucket = bucket
         self.engines: dict[Key, Engine] = {}
-        self.peers = {self.bus.identity.instance}
+        self.peers = {self.bus.process.instance}
         self.speakers: EngineSpeakers
 
     @property
@@ -91,7 +91,7 @@ async def test_an_engine_of_the_configuration_is_registered_and_heard_until_it_i
 async def test_an_engine_goes_to_another_collector_and_stays_registered(buses: Buses) -> None:
     bucket = Bucket()
     shares = [Share(buses, bucket, "1"), Share(buses, bucket, "2")]
-    everybody = {share.bus.identity.instance for share in shares}
+    everybody = {share.bus.process.instance for share in shares}
     await buses.meet()
     async with FakeEngine() as engine, running(*shares):
         for share in shares:
@@ -101,9 +101,9 @@ async def test_an_engine_goes_to_another_collector_and_stays_registered(buses: B
         await eventually(lambda: "p.w1" in bucket.entries)
         boot_id = bucket.entries["p.w1"].boot_id
         first, second = sorted(shares, key=lambda share: not share.spoken_for)
-        second.peers = {second.bus.identity.instance}
+        second.peers = {second.bus.process.instance}
         await eventually(lambda: second.spoken_for == ["w1"])
-        await eventually(lambda: bucket.entries["p.w1"].agent == second.bus.identity.instance)
+        await eventually(lambda: bucket.entries["p.w1"].agent == second.bus.process.instance)
         assert bucket.entries["p.w1"].boot_id == boot_id, "another observer names the same life alike"
         first.peers = second.peers
         await eventually(lambda: first.spoken_for == [])

@@ -90,7 +90,7 @@ class Node:
         self.limiter = SharedLimiter(self.bus, self.keeper, metrics, time.time)
         self.limiter.prices = {"limit": TokenCost()}
         self.asked: Counter[str] = Counter()
-        me = self.bus.identity.instance
+        me = self.bus.process.instance
         self.bus.answer(LimitAsks, self._answer, me)
         self.bus.answer(LimitHandOver, self._hand_over, me)
         self.bus.listen(LimitReleases, self.limiter.released, me)
@@ -383,7 +383,7 @@ async def test_without_a_bucket_everything_is_counted_all_the_same(world: World)
 async def test_what_a_dead_edge_had_open_is_returned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pointsman_preprocessor.adapters.shared_limiter.EDGE_GONE_S", 0.1)
     [node] = await world.add("a")
-    me = world.edge.identity.instance
+    me = world.edge.process.instance
     for number in range(2):
         assert (await node.ask(f"r{number}", 1, windows=(OPEN,), edge=me)).outcome == "admitted"
     assert (await node.ask("s", 1, windows=(OPEN,), edge="another")).outcome == "refused"

@@ -29,7 +29,7 @@ def build(service: Service[RecorderSettings]) -> None:
     service.on_stop(store.close)
     feed = EventFeed(service.events, settings.recorder_name)
     recording = Recording(store, feed, Ledger(service.events, settings), Metrics(service.registry))
-    handlers = Handlers(service.identity.instance, store, lambda: recording.behind)
+    handlers = Handlers(service.process.instance, store, lambda: recording.behind)
     service.readiness.add("ledger", lambda: recording.missing)
     service.events.handle(StoryQuery, handlers.story)
     service.events.handle(UsageQuery, handlers.sums)

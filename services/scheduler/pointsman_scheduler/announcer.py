@@ -40,7 +40,7 @@ class Announcer:
     def __init__(self, bus: Bus, metrics: Metrics) -> None:
         self._bus: Final = bus
         self._metrics: Final = metrics
-        self.instance: Final = bus.identity.instance
+        self.instance: Final = bus.process.instance
         self._decisions: list[_Told] = []
         self._changes: dict[str, list[tuple[str, Hold]]] = {}
         self._sequences: dict[tuple[str, str], int] = {}
@@ -97,7 +97,7 @@ class Announcer:
 
     def _has_peers(self) -> bool:
         """Whether another scheduler is known. One that joins later asks for what is on the books."""
-        service = self._bus.identity.service
+        service = self._bus.process.service
         return len(self._bus.heartbeat.table.instances(service, asyncio.get_running_loop().time())) > 1
 
     def _tell_peers(self, pool: str, changes: list[tuple[str, Hold]]) -> None:

@@ -123,7 +123,7 @@ class Gate:
 
     def _has_peer(self) -> bool:
         table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
-        me = self._bus.identity
+        me = self._bus.process
         return any(
             peer != me.instance and table.addressable(me.service, peer, now)
             for peer in table.instances(me.service, now)

@@ -50,7 +50,7 @@ def build(service: Service[SchedulerSettings]) -> None:
     """Construct everything; connect to nothing."""
     book = PolicyBook(registries())
     configuration = service.configuration(lambda config, _revision: compile_policies(book, config))
-    pools = Pools(service.identity.instance, service.settings.prefix_index)
+    pools = Pools(service.process.instance, service.settings.prefix_index)
     metrics = Metrics(service.registry, lambda: pools)
     announcer = Announcer(service.bus, metrics)
     replica = Replica(service.bus, pools, metrics)
@@ -82,7 +82,7 @@ def build(service: Service[SchedulerSettings]) -> None:
                 break
             await asyncio.sleep(LOOK_AGAIN_S)
 
-    service.events.handle(SchedulerStateQuery, replica.answer, service.identity.instance)
+    service.events.handle(SchedulerStateQuery, replica.answer, service.process.instance)
     service.on_start(list_workers)
     service.on_start(replica.join)
     service.on_stop(replica.close)

@@ -40,7 +40,7 @@ class Replica:
 
     def follows(self, message: Reservations) -> bool:
         """Note a peer's message, and ask again when some before it got lost. False for one of this scheduler's own."""
-        if message.scheduler == self._bus.identity.instance:
+        if message.scheduler == self._bus.process.instance:
             return False
         key = (message.scheduler, message.pool)
         before = self._heard.get(key)
@@ -79,7 +79,7 @@ class Replica:
 
     def _peers(self) -> list[str]:
         table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
-        me = self._bus.identity
+        me = self._bus.process
         return [
             peer
             for peer in table.instances(me.service, now)

@@ -8,7 +8,8 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.journey import JOURNEY_LIMIT, Target
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_contracts.subjects import ANY
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.process import Process
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.domain.outcome import Removed
 from pointsman_scheduler.domain.pools import Pools
@@ -25,8 +26,8 @@ class Room:
     """A scheduler that tells, and somebody who listens."""
 
     def __init__(self, nats: MemoryNats) -> None:
-        self.bus = Bus(nats.link(), Identity("scheduler", "scheduler-1"))
-        self.listener = Bus(nats.link(), Identity("recorder", "recorder-1"))
+        self.bus = Bus(nats.link(), Process("scheduler", "scheduler-1"))
+        self.listener = Bus(nats.link(), Process("recorder", "recorder-1"))
         self.events: list[RequestScheduled] = []
         self.reservations: list[Reservations] = []
         self.listener.listen(RequestScheduled, self.events.append, ANY)
@@ -73,7 +74,7 @@ async def test_decisions_are_told_in_sequence_without_gaps(room: Room) -> None:
 
 
 async def test_peers_hear_of_all_reservations_of_a_turn_in_one_message(room: Room, nats: MemoryNats) -> None:
-    peer = Bus(nats.link(), Identity("scheduler", "scheduler-2"))
+    peer = Bus(nats.link(), Process("scheduler", "scheduler-2"))
     peer.open()
     await peer.wait_connected()
     await eventually(lambda: len(room.bus.heartbeat.table.instances("scheduler", 0.0)) == 2)

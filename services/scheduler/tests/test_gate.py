@@ -13,8 +13,9 @@ from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_runtime.buckets import Entry
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.process import Process
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.domain.policies import PolicyBook
@@ -43,7 +44,7 @@ class Desk:
     """A scheduler without processes: every engine takes one request at a time."""
 
     def __init__(self, nats: MemoryNats, ttl: str) -> None:
-        self.bus = Bus(nats.link(), Identity("scheduler", "scheduler-1"))
+        self.bus = Bus(nats.link(), Process("scheduler", "scheduler-1"))
         registry = CollectorRegistry()
         book = PolicyBook(registries())
         self.configuration = Configuration(lambda config, _: compile_policies(book, config), registry)
@@ -223,7 +224,7 @@ async def test_when_the_last_scheduler_ends_those_who_wait_are_told(desk: Desk) 
 
 
 async def test_when_a_scheduler_ends_those_who_wait_go_to_another_one(nats: MemoryNats, desk: Desk) -> None:
-    peer = Bus(nats.link(), Identity("scheduler", "scheduler-2"))
+    peer = Bus(nats.link(), Process("scheduler", "scheduler-2"))
     peer.open()
     await peer.wait_connected()
     peer.serve()

@@ -17,9 +17,10 @@ from pointsman_contracts.response import AttemptFailed, ResponseCompleted, Respo
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_contracts.subjects import ANY, kv_key, subject
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.presence import Nobody
+from pointsman_runtime.process import Process
 from pointsman_testing import builders, eventually
 from pointsman_testing.nats_server import NatsServer
 from pointsman_testing.processes import Processes, ServiceProcess
@@ -150,7 +151,7 @@ def start_scheduler(own_nats_server: NatsServer, processes: Processes, tmp_path:
 @pytest.fixture
 async def neighbours(own_nats_server: NatsServer, start_scheduler: StartScheduler) -> AsyncIterator[Neighbours]:
     url = own_nats_server.url
-    bus = Bus(Connection([url], name="edge"), Identity("frontend", "edge-1"))
+    bus = Bus(Connection([url], name="edge"), Process("frontend", "edge-1"))
     neighbours = Neighbours(bus, url)
     await neighbours.begin()
     await neighbours.register("w1")

@@ -13,7 +13,8 @@ from pointsman_contracts.reply import Rejection
 from pointsman_contracts.scheduling import ReservationChange, Reservations
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop
 from pointsman_scheduler import reconciler as module
 from pointsman_scheduler.announcer import Announcer
@@ -35,9 +36,9 @@ class Surroundings:
 
     def __init__(self) -> None:
         nats = MemoryNats()
-        self.scheduler = Bus(nats.link(), Identity("scheduler", "scheduler-1"))
-        self.peer = Bus(nats.link(), Identity("scheduler", "scheduler-2"))
-        self.edge = Bus(nats.link(), Identity("frontend", "edge-1"))
+        self.scheduler = Bus(nats.link(), Process("scheduler", "scheduler-1"))
+        self.peer = Bus(nats.link(), Process("scheduler", "scheduler-2"))
+        self.edge = Bus(nats.link(), Process("frontend", "edge-1"))
         self.told: list[Reservations] = []
         self.peer.listen(Reservations, self.told.append, ANY)
         self.pools = Pools("scheduler-1", 2**24)

@@ -38,7 +38,7 @@ def build(service: Service[SemanticCacheSettings]) -> None:
     configuration = service.configuration(_compile)
     handlers = Handlers(
         Surroundings(
-            instance=service.identity.instance,
+            instance=service.process.instance,
             configuration=configuration,
             content=ContentClient(service.bus),
             stores=stores,

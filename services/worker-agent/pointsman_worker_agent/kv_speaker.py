@@ -48,7 +48,7 @@ class KvSpeaker:
         self._bus: Final = bus
         self._route: Final = (pool, worker)
         self._feed: Final = KvFeed(
-            pool=pool, worker=worker, agent=bus.identity.instance, block_tokens=block_tokens, held=self.blocks.held
+            pool=pool, worker=worker, agent=bus.process.instance, block_tokens=block_tokens, held=self.blocks.held
         )
         self._boot_id: Final = boot_id
         self._model: Final = model

@@ -44,8 +44,8 @@ class EngineSpeaker:
         self.registrar = Registrar(
             entries,
             worker,
-            agent=bus.identity.instance,
-            version=bus.identity.version,
+            agent=bus.process.instance,
+            version=bus.process.version,
             on_registered=self.loads.tell,
         )
         client = EngineClient(access.url, metrics_url=access.metrics_url, api_key=access.api_key, session=session)

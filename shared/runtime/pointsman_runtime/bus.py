@@ -4,7 +4,6 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -13,7 +12,7 @@ from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessReques
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
 from pointsman_contracts.response_stage import ResponseReview
-from pointsman_contracts.subjects import ANY, STAGES, direct_subject, inbox, stage_subject, subject, token
+from pointsman_contracts.subjects import ANY, STAGES, direct_subject, stage_subject, subject
 from pointsman_runtime import elsewhere, message_headers
 from pointsman_runtime.addresses import Addresses
 from pointsman_runtime.answerer import Answerer
@@ -25,6 +24,7 @@ from pointsman_runtime.listener import Listener
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Fifo, LatestWins, Mailbox, Tally
 from pointsman_runtime.presence import Direct, Nobody
+from pointsman_runtime.process import Process
 from pointsman_runtime.replies import FutureWaiter, ReplyTable
 from pointsman_runtime.review_stage import Reviewer, ReviewStage
 from pointsman_runtime.routing_slip import astray, route_of, skipped, unanswered
@@ -40,34 +40,16 @@ S = TypeVar("S", PreprocessRequest, Journey)
 _log = Log("bus")
 
 
-@dataclass(frozen=True)
-class Identity:
-    """Who this process is."""
-
-    service: str
-    """Name of the service and of its queue group, e.g. `scheduler`."""
-    instance: str
-    """Unique among all processes."""
-    version: str = "0"
-    user: str = ""
-    """Login at the NATS server, which decides where its inbox may be; empty for the service's name."""
-
-    @property
-    def inbox(self) -> str:
-        """Where answers to this process arrive."""
-        return f"{inbox(self.user or self.service)}.{token(self.instance)}"
-
-
 class Bus:
     """Owns the connection of the journey (`rpc`, `sig`, and the events of the journey)."""
 
-    def __init__(self, link: Link, identity: Identity, tracing: Tracing | None = None) -> None:
+    def __init__(self, link: Link, process: Process, tracing: Tracing | None = None) -> None:
         self.link = link
-        self.identity = identity
+        self.process = process
         self.tracing = tracing or Tracing()
         self.tallies: list[Tally] = []
         self.heartbeat = Heartbeat(self, self.new_tally("presence"))
-        self.replies = ReplyTable(identity.inbox)
+        self.replies = ReplyTable(process.inbox)
         self._custom_stages = CustomStages(self)
         self._mailboxes: list[Mailbox] = []
         self._stages: list[tuple[str, str, Mailbox]] = []
@@ -110,11 +92,11 @@ class Bus:
     def serve(self) -> None:
         """Join the queue groups of all stages, on both ways, and say that this instance is ready."""
         for group, direct, mailbox in self._stages:
-            self._stage_sids.append(self.link.subscribe(group, mailbox.receive, queue=self.identity.service))
+            self._stage_sids.append(self.link.subscribe(group, mailbox.receive, queue=self.process.service))
             self._stage_sids.append(self.link.subscribe(direct, mailbox.receive))
         self._stages.clear()
         for group, mailbox in self._reviews:
-            self._stage_sids.append(self.link.subscribe(group, mailbox.receive, queue=self.identity.service))
+            self._stage_sids.append(self.link.subscribe(group, mailbox.receive, queue=self.process.service))
         self._reviews.clear()
         self.heartbeat.ready = True
         self.heartbeat.beat()
@@ -167,7 +149,7 @@ class Bus:
         for the edge, or None when it will call `hop.finish` later. `pending` bounds the messages that wait,
         `concurrency` the coroutines that run.
         """
-        service = self.identity.service
+        service = self.process.service
         route = tuple(ANY for _ in STAGES[service].route) if service in STAGES else ()
         tally = self.new_tally(f"stage.{service}")
         mailbox = Fifo(
@@ -179,13 +161,13 @@ class Bus:
         )
         self._mailboxes.append(mailbox)
         self._stages.append(
-            (stage_subject(service, *route), direct_subject(service, self.identity.instance, *route), mailbox)
+            (stage_subject(service, *route), direct_subject(service, self.process.instance, *route), mailbox)
         )
 
     def reviews(self, reviewer: Reviewer, *, pending: int = 4096, concurrency: int = 256) -> None:
         """Say about answers what the stage on the way back named after this service has to say. Takes effect at
         `serve`. `reviewer(review)` is a function or a coroutine function; bounds as of `stage`."""
-        service = self.identity.service
+        service = self.process.service
         tally = self.new_tally(f"reviews.{service}")
         stage = ReviewStage(self, tally, reviewer)
         mailbox = Fifo(tally, stage.handle, self.link.soon, messages=pending, concurrency=concurrency)
@@ -294,10 +276,10 @@ class Bus:
                 journey = following
                 continue
             if stage.on_error == "deny":
-                self.reply(reply_to, unanswered(journey, self.identity.service), traceparent)
+                self.reply(reply_to, unanswered(journey, self.process.service), traceparent)
                 return
-            journey = skipped(journey, self.identity.instance, f"nobody answers for {stage.service}")
-        self.reply(reply_to, astray(journey, self.identity.service), traceparent)
+            journey = skipped(journey, self.process.instance, f"nobody answers for {stage.service}")
+        self.reply(reply_to, astray(journey, self.process.service), traceparent)
 
     def _leave(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
         """Answer the edge of a request that a provider serves, and tell those who audit."""
@@ -305,12 +287,12 @@ class Bus:
         self.reply(reply_to, answer, traceparent)
         self._left += 1
         at_ms = time.time_ns() // 1_000_000
-        event = elsewhere.announcement(journey, answer, self.identity.instance, self._left, at_ms)
+        event = elsewhere.announcement(journey, answer, self.process.instance, self._left, at_ms)
         self.publish(event, event.pool, traceparent=traceparent)
 
     def _nobody_reports(self, service: str) -> StageReport:
         note = f"nobody answers for {service}"
-        return StageReport(stage=service, instance=self.identity.instance, outcome="rejected", note=note)
+        return StageReport(stage=service, instance=self.process.instance, outcome="rejected", note=note)
 
     def reply(
         self, reply_to: str, message: Decision | Rejection | Parked | Answer | Journey, traceparent: str | None = None

@@ -121,7 +121,7 @@ class CustomStages:
         following = merged(journey, answer, took_ms)
         if not stays_allowed(journey, following):
             refusal = not_allowed(journey.model)
-            return failed(following, self._bus.identity.service, refusal.status, NOT_ALLOWED, refusal.message)
+            return failed(following, self._bus.process.service, refusal.status, NOT_ALLOWED, refusal.message)
         return following
 
     def _failed(self, journey: Journey, what: str, status: int, code: str) -> Journey | Rejection:
@@ -136,7 +136,7 @@ class CustomStages:
                 request_id=journey.request_id,
                 hint="told again when it has answered in between",
             )
-        identity = self._bus.identity
+        identity = self._bus.process
         if stage.on_error != "deny":
             return skipped(journey, identity.instance, f"{stage.service} {what}")
         if status == 503:
@@ -145,7 +145,7 @@ class CustomStages:
 
     def _park(self, journey: Journey, reply_to: str, due: float) -> None:
         left_s = max(0.0, due - asyncio.get_running_loop().time())
-        identity = self._bus.identity
+        identity = self._bus.process
         parked = Parked(
             request_id=journey.request_id,
             attempt=journey.attempt,

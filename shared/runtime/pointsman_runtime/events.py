@@ -54,7 +54,7 @@ class Events:
         self._connecting: asyncio.Task[None] | None = None
         self.broker = NatsBroker(
             settings.nats_servers,
-            name=f"{bus.identity.service} {bus.identity.instance} events",
+            name=f"{bus.process.service} {bus.process.instance} events",
             security=_security(settings),
             max_reconnect_attempts=-1,
             # Between tries of the first connection; later ones take `reconnect_to_server_handler`. nats-py sleeps for
@@ -64,7 +64,7 @@ class Events:
             ping_interval=PING_INTERVAL_S,
             pending_size=0,
             # One token deeper than the answers to the journey's connection, which would otherwise get these too.
-            inbox_prefix=f"{bus.identity.inbox}.events",
+            inbox_prefix=f"{bus.process.inbox}.events",
             error_cb=self._failed,
             disconnected_cb=self._disconnected,
             reconnected_cb=self._reconnected,

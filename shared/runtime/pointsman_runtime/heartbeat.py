@@ -59,7 +59,7 @@ class Heartbeat:
             elif beat.ready or theirs.newest < SPOKEN.newest:
                 return (
                     f"{service} {instance} (version {beat.version}) speaks generation {theirs} of the contracts, this "
-                    f"{self._bus.identity.service} (version {self._bus.identity.version}) {SPOKEN}: run versions that "
+                    f"{self._bus.process.service} (version {self._bus.process.version}) {SPOKEN}: run versions that "
                     "have one in common, or end the other ones first"
                 )
         return None
@@ -77,24 +77,24 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Say where this instance stands; also out of turn, when that changes."""
-        identity = self._bus.identity
+        process = self._bus.process
         self._sequence += 1
         # Without a connection, or with a server that doesn't read, this instance is silent, which is the truth.
         with contextlib.suppress(BusError):
             self._bus.publish(
                 ServicePresence(
-                    service=identity.service,
-                    instance=identity.instance,
+                    service=process.service,
+                    instance=process.instance,
                     sequence=self._sequence,
                     at_ms=time.time_ns() // 1_000_000,
-                    version=identity.version,
+                    version=process.version,
                     ready=self.ready,
                     revision=self.revision,
                     routes=self.routes,
                     contracts=SPOKEN,
                 ),
-                identity.service,
-                identity.instance,
+                process.service,
+                process.instance,
             )
 
     def _turn(self) -> None:

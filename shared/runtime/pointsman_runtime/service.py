@@ -21,7 +21,7 @@ from prometheus_client import (
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime import logs
 from pointsman_runtime.buckets import CONFIG_BUCKET, HISTORY, Bucket
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.configuration import Configuration, Revision
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import BusDisconnected
@@ -30,6 +30,7 @@ from pointsman_runtime.health import BusCollector, HealthApp, LoopWatch, Readine
 from pointsman_runtime.http_server import App, HttpServer
 from pointsman_runtime.logs import Log
 from pointsman_runtime.presence import BEAT_S
+from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings, SettingsError, load
 from pointsman_runtime.telemetry import Tracing
 
@@ -68,8 +69,8 @@ class Service(Generic[T]):
         self.name = name
         self.settings = settings
         version = importlib.metadata.version(distribution)
-        self.identity = Identity(name, settings.instance, version, settings.nats_user or "")
-        self.tracing = Tracing.to(settings.otlp_endpoint, settings.trace_ratio, self.identity)
+        self.process = Process(name, settings.instance, version, settings.nats_user or "")
+        self.tracing = Tracing.to(settings.otlp_endpoint, settings.trace_ratio, self.process)
         self.bus = Bus(
             Connection(
                 settings.nats_servers,
@@ -77,7 +78,7 @@ class Service(Generic[T]):
                 credentials=settings.nats_login,
                 tls=settings.nats_tls(),
             ),
-            self.identity,
+            self.process,
             self.tracing,
         )
         self.events = Events(settings, self.bus)
@@ -223,7 +224,7 @@ class Service(Generic[T]):
         # What lives by now lives to the end: the collector needn't walk it while requests wait.
         gc.collect()
         gc.freeze()
-        _log.info("ready", version=self.identity.version)
+        _log.info("ready", version=self.process.version)
 
     async def _wait_for_the_bus(self) -> None:
         waiting = asyncio.get_running_loop().create_task(self.bus.wait_connected())

@@ -59,7 +59,7 @@ class Hop(Generic[M]):
 
     def report(self, *, note: str | None = None, outcome: str = "passed") -> StageReport:
         """This stage's entry for the trail, with the time since the message was taken in hand."""
-        identity = self._bus.identity
+        identity = self._bus.process
         return StageReport(
             stage=identity.service,
             instance=identity.instance,
@@ -96,7 +96,7 @@ class Hop(Generic[M]):
         return Rejection(
             request_id=origin.request_id,
             attempt=origin.attempt,
-            stage=self._bus.identity.service,
+            stage=self._bus.process.service,
             status=status,
             type=type,
             code=code,
@@ -146,7 +146,7 @@ class Hop(Generic[M]):
         return Answer(
             request_id=journey.request_id,
             attempt=journey.attempt,
-            stage=self._bus.identity.service,
+            stage=self._bus.process.service,
             status=status,
             content_type=content_type,
             named=named,
@@ -169,8 +169,8 @@ class Hop(Generic[M]):
         return Parked(
             request_id=self.message.request_id,
             attempt=self.message.attempt,
-            stage=self._bus.identity.service,
-            instance=self._bus.identity.instance,
+            stage=self._bus.process.service,
+            instance=self._bus.process.instance,
             reason=reason,
         )
 
@@ -180,7 +180,7 @@ class Hop(Generic[M]):
         if outcome is None:
             return
         # Whoever asked a custom stage sees to that itself.
-        own = self._bus.identity.service in STAGES
+        own = self._bus.process.service in STAGES
         if own and isinstance(self.message, Journey) and in_shadow(self.message) and not isinstance(outcome, Parked):
             outcome = self._shadowed(self.message, outcome)
         elif isinstance(outcome, Rejection):
@@ -203,7 +203,7 @@ class Hop(Generic[M]):
             )
         except PayloadTooLarge as error:
             _log.error("outcome_too_large", error, request_id=self.message.request_id)
-            text = f"{self._bus.identity.service} has {error.size} bytes to say; the gateway's bus takes {error.limit}."
+            text = f"{self._bus.process.service} has {error.size} bytes to say; the gateway's bus takes {error.limit}."
             self.finish(self.reject(500, text, code="answer_too_large"))
         except BusError as error:
             # Nothing can be sent, the edge's answer included; the edge re-sends or gives up by itself.
@@ -265,7 +265,7 @@ class Stage(Generic[M]):
             return None
         traceparent = message_headers.find(headers, message_headers.TRACEPARENT_NAME)
         if sampled(traceparent):
-            span = self._bus.tracing.begin(self._bus.identity.service, traceparent, request_id=message.request_id)
+            span = self._bus.tracing.begin(self._bus.process.service, traceparent, request_id=message.request_id)
             hop = Hop(self._bus, message, body, delivery.reply, span.traceparent, span)
         else:
             hop = Hop(self._bus, message, body, delivery.reply, traceparent)
@@ -293,12 +293,12 @@ class Stage(Generic[M]):
     def _failed(self, hop: Hop[M], error: Exception) -> None:
         self._tally.failed += 1
         message = hop.message
-        service = self._bus.identity.service
+        service = self._bus.process.service
         late = isinstance(error, TimeoutError)
         _log.error("handler_too_slow" if late else "handler_failed", error, request_id=message.request_id)
         if isinstance(message, Journey) and message.itinerary and message.itinerary[0].on_error != "deny":
             reason = f"{service} was too slow" if late else f"{service} failed"
-            hop.finish(skipped(message, self._bus.identity.instance, reason))
+            hop.finish(skipped(message, self._bus.process.instance, reason))
         elif late:
             text = f"{service} did not finish in time; request id {message.request_id}."
             hop.finish(hop.reject(504, text, code="stage_timeout"))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span as OtelSpan
     from opentelemetry.trace import Tracer
 
-    from pointsman_runtime.bus import Identity
+    from pointsman_runtime.process import Process
 
 # https://www.w3.org/TR/trace-context/#traceparent-header, version 00
 _TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
@@ -62,7 +62,7 @@ class Tracing:
         self._ratio = ratio
 
     @classmethod
-    def to(cls, endpoint: str | None, ratio: float, identity: "Identity") -> "Tracing":
+    def to(cls, endpoint: str | None, ratio: float, process: "Process") -> "Tracing":
         """Export to the OTLP/HTTP collector at base URL `endpoint`; None makes no spans."""
         if endpoint is None:
             return cls()
@@ -71,7 +71,7 @@ class Tracing:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
-        provider = provider_for(identity)
+        provider = provider_for(process)
         provider.add_span_processor(BatchSpanProcessor(exporter))
         return cls(provider.get_tracer("pointsman"), provider, ratio)
 
@@ -109,7 +109,7 @@ class Tracing:
             self._provider.shutdown()
 
 
-def provider_for(identity: "Identity") -> "TracerProvider":
+def provider_for(process: "Process") -> "TracerProvider":
     """The SDK's provider with this process's resource attributes; samples all, because only sampled requests
     get a span."""
     from opentelemetry.sdk.resources import Resource
@@ -118,9 +118,9 @@ def provider_for(identity: "Identity") -> "TracerProvider":
 
     resource = Resource.create(
         {
-            "service.name": f"pointsman-{identity.service}",
-            "service.instance.id": identity.instance,
-            "service.version": identity.version,
+            "service.name": f"pointsman-{process.service}",
+            "service.instance.id": process.instance,
+            "service.version": process.version,
         }
     )
     return TracerProvider(sampler=ALWAYS_ON, resource=resource, shutdown_on_exit=False)

@@ -58,7 +58,7 @@ def reduce_to_facts(request: PreprocessRequest, hop: Hop[PreprocessRequest]) -> 
 
 def build_scheduler(service: Service[ServiceSettings]) -> None:
     """Compose the scheduler."""
-    handlers = Handlers(service.identity.instance, service.configuration(compile_pools))
+    handlers = Handlers(service.process.instance, service.configuration(compile_pools))
     service.bus.stage(Journey, handlers.schedule)
 
 

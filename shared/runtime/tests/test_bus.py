@@ -70,7 +70,7 @@ async def test_two_replicas_share_the_journeys(buses: Buses) -> None:
     for instance in ("1", "2"):
         bus = buses.make("scheduler", instance)
 
-        def schedule(journey: Journey, hop: Hop[Journey], name: str = bus.identity.instance) -> Decision:
+        def schedule(journey: Journey, hop: Hop[Journey], name: str = bus.process.instance) -> Decision:
             seen.append(name)
             return builders.decision(journey.request_id)
 

@@ -140,7 +140,7 @@ async def test_the_edge_hears_that_a_slow_stage_is_waited_for(buses: Buses) -> N
     world.gate(lambda document: None)
     await world.outcome(ALLOWED)
     [parked] = [answer for answer in world.answers if isinstance(answer, Parked)]
-    assert (parked.stage, parked.instance) == ("frontend", world.edge.identity.instance)
+    assert (parked.stage, parked.instance) == ("frontend", world.edge.process.instance)
     assert 0 < (parked.held_ms or 0) <= 400
 
 

@@ -11,19 +11,20 @@ from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_runtime.buckets import Bucket, Entry
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import NobodyListens
 from pointsman_runtime.events import EVENT_STREAM, Events, try_until_done
+from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_testing import NatsServer, eventually
 
 
-class Process:
+class Connected:
     """A bus and an events connection, as one service has them."""
 
     def __init__(self, url: str, instance: str) -> None:
-        self.bus = Bus(Connection([url], name=instance), Identity("test", instance))
+        self.bus = Bus(Connection([url], name=instance), Process("test", instance))
         self.events = Events(ServiceSettings(nats_url=url), self.bus)
         self.buckets: list[Bucket] = []
 
@@ -46,8 +47,8 @@ class Process:
 
 
 @pytest.fixture
-async def process(own_nats_server: NatsServer) -> AsyncIterator[Process]:
-    made = Process(own_nats_server.url, "one")
+async def process(own_nats_server: NatsServer) -> AsyncIterator[Connected]:
+    made = Connected(own_nats_server.url, "one")
     yield made
     await made.close()
 
@@ -56,7 +57,7 @@ def started(sequence: int) -> ResponseStarted:
     return ResponseStarted(request_id="r", source="e", sequence=sequence, at_ms=1, pool="p", worker="w", ttft_ms=1)
 
 
-async def test_a_request_is_answered_by_a_handler(process: Process) -> None:
+async def test_a_request_is_answered_by_a_handler(process: Connected) -> None:
     process.events.handle(OpenRequestsQuery, lambda query: OpenRequests(request_ids=query.request_ids[:1]), "edge-1")
     await process.open()
 
@@ -70,7 +71,7 @@ async def test_a_request_is_answered_by_a_handler(process: Process) -> None:
 
 
 async def test_what_cannot_be_decoded_or_handled_is_counted_and_the_next_message_works(
-    process: Process, caplog: pytest.LogCaptureFixture
+    process: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
     got: list[int] = []
 
@@ -99,7 +100,9 @@ async def test_what_cannot_be_decoded_or_handled_is_counted_and_the_next_message
     assert "canary" not in str([line.__dict__ for line in lines])
 
 
-async def test_handlers_work_again_after_a_restart_of_the_server(process: Process, own_nats_server: NatsServer) -> None:
+async def test_handlers_work_again_after_a_restart_of_the_server(
+    process: Connected, own_nats_server: NatsServer
+) -> None:
     process.events.handle(OpenRequestsQuery, lambda query: OpenRequests(request_ids=query.request_ids), "edge-1")
     await process.open()
     own_nats_server.kill()
@@ -109,7 +112,7 @@ async def test_handlers_work_again_after_a_restart_of_the_server(process: Proces
     assert await process.bus.ask(OpenRequestsQuery(request_ids=()), "edge-1")
 
 
-async def test_the_stream_keeps_each_event_once(process: Process) -> None:
+async def test_the_stream_keeps_each_event_once(process: Connected) -> None:
     await process.open()
     await process.events.keep_events()
     await process.events.keep_events()
@@ -126,7 +129,7 @@ async def test_the_stream_keeps_each_event_once(process: Process) -> None:
     assert (config.subjects, config.storage, config.max_age) == (["pm.evt.>"], "file", 7 * 86400)
 
 
-async def test_a_stream_that_is_there_keeps_its_owners_limits(process: Process) -> None:
+async def test_a_stream_that_is_there_keeps_its_owners_limits(process: Connected) -> None:
     await process.open()
     js = await process.events.jetstream()
     await js.add_stream(name=EVENT_STREAM, subjects=["pm.evt.>"], max_age=3600)  # pyright: ignore[reportUnknownMemberType]
@@ -153,7 +156,7 @@ class Watched:
         self.listed += 1
 
 
-async def test_a_watch_tells_what_is_there_and_every_change(process: Process) -> None:
+async def test_a_watch_tells_what_is_there_and_every_change(process: Connected) -> None:
     await process.open()
     bucket = process.bucket("test-watch")
     await bucket.put("a", b"1")
@@ -170,7 +173,7 @@ async def test_a_watch_tells_what_is_there_and_every_change(process: Process) ->
     assert await bucket.get("b") == Entry("b", b"3", second + 1)
 
 
-async def test_an_entry_that_nobody_renews_is_gone_after_its_ttl(process: Process) -> None:
+async def test_an_entry_that_nobody_renews_is_gone_after_its_ttl(process: Connected) -> None:
     await process.open()
     bucket = process.bucket("test-ttl", ttl_s=1.0)
     watched = Watched()
@@ -183,7 +186,7 @@ async def test_an_entry_that_nobody_renews_is_gone_after_its_ttl(process: Proces
 
 
 async def test_a_watch_goes_on_after_a_restart_and_tells_what_vanished_meanwhile(
-    process: Process, own_nats_server: NatsServer
+    process: Connected, own_nats_server: NatsServer
 ) -> None:
     await process.open()
     bucket = process.bucket("test-restart")
@@ -192,7 +195,7 @@ async def test_a_watch_goes_on_after_a_restart_and_tells_what_vanished_meanwhile
     watched = Watched()
     bucket.watch(watched.put, watched.lost, watched.complete)
     await eventually(lambda: len(watched.values) == 2)
-    other = Process(own_nats_server.url, "other")
+    other = Connected(own_nats_server.url, "other")
     own_nats_server.kill()
     await eventually(lambda: process.events.reason is not None)
     await asyncio.to_thread(own_nats_server.start)
@@ -209,7 +212,7 @@ async def test_a_watch_goes_on_after_a_restart_and_tells_what_vanished_meanwhile
 
 
 async def test_a_bucket_that_was_lost_with_its_server_is_made_again(
-    process: Process, own_nats_server: NatsServer
+    process: Connected, own_nats_server: NatsServer
 ) -> None:
     await process.open()
     bucket = process.bucket("test-lost")
@@ -232,7 +235,7 @@ async def test_a_bucket_that_was_lost_with_its_server_is_made_again(
 
 
 async def test_a_server_without_jetstream_is_tried_again_and_told_once(
-    process: Process, caplog: pytest.LogCaptureFixture
+    process: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
     tries = 0
 

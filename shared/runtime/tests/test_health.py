@@ -8,9 +8,10 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.health import BusCollector, HealthApp, LoopWatch, Readiness
 from pointsman_runtime.http_server import HttpServer
+from pointsman_runtime.process import Process
 from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
 
@@ -54,7 +55,7 @@ async def test_another_path_is_404_and_names_the_known_ones(served: Served) -> N
 
 
 async def test_what_became_of_messages_is_in_the_metrics(served: Served) -> None:
-    bus = Bus(MemoryNats().link(), Identity("scheduler", "s"))
+    bus = Bus(MemoryNats().link(), Process("scheduler", "s"))
     served.registry.register(BusCollector(bus))
     tally = bus.new_tally("worker.load.v1")
     tally.handled, tally.dropped = 5, 2

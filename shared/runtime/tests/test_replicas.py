@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from pointsman_contracts.reply import Decision, Rejection
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import BusError
 from pointsman_runtime.journey_client import JourneyClient
+from pointsman_runtime.process import Process
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 
 SCRIPT = str(Path(__file__).with_name("sample_service.py"))
@@ -31,7 +32,7 @@ class Stack:
             name: [processes.start_command([sys.executable, SCRIPT, name], env=env) for _ in range(2)]
             for name in ("preprocessor", "scheduler")
         }
-        self.bus = Bus(Connection([server.url], name="edge"), Identity("frontend", "edge"))
+        self.bus = Bus(Connection([server.url], name="edge"), Process("frontend", "edge"))
         self.client = JourneyClient(self.bus)
         self.outcomes: Counter[str] = Counter()
 

@@ -12,10 +12,11 @@ import pytest
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.reply import REPLY, Decision
 from pointsman_runtime.buckets import CONFIG_BUCKET, CONFIG_KEY, HISTORY, Bucket
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.events import Events
 from pointsman_runtime.presence import BEAT_S
+from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 
@@ -41,7 +42,7 @@ async def ready_reasons(url: str) -> dict[str, str]:
 
 
 async def ask_for_a_decision(server: NatsServer) -> Decision:
-    bus = Bus(Connection([server.url], name="test"), Identity("frontend", "test"))
+    bus = Bus(Connection([server.url], name="test"), Process("frontend", "test"))
     answers: list[object] = []
     bus.link.subscribe("_INBOX.test", lambda _s, _r, _h, payload: answers.append(REPLY.validate_json(payload)))
     bus.open()
@@ -73,7 +74,7 @@ async def test_a_service_answers_and_ends_with_0_on_sigterm(
 async def test_a_service_does_not_get_ready_beside_one_that_speaks_other_contracts(
     nats_server: NatsServer, processes: Processes, config_file: Path
 ) -> None:
-    bus = Bus(Connection([nats_server.url], name="newer"), Identity("guard", "guard-1"))
+    bus = Bus(Connection([nats_server.url], name="newer"), Process("guard", "guard-1"))
     bus.open()
     await bus.wait_connected()
 
@@ -155,7 +156,7 @@ async def test_a_service_follows_the_configuration_in_the_bucket(
         return "pointsman config apply" in (await ready_reasons(url)).get("configuration", "")
 
     await eventually(waits_for_a_configuration, timeout=10)
-    bus = Bus(Connection([own_nats_server.url], name="test"), Identity("cli", "test"))
+    bus = Bus(Connection([own_nats_server.url], name="test"), Process("cli", "test"))
     events = Events(ServiceSettings(nats_url=own_nats_server.url), bus)
     events.open()
     bucket = Bucket(events, CONFIG_BUCKET, history=HISTORY)

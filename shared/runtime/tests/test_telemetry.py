@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import REPLY
-from pointsman_runtime.bus import Identity
+from pointsman_runtime.process import Process
 from pointsman_runtime.telemetry import Tracing, provider_for, sampled
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
@@ -21,7 +21,7 @@ UNSAMPLED = SAMPLED[:-1] + "0"
 
 def recording(service: str) -> tuple[Tracing, InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
-    provider = provider_for(Identity(service, f"{service}-1"))
+    provider = provider_for(Process(service, f"{service}-1"))
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     return Tracing(provider.get_tracer("test"), provider, ratio=1.0), exporter
 
@@ -31,7 +31,7 @@ async def run(buses: Buses, traceparent: str | None) -> list[InMemorySpanExporte
     selector, scheduler, edge = buses.make("model-selector"), buses.make("scheduler"), buses.make("frontend")
     exporters: list[InMemorySpanExporter] = []
     for bus in (selector, scheduler):
-        bus.tracing, exporter = recording(bus.identity.service)
+        bus.tracing, exporter = recording(bus.process.service)
         exporters.append(exporter)
     selector.stage(Journey, lambda journey, hop: hop.advance())
     scheduler.stage(Journey, lambda journey, hop: hop.reject(429, "full"))

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pointsman_contracts.journey import Journey, PreprocessRequest
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.link import Link
+from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop, Outcome
 from pointsman_testing.eventually import eventually
 from pointsman_testing.memory_nats import MemoryNats
@@ -20,7 +21,7 @@ class RecordedHop(Hop[M]):
     __slots__ = ("sent",)
 
     def __init__(self, message: M, body: bytes = b"", *, service: str = "scheduler", instance: str = "1") -> None:
-        bus = Bus(MemoryNats().link(), Identity(service, f"{service}-{instance}"))
+        bus = Bus(MemoryNats().link(), Process(service, f"{service}-{instance}"))
         super().__init__(bus, message, memoryview(body), "_INBOX.test", None)
         self.sent: list[Outcome] = []
 
@@ -39,7 +40,7 @@ class Buses:
 
     def make(self, service: str, instance: str = "1") -> Bus:
         """A bus that isn't open yet: register stages and listeners, then `meet`."""
-        bus = Bus(self.new_link(), Identity(service, f"{service}-{instance}"))
+        bus = Bus(self.new_link(), Process(service, f"{service}-{instance}"))
         self._made.append(bus)
         return bus
 
@@ -55,7 +56,7 @@ class Buses:
 
         def everybody_known() -> bool:
             return all(
-                bus.heartbeat.table.addressable(other.identity.service, other.identity.instance, loop.time())
+                bus.heartbeat.table.addressable(other.process.service, other.process.instance, loop.time())
                 for bus in self._made
                 for other in self._made
             )

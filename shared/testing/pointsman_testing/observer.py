@@ -10,8 +10,9 @@ from nats.js.errors import BucketNotFoundError, KeyNotFoundError
 
 from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import kv_key
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
+from pointsman_runtime.process import Process
 
 M = TypeVar("M", bound=Message)
 
@@ -43,7 +44,7 @@ class Observer:
 @asynccontextmanager
 async def observing(url: str) -> AsyncGenerator[Observer]:
     """An observer on this server."""
-    bus = Bus(Connection([url], name="observer"), Identity("observer", "observer-1"))
+    bus = Bus(Connection([url], name="observer"), Process("observer", "observer-1"))
     client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.1)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     bus.open()
     await bus.wait_connected()

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted, Usage
-from pointsman_runtime.bus import Bus, Identity
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import BusError
 from pointsman_runtime.journey_client import JourneyClient
+from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop
 from pointsman_testing import builders
 from pointsman_testing.eventually import eventually
@@ -40,8 +41,8 @@ class Surroundings:
     """An edge that sends requests, and a profile-picker that decides whatever comes through."""
 
     def __init__(self, url: str) -> None:
-        self.edge = Bus(Connection([url], name="edge"), Identity("frontend", "edge-1"))
-        self._picker = Bus(Connection([url], name="picker"), Identity("profile-picker", "picker-1"))
+        self.edge = Bus(Connection([url], name="edge"), Process("frontend", "edge-1"))
+        self._picker = Bus(Connection([url], name="picker"), Process("profile-picker", "picker-1"))
         self._picker.stage(Journey, _decide)
         self._client = JourneyClient(self.edge)
         self._numbers = itertools.count(1)

@@ -70,7 +70,7 @@ class EngineSpeakers:
 
     async def _follow(self) -> None:
         named = self._named()
-        todo = steps(self._engines, named, self._bus.identity.instance, self._instances())
+        todo = steps(self._engines, named, self._bus.process.instance, self._instances())
         for key in todo.hand_over:
             await self._end(key, leave=False)
         for key in todo.remove:

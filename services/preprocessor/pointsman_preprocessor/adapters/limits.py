@@ -37,7 +37,7 @@ class Limits:
         self._keeper: Final = ShardKeeper(service.bus, service.bucket(LIMITS_BUCKET), metrics, steady_clock)
         self.limiter: Final = SharedLimiter(service.bus, self._keeper, metrics, steady_clock)
         self._listens = False
-        me = service.identity.instance
+        me = service.process.instance
         service.bus.answer(LimitAsks, self.limiter.answer, me)
         service.bus.answer(LimitHandOver, self._keeper.hand_over, me)
         service.bus.listen(LimitReleases, self.limiter.released, me)

@@ -40,7 +40,7 @@ class ShardKeeper:
     """One of a process. `clock` gives unix seconds that never go back."""
 
     def __init__(self, bus: Bus, store: Store, metrics: LimitMetrics, clock: Callable[[], float]) -> None:
-        self.me: Final = bus.identity.instance
+        self.me: Final = bus.process.instance
         self.on_taken: Callable[[Book, float], None] = _nothing
         """Called with a shard that is now kept here and the time of what is known of it."""
         self._bus: Final = bus
@@ -113,7 +113,7 @@ class ShardKeeper:
     def suspect(self, instance: str) -> None:
         """It doesn't answer in time. One that is busy beats all the same: its shards aren't taken from it."""
         now = asyncio.get_running_loop().time()
-        if self._bus.heartbeat.table.silence(self._bus.identity.service, instance, now) > MISSED_S:
+        if self._bus.heartbeat.table.silence(self._bus.process.service, instance, now) > MISSED_S:
             self.doubt(instance)
 
     def doubts(self, instance: str) -> bool:
@@ -142,7 +142,7 @@ class ShardKeeper:
 
     def _look_around(self) -> None:
         table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
-        service = self._bus.identity.service
+        service = self._bus.process.service
         for instance in [each for each, until in self._doubted.items() if until < now]:
             del self._doubted[instance]
         found = {
@@ -164,7 +164,7 @@ class ShardKeeper:
 
     def _lives(self, instance: str) -> bool:
         now = asyncio.get_running_loop().time()
-        service = self._bus.identity.service
+        service = self._bus.process.service
         return instance not in self._doubted and self._bus.heartbeat.table.alive(service, instance, now)
 
     def _holder(self, shard: int) -> str:
