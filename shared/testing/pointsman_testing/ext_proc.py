@@ -1,6 +1,6 @@
 """An ext_proc client: what Envoy sends to an external processor, message by message, and what comes back."""
 
-# xds-protos has no type information; what leaves this module is typed by its classes.
+# The messages have no type information; what leaves this module is typed by its classes.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
@@ -12,8 +12,9 @@ from typing import Any, Final, Self
 
 import grpc
 import grpc.aio
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from grpc_health.v1 import health_pb2
+
+from pointsman_ext_proc.messages import ProcessingRequest, ProcessingResponse
 
 LIMIT_S: Final = 20.0
 """No answer takes longer in a test."""
@@ -62,7 +63,7 @@ class Exchange:
         subset: Iterable[str] | None = None,
     ) -> None:
         """Send the request's headers; `modes` of request and response, None as an older Envoy that doesn't say."""
-        message = pb.ProcessingRequest()
+        message = ProcessingRequest()
         named = {
             ":method": method, ":path": path, ":authority": "gateway", "content-type": "application/json",
             **(headers or {}),
@@ -79,7 +80,7 @@ class Exchange:
 
     async def body(self, data: bytes, *, end: bool = True, of: str = "request") -> None:
         """Send a piece of a body."""
-        message = pb.ProcessingRequest()
+        message = ProcessingRequest()
         part = getattr(message, f"{of}_body")
         part.body = data
         part.end_of_stream = end
@@ -87,7 +88,7 @@ class Exchange:
 
     async def trailers(self, of: str = "request") -> None:
         """Send trailers."""
-        message = pb.ProcessingRequest()
+        message = ProcessingRequest()
         getattr(message, f"{of}_trailers").SetInParent()
         await self.call.write(message)
 
@@ -103,7 +104,7 @@ class Exchange:
     ) -> None:
         """Send the response's headers: `served` in the metadata of the Endpoint Picker Protocol, `upstream` as
         Envoy's attribute."""
-        message = pb.ProcessingRequest()
+        message = ProcessingRequest()
         named = {":status": str(status), "content-type": "application/json", **(headers or {})}
         _add(message.response_headers.headers, named)
         message.response_headers.end_of_stream = end
@@ -154,8 +155,8 @@ class ExtProcClient:
         )
         self._method = self.channel.stream_stream(
             _METHOD,
-            request_serializer=pb.ProcessingRequest.SerializeToString,
-            response_deserializer=pb.ProcessingResponse.FromString,
+            request_serializer=ProcessingRequest.SerializeToString,
+            response_deserializer=ProcessingResponse.FromString,
         )
 
     async def __aenter__(self) -> Self:

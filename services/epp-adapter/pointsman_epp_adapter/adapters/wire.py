@@ -3,7 +3,7 @@
 https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ext_proc/v3/external_processor.proto
 """
 
-# xds-protos has no type information; what leaves this module is typed by its functions.
+# The messages have no type information; what leaves this module is typed by its functions.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false, reportMissingParameterType=false
 
@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import error_body, error_headers
 from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_epp_adapter.domain.destination import DESTINATION
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges
+from pointsman_ext_proc.messages import ProcessingRequest, ProcessingResponse
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 METHOD: Final = "Process"
@@ -95,7 +94,7 @@ Event = RequestHead | ResponseHead | Body | Trailers | Unknown
 
 def decode(data: bytes) -> Event:
     """One message of Envoy's. Raises `google.protobuf.message.DecodeError`."""
-    message = pb.ProcessingRequest.FromString(data)
+    message = ProcessingRequest.FromString(data)
     kind = message.WhichOneof("request")
     if kind == "request_body" or kind == "response_body":
         body = getattr(message, kind)
@@ -132,7 +131,7 @@ def decided(
     `buffered_body`: the body came as one message and this answers it; otherwise it answers the headers. `body` is the
     new one, None leaves it; in `duplex` it is always sent.
     """
-    message = pb.ProcessingResponse()
+    message = ProcessingResponse()
     common = (message.request_body if buffered_body else message.request_headers).response
     common.clear_route_cache = True
     _mutate(common.header_mutation, changes)
@@ -160,7 +159,7 @@ def streamed(data: bytes, *, of_request: bool, end: bool) -> Iterator[bytes]:
 
 def response_head(changes: HeaderChanges, mode: BodyMode | None) -> bytes:
     """Lets the headers of a response pass; `mode`, when it isn't None, is how Envoy is to send its body."""
-    message = pb.ProcessingResponse()
+    message = ProcessingResponse()
     message.response_headers.response.SetInParent()
     _mutate(message.response_headers.response.header_mutation, changes)
     if mode is not None:
@@ -174,7 +173,7 @@ def response_head(changes: HeaderChanges, mode: BodyMode | None) -> bytes:
 def response_piece(data: bytes, changes: HeaderChanges | None = None) -> bytes:
     """Puts `data` in the place of a piece of a response's body, or of the whole one when it is buffered: then the
     headers wait with it, and may change too."""
-    message = pb.ProcessingResponse()
+    message = ProcessingResponse()
     message.response_body.response.body_mutation.body = data
     if changes is not None:
         _mutate(message.response_body.response.header_mutation, changes)
@@ -189,7 +188,7 @@ def immediate(refusal: Refusal, request_id: str, api: str = "", edits: Sequence[
 
 def answer(status: int, headers: Iterable[Header], body: bytes, request_id: str, details: str = "") -> bytes:
     """Ends the request with this response."""
-    message = pb.ProcessingResponse()
+    message = ProcessingResponse()
     reply = message.immediate_response
     reply.status.code = status
     reply.body = body
@@ -199,7 +198,7 @@ def answer(status: int, headers: Iterable[Header], body: bytes, request_id: str,
 
 
 def _constant(kind: str) -> bytes:
-    message = pb.ProcessingResponse()
+    message = ProcessingResponse()
     getattr(message, kind).SetInParent()
     return message.SerializeToString()
 
@@ -214,7 +213,7 @@ CONTINUE: Final = {
 
 
 def _piece(data: bytes, of_request: bool, end: bool) -> bytes:
-    message = pb.ProcessingResponse()
+    message = ProcessingResponse()
     body = message.request_body if of_request else message.response_body
     piece = body.response.body_mutation.streamed_response
     piece.body = data
