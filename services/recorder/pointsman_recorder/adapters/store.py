@@ -139,6 +139,7 @@ class Store:
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield
+        # Whatever ends it: half of a transaction is never kept, nor left open.
         except BaseException:
             connection.execute("ROLLBACK")
             raise

@@ -147,6 +147,7 @@ class PostgresStore:
                     async with pool.acquire() as connection, connection.transaction():
                         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
                         await connection.execute(_SCHEMA, timeout=10)
+                # A cancellation too: nobody else knows of these connections.
                 except BaseException:
                     pool.terminate()
                     raise
