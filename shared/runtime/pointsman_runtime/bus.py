@@ -261,7 +261,10 @@ class Bus:
             route = route_of(journey, stage.service)
             if route is None:
                 break
-            where = table.where(stage.service, route[0] if route else None, now, resent=journey.attempt > 1)
+            # An edge can choose an engine of a pool without the pool's scheduler: nobody waits for a silent one.
+            patient = stage.on_error == "deny" and not route
+            to_pool = route[0] if route else None
+            where = table.where(stage.service, to_pool, now, resent=journey.attempt > 1, patient=patient)
             if not isinstance(where, Nobody):
                 payload = journey.encode()
                 if len(payload) > JOURNEY_LIMIT:

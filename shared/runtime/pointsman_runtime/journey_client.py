@@ -169,7 +169,7 @@ class _Pending(Waiter):
             self._fail(error)
 
     def _publish(self, request: PreprocessRequest, now: float, *, resent: bool) -> None:
-        where = self._bus.heartbeat.table.where(FIRST_STAGE, None, now, resent=resent)
+        where = self._bus.heartbeat.table.where(FIRST_STAGE, None, now, resent=resent, patient=True)
         if isinstance(where, Nobody):
             if not self._bus.connected:
                 # The table is as old as the connection: say what is really missing.

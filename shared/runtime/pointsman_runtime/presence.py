@@ -15,6 +15,8 @@ BEAT_S: Final = 0.2
 """A service beats this often, from the loop that does its work."""
 SILENT_AFTER_S: Final = 0.6
 """Three beats missed."""
+LOST_AFTER_S: Final = 1.5
+"""Until then silence may be a process short of CPU time, and one that nobody can stand in for is still asked."""
 FORGOTTEN_AFTER_S: Final = 420.0
 """A silent instance may still be dealt messages until the server drops its connection: by default after a ping
 every two minutes, two of them unanswered (nats-server, `ping_interval` and `ping_max`), so six minutes."""
@@ -96,34 +98,40 @@ class PresenceTable:
         if len(routes) != len(entry.routes) or not entry.routes.issuperset(routes):
             entry.routes = frozenset(routes)
 
-    def where(self, service: str, route: str | None, now: float, *, resent: bool = False) -> Where:
+    def where(
+        self, service: str, route: str | None, now: float, *, resent: bool = False, patient: bool = False
+    ) -> Where:
         """Where the next message for a stage goes; `route` is its route token, e.g. the pool.
 
         A message that is sent again goes to the instance that was heard of last, because the one that swallowed
-        the first may not count as silent yet.
+        the first may not count as silent yet. `patient` is for a message that has no other way to go: when all are
+        silent it goes to the one heard of last, unless that is lost.
         """
         instances = self._services.get(service)
         if not instances:
             return _NOBODY
-        silent_before = self._time(now) - SILENT_AFTER_S
+        time = self._time(now)
+        silent_before = time - SILENT_AFTER_S
         fresh: list[str] = []
         any_silent = False
-        last_heard = silent_before
+        last_heard = time - LOST_AFTER_S
         last: str | None = None
         for name, entry in instances.items():
             if entry.routes and route is not None and route not in entry.routes:
                 continue
+            # One whose last word was "not ready" had left the queue group, or hadn't joined it.
+            if not entry.ready:
+                continue
             if entry.heard < silent_before:
-                # One whose last word was "not ready" had left the queue group, or hadn't joined it.
-                any_silent = any_silent or entry.ready
-            elif entry.ready:
+                any_silent = True
+            else:
                 fresh.append(name)
-                if entry.heard >= last_heard:
-                    last_heard = entry.heard
-                    last = name
-        if not fresh or last is None:
+            if entry.heard >= last_heard:
+                last_heard = entry.heard
+                last = name
+        if last is None or not (fresh or patient):
             return _NOBODY
-        if resent:
+        if resent or not fresh:
             return Direct(last)
         if not any_silent:
             return _GROUP

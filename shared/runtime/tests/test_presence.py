@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pointsman_runtime.presence import (
     BEAT_S,
     FORGOTTEN_AFTER_S,
+    LOST_AFTER_S,
     SILENT_AFTER_S,
     Direct,
     Group,
@@ -42,8 +43,10 @@ class World:
                 for instance in self.beating:
                     self._beat(instance)
 
-    def where(self, route: str | None = None, *, resent: bool = False) -> Group | Direct | Nobody:
-        return self.table.where("scheduler", route, self.now, resent=resent)
+    def where(
+        self, route: str | None = None, *, resent: bool = False, patient: bool = False
+    ) -> Group | Direct | Nobody:
+        return self.table.where("scheduler", route, self.now, resent=resent, patient=patient)
 
     def _beat(self, instance: str) -> None:
         self.table.heard("scheduler", instance, self.now, ready=self.beating[instance], routes=self.routes[instance])
@@ -91,6 +94,30 @@ def test_when_the_last_one_falls_silent_there_is_nobody(world: World) -> None:
     world.passes(1)
     assert world.where() == Nobody()
     assert not world.table.alive("scheduler", "a", world.now)
+
+
+def test_what_has_no_other_way_goes_to_the_one_heard_of_last_until_that_is_lost(world: World) -> None:
+    world.lives("a")
+    world.lives("b")
+    world.stops("a")
+    world.passes(BEAT_S)
+    world.stops("b")
+    world.passes(SILENT_AFTER_S + BEAT_S)
+    assert world.where() == Nobody()
+    assert world.where(patient=True) == world.where(patient=True, resent=True) == Direct("b")
+    world.lives("a")
+    assert world.where(patient=True) == Direct("a")
+    world.stops("a")
+    world.passes(LOST_AFTER_S + BEAT_S)
+    assert world.where(patient=True) == Nobody()
+
+
+def test_one_that_said_goodbye_is_not_waited_for(world: World) -> None:
+    world.lives("a")
+    world.lives("a", ready=False)
+    world.stops("a")
+    world.passes(1)
+    assert world.where(patient=True) == Nobody()
 
 
 def test_a_silent_one_is_remembered_as_long_as_the_server_may_deal_to_it(world: World) -> None:
