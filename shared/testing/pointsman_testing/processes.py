@@ -12,27 +12,20 @@ from pathlib import Path
 import aiohttp
 
 from pointsman_testing.eventually import eventually
+from pointsman_testing.nursery import Forked
 
 READY_TIMEOUT_S = 20.0
 _END_TIMEOUT_S = 15.0
 
 
 class ServiceProcess:
-    """One running console script. Its log goes to a file, one JSON object a line."""
+    """One running console script, in a session of its own: a service that starts children is ended together with them.
+    Its log goes to a file, one JSON object a line."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], log_path: Path) -> None:
+    def __init__(self, command: Sequence[str], process: "subprocess.Popen[bytes] | Forked", log_path: Path) -> None:
         self.log_path = log_path
         self.command = list(command)
-        with log_path.open("ab") as log:
-            # A session of its own: a service that starts children is ended together with them.
-            self._process = subprocess.Popen(  # noqa: S603 - starts what the test names
-                self.command,
-                env={**os.environ, **env},
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        self._process = process
 
     @property
     def pid(self) -> int:
@@ -111,7 +104,11 @@ class ServiceProcess:
     async def terminate(self) -> int:
         """SIGTERM, wait for the end, return the exit code."""
         self.signal(signal.SIGTERM)
-        return await asyncio.to_thread(self._process.wait, _END_TIMEOUT_S)
+        return await self.ended(_END_TIMEOUT_S)
+
+    async def ended(self, timeout: float) -> int:  # noqa: ASYNC109 - as `eventually`
+        """Wait for the end of a process that ends by itself; the exit code."""
+        return await asyncio.to_thread(self._process.wait, timeout)
 
 
 class Processes:
@@ -130,18 +127,39 @@ class Processes:
         command = [str(executable), *arguments]
         return self.start_command(command, env=env)
 
+    def fork(self, script: str, *arguments: str, env: Mapping[str, str] | None = None) -> ServiceProcess:
+        """As `start`, without its seconds of imports (see `nursery`)."""
+        log_path = self._new_log(script)
+        process = Forked(script, arguments, self._surroundings(env), log_path)
+        return self._add(ServiceProcess([script, *arguments], process, log_path))
+
     def start_command(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> ServiceProcess:
         """Start any command with the same surroundings."""
-        name = Path(command[0]).name
-        process = ServiceProcess(
-            command,
-            {"POINTSMAN_LOG_FORMAT": "json", "POINTSMAN_HTTP_PORT": "0", **(env or {})},
-            self._folder / f"{len(self._started):02d}-{name}.log",
-        )
-        self._started.append(process)
-        return process
+        log_path = self._new_log(Path(command[0]).name)
+        with log_path.open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603 - starts what the test names
+                command,
+                env=self._surroundings(env),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        return self._add(ServiceProcess(command, process, log_path))
 
     def end_all(self) -> None:
         """SIGKILL everything that was started. A stopped process ends too."""
         for process in self._started:
             process.kill()
+
+    def _new_log(self, name: str) -> Path:
+        path = self._folder / f"{len(self._started):02d}-{name}.log"
+        path.touch()
+        return path
+
+    def _surroundings(self, env: Mapping[str, str] | None) -> dict[str, str]:
+        return {**os.environ, "POINTSMAN_LOG_FORMAT": "json", "POINTSMAN_HTTP_PORT": "0", **(env or {})}
+
+    def _add(self, process: ServiceProcess) -> ServiceProcess:
+        self._started.append(process)
+        return process

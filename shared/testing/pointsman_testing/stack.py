@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import os
 import random
 import socket
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -74,7 +72,7 @@ class EngineProcess:
             "--blocks", str(self._cache.blocks), "--kv-events", "tcp://127.0.0.1:*", "--kv-replay", "tcp://127.0.0.1:*",
             "--kv-file", str(kv_file),
         )  # fmt: skip
-        self.process = self._processes.start(
+        self.process = self._processes.fork(
             "pointsman-simulator", "serve", "--name", self.name, "--port", str(self._port),
             "--port-file", str(port_file), "--admin-port", "0", "--admin-port-file", str(admin_file),
             "--speedup", str(self._speedup), "--model", "llama-3.1-8b", "--lora", "sql-lora", *options,
@@ -92,7 +90,7 @@ class EngineProcess:
             told = {
                 "POINTSMAN_KV_EVENTS": live, "POINTSMAN_KV_REPLAY": replay, "POINTSMAN_KV_BLOCK_TOKENS": size,
             }  # fmt: skip
-        self.agent = self._processes.start(
+        self.agent = self._processes.fork(
             "pointsman-worker-agent",
             env={
                 **env,
@@ -213,22 +211,10 @@ class Stack:
 
     async def command(self, *arguments: str) -> tuple[int, str]:
         """Run `pointsman` with this stack's bus; returns its status and everything that it printed."""
-        process = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).with_name("pointsman")),
-            *arguments,
-            env={**os.environ, "POINTSMAN_NATS_URL": self.nats.url, **self.logins("operator")},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+        process = self._processes.fork(
+            "pointsman", *arguments, env={"POINTSMAN_NATS_URL": self.nats.url, **self.logins("operator")}
         )
-        try:
-            async with asyncio.timeout(60):
-                output, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        return process.returncode or 0, output.decode()
+        return await process.ended(60), process.log_text()
 
     async def restart(self, service: str, index: int) -> ServiceProcess:
         """Put a new process in the place of one that was killed; returns when it is ready."""
@@ -258,7 +244,7 @@ class Stack:
         extra = {"POINTSMAN_PORT": str(self._door_port)} if service == "frontend" else {}
         if service == "recorder":
             extra = {"POINTSMAN_STATE_DIR": str(self._folder / "recorder-state")}
-        return self._processes.start(f"pointsman-{service}", env={**self.env, **extra, **self.logins(service)})
+        return self._processes.fork(f"pointsman-{service}", env={**self.env, **extra, **self.logins(service)})
 
 
 class StackFactory:

@@ -1,0 +1,82 @@
+"""Forks console scripts from a process that has imported them all, for tests that start many.
+
+A process of the gateway imports for more than a second of CPU time before its first line runs, and a whole gateway is
+ten of them. What a fork runs is the script's own entry point in a process of its own. That a script also starts by
+itself is for the tests of its own package (`Processes.start`), of `pointsman up` and of the documents.
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Final
+
+_FORKED: Final = (
+    "pointsman",
+    "pointsman-frontend",
+    "pointsman-guard",
+    "pointsman-metrics-collector",
+    "pointsman-model-selector",
+    "pointsman-preprocessor",
+    "pointsman-profile-picker",
+    "pointsman-recorder",
+    "pointsman-scheduler",
+    "pointsman-semantic-cache",
+    "pointsman-simulator",
+    "pointsman-worker-agent",
+)
+"""Without the epp-adapter: gRPC's threads don't outlive a fork."""
+
+
+class Forked:
+    """A running fork, with as much of `subprocess.Popen` as `ServiceProcess` needs."""
+
+    def __init__(self, script: str, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+        context, scripts = _server()
+        # A daemon in the words of multiprocessing: whatever a test left behind is ended with the test run.
+        self._process = context.Process(target=_become, args=(scripts[script], arguments, env, log), daemon=True)
+        self._process.start()
+        self.pid = self._process.pid or 0
+        """Process id, which is also that of its session."""
+
+    def poll(self) -> int | None:
+        """Exit code, negative for a signal; None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float) -> int:
+        """Wait for its end. Raises subprocess.TimeoutExpired after `timeout` seconds."""
+        self._process.join(timeout)
+        code = self._process.exitcode
+        if code is None:
+            raise subprocess.TimeoutExpired(self._process.name, timeout)
+        return code
+
+    def send_signal(self, what: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, what)
+
+
+@cache
+def _server() -> tuple[ForkServerContext, dict[str, EntryPoint]]:
+    """The process that forks, and the scripts of this environment: a member's own tests have few of them."""
+    scripts = {each.name: each for each in entry_points(group="console_scripts") if each.name in _FORKED}
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([each.module for each in scripts.values()])
+    return context, scripts
+
+
+def _become(script: EntryPoint, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+    os.setsid()
+    nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = [str(Path(sys.executable).with_name(script.name)), *arguments]
+    sys.exit(script.load()())
