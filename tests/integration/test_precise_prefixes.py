@@ -3,6 +3,8 @@
 Prompts are sent to an engine directly, past the gateway, so that nothing but its KV events can tell of them.
 """
 
+import itertools
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -27,8 +29,10 @@ BLOCK: Final = 32
 ENGINE_BLOCK: Final = 16
 ENGINE_BLOCKS: Final = 256
 CHAT: Final = "/v1/chat/completions"
-TRIES: Final = 5
+PATIENCE_S: Final = 30.0
 """A decision may be made before the scheduler has read what this test has: then another prompt is tried."""
+BY_PREFIX: Final[JsonValue] = {"filters": ["healthy", "lora-capable"], "scorers": ["prefix-cache"]}
+"""Nothing but prefixes decides: how fast an engine seems to be changes with what else the machine does."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -42,7 +46,9 @@ async def stack(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
         "tokenizer": {"path": str(folder)},
     }
     cache = KvTelling(folder, ENGINE_BLOCKS, ENGINE_BLOCK, BLOCK)
-    async with stacks.start(changes={"pools": {POOL: pool}}, cache=cache) as started:
+    async with stacks.start(
+        changes={"pools": {POOL: pool}, "scheduling": {"default": BY_PREFIX}}, cache=cache
+    ) as started:
         yield started
 
 
@@ -103,12 +109,12 @@ def matched(decision: RequestScheduled) -> dict[str, int]:
 
 
 async def until(good: Callable[[T], bool], attempt: Callable[[int], Awaitable[T]]) -> T:
-    """The first attempt that is good, or the last one."""
-    for number in range(TRIES - 1):
-        found = await attempt(number)
-        if good(found):
-            return found
-    return await attempt(TRIES)
+    """The first attempt that is good, or the last one before patience ends."""
+    numbers = itertools.count()
+    deadline = time.monotonic() + PATIENCE_S
+    while not good(found := await attempt(next(numbers))) and time.monotonic() < deadline:
+        pass
+    return found
 
 
 Found = tuple[RequestScheduled, dict[str, int]]
