@@ -10,6 +10,7 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter
 
 from pointsman_contracts.catalogue import MESSAGES
+from pointsman_contracts.descriptions import Described
 from pointsman_contracts.journey import JOURNEY_LIMIT, Journey
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import REPLY
@@ -26,7 +27,9 @@ def schema_file(message: type[Message]) -> str:
 
 def schema(message: type[Message]) -> dict[str, JsonValue]:
     """The JSON Schema of one message, with `$id` set to its type id."""
-    body = _OBJECT.validate_python(message.model_json_schema(mode="validation", ref_template="#/$defs/{model}"))
+    body = _OBJECT.validate_python(
+        message.model_json_schema(schema_generator=Described, ref_template="#/$defs/{model}")
+    )
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": message.address.type_id, **body}
 
 

@@ -38,7 +38,6 @@ class Part(BaseModel):
         extra="ignore",
         ser_json_bytes="base64",
         val_json_bytes="base64",
-        use_attribute_docstrings=True,
     )
 
 

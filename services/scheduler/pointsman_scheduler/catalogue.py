@@ -13,6 +13,7 @@ from typing import Final, Literal, cast, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from pointsman_contracts.descriptions import descriptions
 from pointsman_core.plugins import Plugin, Registry
 from pointsman_scheduler.plugins import registries
 
@@ -45,16 +46,17 @@ def _point(registry: Registry[Plugin]) -> Iterator[str]:
                 yield f"{what} {', '.join(f'`{key.name}`' for key in keys)}."
         yield ""
         fields = plugin.params_type.model_fields
+        words = descriptions(plugin.params_type)
         if fields:
             yield "| parameter | default | |"
             yield "|---|---|---|"
-            yield from (_row(parameter, field) for parameter, field in fields.items())
+            yield from (_row(parameter, field, words.get(parameter, "")) for parameter, field in fields.items())
             yield ""
 
 
-def _row(name: str, field: FieldInfo) -> str:
+def _row(name: str, field: FieldInfo, words: str) -> str:
     default = "required" if field.is_required() else f"`{_shown(field.get_default(call_default_factory=True))}`"
-    words = " ".join((field.description or "").split())
+    words = " ".join(words.split())
     if get_origin(field.annotation) is Literal:
         choices = ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
         words = f"One of {choices}. {words}".rstrip()

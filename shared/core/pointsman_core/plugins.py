@@ -57,7 +57,7 @@ class Key(Generic[T_co]):
 class Params(BaseModel):
     """Parameters of a plugin. Unknown ones are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
 
 
 class _ReferenceMark(NamedTuple):

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from pointsman_cli.plan import SERVICES
+from pointsman_contracts.descriptions import descriptions
 from pointsman_core.config import Config, PluginUse, Section
 from pointsman_core.plugins import Plugin
 from pointsman_core.units import seconds, size
@@ -31,7 +32,9 @@ def reference() -> str:
     lines = [_HEAD]
     for model, path in _sections(Config, ""):
         lines += [f"## {f'`{path}`' if path else 'The file'}", "", _prose(model), "", "| key | type | default | |"]
-        lines += ["|---|---|---|---|", *(_row(name, field) for name, field in model.model_fields.items()), ""]
+        words = descriptions(model)
+        rows = (_row(name, field, words.get(name, "")) for name, field in model.model_fields.items())
+        lines += ["|---|---|---|---|", *rows, ""]
     lines += ["## Plugins", ""]
     for point, plugins in _plugins().items():
         lines += [f"### {point}", "", "| type | parameters | |", "|---|---|---|"]
@@ -69,9 +72,9 @@ def _inside(annotation: object) -> Iterator[tuple[type[BaseModel], str]]:
             yield found, (".*" if origin is dict else "[]" if origin is tuple else "") + star
 
 
-def _row(name: str, field: FieldInfo) -> str:
+def _row(name: str, field: FieldInfo, words: str) -> str:
     kind = _type(field)
-    return f"| `{field.alias or name}` | {kind} | {_default(field, kind)} | {_one_line(field.description or '')} |"
+    return f"| `{field.alias or name}` | {kind} | {_default(field, kind)} | {_one_line(words)} |"
 
 
 def _type(field: FieldInfo) -> str:
@@ -167,12 +170,16 @@ def _point(plugin: type[Plugin]) -> str:
 
 
 def _params(plugin: type[Plugin]) -> str:
-    return "<br>".join(_param(field.alias or name, field) for name, field in plugin.params_type.model_fields.items())
+    words = descriptions(plugin.params_type)
+    return "<br>".join(
+        _param(field.alias or name, field, words.get(name, ""))
+        for name, field in plugin.params_type.model_fields.items()
+    )
 
 
-def _param(name: str, field: FieldInfo) -> str:
+def _param(name: str, field: FieldInfo, words: str) -> str:
     default = _default(field, _type(field))
-    return " ".join(filter(None, (f"`{name}`", f"({default})" if default else "", _one_line(field.description or ""))))
+    return " ".join(filter(None, (f"`{name}`", f"({default})" if default else "", _one_line(words))))
 
 
 def _prose(documented: type) -> str:

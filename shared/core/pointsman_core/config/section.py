@@ -11,7 +11,7 @@ from pointsman_core.plugins import PluginError, Spec, unknown
 class Section(BaseModel):
     """Strict: an unknown key is an error that names the known ones. Frozen."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
 
     @model_validator(mode="before")
     @classmethod
