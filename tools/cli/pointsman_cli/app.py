@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from pointsman_cli.words import CommandError
+from pointsman_cli.words import CommandError, counted
 
 app = typer.Typer(
     name="pointsman",
@@ -223,11 +223,9 @@ def config_check(file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.
     if document is None:
         raise typer.Exit(1)
     config = document.config
-    _console().print(
-        f"{file} is right: {len(config.pools)} pools, {len(config.model_names())} models, "
-        f"{len(config.profiles)} profiles; policy {config.policy_hash()}",
-        soft_wrap=True,
-    )
+    parts = ((config.pools, "pool"), (config.model_names(), "model"), (config.profiles, "profile"))
+    size = ", ".join(counted(len(part), noun) for part, noun in parts)
+    _console().print(f"{file} is right: {size}; policy {config.policy_hash()}", soft_wrap=True)
 
 
 @config_app.command("apply")

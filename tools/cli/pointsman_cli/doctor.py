@@ -18,6 +18,7 @@ from rich.text import Text
 from pointsman_cli import bus
 from pointsman_cli.diagnosis import Facts, Finding, Heard, Level, Server, StreamFacts, findings
 from pointsman_cli.events import ALL_EVENTS
+from pointsman_cli.words import counted
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
@@ -55,11 +56,7 @@ def _lines(finding: Finding) -> list[Text]:
 
 
 def _verdict(failed: int, warned: int) -> str:
-    parts = [
-        f"{count} {word}{'s' if count > 1 else ''}"
-        for count, word in ((failed, "failure"), (warned, "warning"))
-        if count
-    ]
+    parts = [counted(count, word) for count, word in ((failed, "failure"), (warned, "warning")) if count]
     return ", ".join(parts) if parts else "Everything is as it should be."
 
 

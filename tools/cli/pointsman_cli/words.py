@@ -1,4 +1,4 @@
-"""How the command says that it can't: what was wrong, and what to do about it."""
+"""How the command says things: how many there are, and that it can't, why, and what to do about it."""
 
 
 class CommandError(Exception):
@@ -8,3 +8,8 @@ class CommandError(Exception):
         super().__init__(problem)
         self.problem = problem
         self.advice = advice
+
+
+def counted(number: int, noun: str) -> str:
+    """E.g. `1 pool`, `2 pools`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
