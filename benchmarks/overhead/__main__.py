@@ -4,13 +4,15 @@
 backend that answers at once, and measures both by the same client in the same run: closed loop at 1 and at 32
 connections, prompts of 1 KB and 100 KB, streamed and not, and an open loop at 300 requests a second. Prints
 requests/s, latency, what the journey added, and the CPU time of each process per request. Other gateways that are
-installed run in front of the same backend (`peers`).
+installed run in front of the same backend (`peers`). With `--auto` requests leave the model to a selector, as in
+`auto.yaml`, and the same bars hold.
 """
 
 import argparse
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urljoin
 
 import uvloop
@@ -28,6 +30,7 @@ P50_BAR_MS = 1.2
 P99_BAR_MS = 6.0
 """Added at 300 requests/s, open loop."""
 OPEN_RATE = 300.0
+AUTO = Path(__file__).with_name("auto.yaml")
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ async def measure(
     """Direct, through the gateway, and CPU microseconds of each process per request of the latter."""
     body = case.body()
     path = "/v1/chat/completions"
-    direct = await closed_loop(urljoin(running.direct, path), body, connections, max(1.0, seconds / 3))
+    asked = Case(case.kilobytes, case.stream).body()  # a backend knows no `auto`
+    direct = await closed_loop(urljoin(running.direct, path), asked, connections, max(1.0, seconds / 3))
     await closed_loop(urljoin(running.door, path), body, connections, 0.5)
     meter = Meter(running.pids)
     through = await closed_loop(urljoin(running.door, path), body, connections, seconds)
@@ -102,10 +106,10 @@ def verdict(what: str, figure: float, bar: float, *, at_least: bool) -> bool:
     return met
 
 
-async def run(seconds: float, cases: list[Case], *, recorder: bool) -> bool:
-    """The whole benchmark; whether every bar is met."""
+async def run(seconds: float, cases: list[Case], options: tuple[str, ...], *, recorder: bool) -> bool:
+    """The whole benchmark; whether every bar is met. `options` are of `pointsman up`."""
     print(f"machine: {describe()}")
-    with gateway(recorder=recorder) as running:
+    with gateway(options, recorder=recorder) as running:
         print(f"\n{'':<34} {'requests/s':>17}  {'p50 ms':>23}  {'p99 ms':>15}")
         print(" " * 35 + "  direct  gateway   direct gateway   added  gateway   added")
         cpu: dict[str, float] = {}
@@ -119,10 +123,12 @@ async def run(seconds: float, cases: list[Case], *, recorder: bool) -> bool:
                 if case == cases[0] and connections == 32:
                     rate, cpu = through.rate, used
         body = cases[0].body()
-        direct = await open_loop(urljoin(running.direct, "/v1/chat/completions"), body, OPEN_RATE, seconds)
+        fixed = Case(1, stream=False).body()
+        direct = await open_loop(urljoin(running.direct, "/v1/chat/completions"), fixed, OPEN_RATE, seconds)
         through = await open_loop(urljoin(running.door, "/v1/chat/completions"), body, OPEN_RATE, 2 * seconds)
         print(row(f"{cases[0].name}, open loop at {OPEN_RATE:g}/s", direct, through))
-        await against_peers(running, body, seconds)
+        if not options:
+            await against_peers(running, body, seconds)
         print("\nCPU microseconds per request, 1 KB whole, 32 connections:")
         for name, used in sorted(cpu.items(), key=lambda item: -item[1]):
             print(f"  {name:<20} {used:>7.0f}")
@@ -146,10 +152,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement")
     parser.add_argument("--quick", action="store_true", help="1 KB prompts only")
     parser.add_argument("--recorder", action="store_true", help="with a recorder, which no request waits for")
+    parser.add_argument("--auto", action="store_true", help="leave the model to a selector")
     arguments = parser.parse_args()
     sizes = (1,) if arguments.quick else (1, 100)
-    cases = [Case(size, stream) for size in sizes for stream in (False, True)]
-    return 0 if uvloop.run(run(arguments.seconds, cases, recorder=arguments.recorder)) else 1
+    model, options = ("auto", ("--config", str(AUTO))) if arguments.auto else (MODEL, ())
+    cases = [Case(size, stream, model) for size in sizes for stream in (False, True)]
+    return 0 if uvloop.run(run(arguments.seconds, cases, options, recorder=arguments.recorder)) else 1
 
 
 if __name__ == "__main__":
