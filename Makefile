@@ -20,9 +20,9 @@ demo: $(UV) ## Start a whole gateway with simulated engines, send it mixed traff
 	@$(UV) sync --locked --no-dev --inexact --package pointsman-cli --quiet
 	@$(RUN)/pointsman demo
 
-# A file's tests stay together, since those of one file share what takes seconds to start.
+# Neighbours stay together, since the tests of one file share what takes seconds to start.
 test: environment ## Run every test
-	$(RUN)/pytest -n auto --dist loadfile $(ARGS)
+	$(RUN)/pytest -n auto --dist worksteal $(ARGS)
 
 check: check-lock check-format check-lint check-imports check-contracts check-types ## Format, lint, types, import rules, schemas, lock file
 

@@ -46,7 +46,8 @@ class Audit:
         def kept() -> bool:
             if self.process.returncode is not None:
                 raise RuntimeError(self.process.log_text()[-2000:])
-            return len(self.rows("seq")) >= events
+            [(count,)] = self.rows("count(*)") or [(0,)]
+            return int(str(count)) >= events
 
         return kept
 
