@@ -28,8 +28,12 @@ def find(block: bytes, name: bytes) -> str | None:
 
 def deadline_ms(block: bytes) -> int | None:
     """The deadline in unix milliseconds; None when there is none or it isn't a number."""
-    text = find(block, DEADLINE_NAME)
-    return int(text) if text is not None and text.isdecimal() else None
+    start = block.find(DEADLINE_NAME)
+    if start < 0:
+        return None
+    start += len(DEADLINE_NAME)
+    text = block[start : block.find(_CRLF, start)].strip()
+    return int(text) if text.isdigit() else None
 
 
 def status(block: bytes) -> str | None:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Outcome = Journey | Decision | Rejection | Parked | Answer | None
 """A journey goes on to its next stage; a reply goes to the edge; None: the handler finishes later."""
+_SENT: Final = (Journey, Decision, Rejection, Parked, Answer)
 
 M = TypeVar("M", PreprocessRequest, Journey)
 
@@ -274,7 +275,7 @@ class Stage(Generic[M]):
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the edge must have an answer
             self._failed(hop, error)
             return None
-        if outcome is None or isinstance(outcome, Journey | Decision | Rejection | Parked | Answer):
+        if outcome is None or isinstance(outcome, _SENT):
             self._tally.handled += 1
             hop.finish(outcome)
             return None

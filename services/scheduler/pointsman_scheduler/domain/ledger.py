@@ -5,6 +5,7 @@ right. What ended is remembered for a while, because a peer's reservation may ar
 request is over: they travel on different subjects.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -85,7 +86,8 @@ class Ledger:
     def __init__(self, settle: Callable[[Worker], None]) -> None:
         self._settle = settle
         self._holds: dict[str, tuple[Hold, ...]] = {}
-        self._ended: dict[str, float] = {}
+        # A plain dictionary finds its first key past all that were taken out before it.
+        self._ended: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
         """Requests on the books."""
