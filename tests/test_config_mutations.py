@@ -8,10 +8,10 @@ from typing import Final, cast
 import pytest
 import yaml
 
-import pointsman_model_selector.main
-import pointsman_preprocessor.main
-import pointsman_profile_picker.main
-import pointsman_scheduler.main
+import pointsman_model_selector.configuration
+import pointsman_preprocessor.configuration
+import pointsman_profile_picker.configuration
+import pointsman_scheduler.configuration
 from pointsman_core.config import ConfigError
 from pointsman_runtime.config_text import located, parse
 
@@ -23,10 +23,10 @@ TEXTS: Final[list[object]] = ["", "x", "auto", "a b", "\0", "ü" * 300]
 SHAPES: Final[list[object]] = [[], ["x"], [[]], {}, {"x": 1}]
 JUNK: Final[list[object]] = [*NUMBERS, *TEXTS, *SHAPES]
 CHECKS: Final = (
-    pointsman_preprocessor.main.check,
-    pointsman_profile_picker.main.check,
-    pointsman_model_selector.main.check,
-    pointsman_scheduler.main.check,
+    pointsman_preprocessor.configuration.check,
+    pointsman_profile_picker.configuration.check,
+    pointsman_model_selector.configuration.check,
+    pointsman_scheduler.configuration.check,
 )
 
 Node = dict[str, object] | list[object]

@@ -9,14 +9,14 @@ import pytest
 import yaml
 
 from pointsman_core.config import Config, ConfigError, load
-from pointsman_model_selector.main import check as check_selectors
-from pointsman_model_selector.main import plugins as model_plugins
+from pointsman_model_selector.configuration import check as check_selectors
+from pointsman_model_selector.configuration import plugins as model_plugins
+from pointsman_profile_picker.configuration import check as check_pickers
+from pointsman_profile_picker.configuration import compile_routing
+from pointsman_profile_picker.configuration import pickers as profile_pickers
 from pointsman_profile_picker.domain.pools import PoolStates
-from pointsman_profile_picker.main import check as check_pickers
-from pointsman_profile_picker.main import compile_routing
-from pointsman_profile_picker.main import pickers as profile_pickers
 from pointsman_runtime.config_text import parse
-from pointsman_scheduler.main import check as check_scheduling
+from pointsman_scheduler.configuration import check as check_scheduling
 from pointsman_scheduler.plugins import registries as scheduling_registries
 from pointsman_testing import builders
 
@@ -40,7 +40,7 @@ def test_the_pipeline_is_the_same_whatever_form_its_configuration_had() -> None:
     journey = builders.journey("profile-picker", model="auto")
     for form in forms:
         for service in SERVICES:
-            importlib.import_module(f"pointsman_{service.replace('-', '_')}.main").check(form)
+            importlib.import_module(f"pointsman_{service.replace('-', '_')}.configuration").check(form)
         assert form.policy_hash() == plain.policy_hash()
         assert compile_routing(form).pick(journey, PoolStates(), 0.0) == compile_routing(plain).pick(
             journey, PoolStates(), 0.0

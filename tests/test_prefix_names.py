@@ -13,11 +13,11 @@ from pydantic import JsonValue
 
 from pointsman_core.config import load
 from pointsman_core.prefix import salted
+from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import describe
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
-from pointsman_preprocessor.main import compile_pipeline
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
 from pointsman_simulator.kv_events import BlockBook
 from pointsman_simulator.tokens import name_blocks
@@ -40,7 +40,7 @@ class Gateway:
                 "preprocessing": [{"use": use} for use in uses],
             }
         )
-        self._pipeline = compile_pipeline(config, files=TokenizerFiles(2**20))
+        self._pipeline = compile_pipeline(config, load=TokenizerFiles(2**20).load)
 
     def names(self, body: dict[str, JsonValue], tenant: str = "") -> tuple[list[int], list[int], JsonValue, bool]:
         """The prompt's blocks with model and adapter folded in, its tokens, its salt, and whether they are precise."""

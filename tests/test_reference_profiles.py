@@ -17,11 +17,11 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import REPLY, Answer, Decision, Parked, Rejection
 from pointsman_contracts.subjects import ANY, stage_subject
 from pointsman_model_selector import handlers as selecting
-from pointsman_model_selector.main import compile_all
+from pointsman_model_selector.configuration import compile_all
 from pointsman_preprocessor import handlers as preprocessing
-from pointsman_preprocessor.main import compile_pipeline
+from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_profile_picker import handlers as picking
-from pointsman_profile_picker.main import compile_routing
+from pointsman_profile_picker.configuration import compile_routing
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.stage import Hop
 from pointsman_testing import builders, eventually

@@ -13,10 +13,10 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import STAGES, stage_subject, subject
 from pointsman_core.config import Config, SchedulingPolicy
 from pointsman_core.plugins import Registry
-from pointsman_model_selector.main import plugins as model_plugins
-from pointsman_preprocessor.main import processors
+from pointsman_model_selector.configuration import plugins as model_plugins
+from pointsman_preprocessor.configuration import processors
+from pointsman_profile_picker.configuration import pickers as profile_pickers
 from pointsman_profile_picker.domain.picking import ProfilePicker
-from pointsman_profile_picker.main import pickers as profile_pickers
 from pointsman_runtime.buckets import CONFIG_BUCKET, CONFIG_KEY, WORKERS_BUCKET
 from pointsman_runtime.config_text import parse
 from pointsman_runtime.settings import ServiceSettings
@@ -80,14 +80,14 @@ def test_a_documented_configuration_is_right() -> None:
     [whole] = re.findall(r"<!-- config -->\n```yaml\n(.*?)```", text, re.DOTALL)
     config = parse(whole)
     for service in SERVICES:
-        importlib.import_module(f"pointsman_{service.replace('-', '_')}.main").check(config)
+        importlib.import_module(f"pointsman_{service.replace('-', '_')}.configuration").check(config)
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda file: file.name)
 def test_a_configuration_that_is_an_example_is_right_for_every_service(file: Path) -> None:
     config = parse(file.read_text())
     for service in SERVICES:
-        importlib.import_module(f"pointsman_{service.replace('-', '_')}.main").check(config)
+        importlib.import_module(f"pointsman_{service.replace('-', '_')}.configuration").check(config)
 
 
 @pytest.mark.requirement("S0-81")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pointsman_metrics_collector.configuration import check
 from pointsman_metrics_collector.domain.kubernetes.collections import inference_pool, objectives, pods, rewrites
-from pointsman_metrics_collector.main import check
 from pointsman_runtime.config_text import parse
 
 ROOT = Path(__file__).resolve().parents[2]

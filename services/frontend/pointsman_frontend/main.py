@@ -11,7 +11,6 @@ from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
-from pointsman_core.config import Config
 from pointsman_edge.announcer import Announcer, EventBus
 from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.decider import Decider, DecisionSource, Stages
@@ -135,11 +134,6 @@ class Frontend:
         self.announcer.flush()
         self.engines.close()
         await self.providers.close()
-
-
-def check(config: Config) -> None:
-    """Raise ConfigError when this service would refuse the configuration."""
-    compile_policy(config, 0)
 
 
 def build(service: Service[FrontendSettings]) -> None:

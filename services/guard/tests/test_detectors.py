@@ -13,10 +13,10 @@ from pydantic import JsonValue
 from pointsman_core.config import ConfigError, load
 from pointsman_guard.adapters.onnx_embedder import OnnxEmbedder
 from pointsman_guard.adapters.reach import Reach
+from pointsman_guard.configuration import compile_all
 from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding, Text
 from pointsman_guard.domain.linear_model import LinearModel, trained
 from pointsman_guard.domain.policy import Judgement, Policy
-from pointsman_guard.main import compile_all
 from pointsman_guard.training import main as train
 from pointsman_testing.minilm import minilm
 

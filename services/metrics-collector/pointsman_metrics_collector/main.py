@@ -8,7 +8,6 @@ import aiohttp
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad
-from pointsman_core.config import Config
 from pointsman_engines.engine_metrics import EngineMetrics
 from pointsman_metrics_collector.adapters.discovery_metrics import DiscoveryMetrics
 from pointsman_metrics_collector.adapters.endpoint_files import EndpointFiles
@@ -17,6 +16,7 @@ from pointsman_metrics_collector.adapters.kubernetes.cluster import Cluster
 from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
 from pointsman_metrics_collector.adapters.rules_bucket import RulesBucket
 from pointsman_metrics_collector.adapters.worker_metrics import WorkerMetrics
+from pointsman_metrics_collector.configuration import check
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_metrics_collector.settings import MetricsCollectorSettings
@@ -32,11 +32,6 @@ def _connect() -> "KubernetesApi":
     from pointsman_metrics_collector.adapters.kubernetes.api import connect
 
     return connect()
-
-
-def check(config: Config, revision: int = 0) -> None:
-    """Raise ConfigError when this service would refuse the configuration; it takes every valid one."""
-    del config, revision
 
 
 def build(service: Service[MetricsCollectorSettings]) -> None:

@@ -10,8 +10,8 @@ from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import REPLY, Rejection, Reply
 from pointsman_contracts.subjects import ANY
+from pointsman_model_selector.configuration import compile_all
 from pointsman_model_selector.handlers import Handlers
-from pointsman_model_selector.main import compile_all
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.stage import Hop

@@ -15,6 +15,7 @@ from pointsman_contracts.model import ModelStatistics
 from pointsman_core.config import ConfigError, load
 from pointsman_core.plugins import Params, Plugin, PluginError
 from pointsman_core.refusal import Refusal
+from pointsman_model_selector.configuration import check
 from pointsman_model_selector.domain.candidate import Candidate, Standing
 from pointsman_model_selector.domain.selecting import ModelPicker, ModelScorer, Question
 from pointsman_model_selector.domain.selector import (
@@ -25,7 +26,6 @@ from pointsman_model_selector.domain.selector import (
     compile_selectors,
     registries,
 )
-from pointsman_model_selector.main import check
 from pointsman_model_selector.plugins import BUILTIN
 from pointsman_testing import builders
 

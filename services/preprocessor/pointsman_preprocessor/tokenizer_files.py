@@ -7,7 +7,6 @@ from pointsman_core.config import ConfigError, Tokenizer
 from pointsman_preprocessor.domain.model_tokenizers import ModelTokenizer
 from pointsman_runtime.logs import Log
 from pointsman_tokenization.failure import NotTokenized
-from pointsman_tokenization.prompt_tokenizer import PromptTokenizer, ServedTemplate, read_folder
 
 KEPT: Final = 32
 """Tokenizers that stay for later revisions; a large vocabulary takes 100 MB."""
@@ -39,6 +38,9 @@ class TokenizerFiles:
         return found
 
     def _read(self, section: Tokenizer, folder: Path) -> ModelTokenizer:
+        # The libraries of tokenizers and templates take a tenth of a second to load: for those alone who use one.
+        from pointsman_tokenization.prompt_tokenizer import PromptTokenizer, ServedTemplate, read_folder
+
         served = ServedTemplate(
             template=None if section.chat_template is None else Path(section.chat_template).read_text(encoding="utf-8"),
             content_format=None if section.content_format == "auto" else section.content_format,

@@ -17,12 +17,12 @@ from pydantic import JsonValue
 from pointsman_contracts.journey import StageReport
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.api_keys import KeyFacts, KeyStore, KeyTable
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import depart, describe
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports
 from pointsman_preprocessor.domain.request_headers import read_headers
-from pointsman_preprocessor.main import check, compile_pipeline
 from pointsman_testing import builders
 
 CANARY: Final = "sk-canary-9f31"

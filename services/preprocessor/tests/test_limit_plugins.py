@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from pointsman_contracts.response import Usage
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.rate import Rate, rate, rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
@@ -19,7 +20,6 @@ from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
-from pointsman_preprocessor.main import check, compile_pipeline
 from pointsman_testing import builders
 
 NOW_MS = 1_800_000_000_000

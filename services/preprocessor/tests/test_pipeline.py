@@ -14,13 +14,13 @@ from pointsman_core.config import ConfigError, load
 from pointsman_core.plugins import Key, Params, Plugin, PluginError
 from pointsman_core.prefix import salt
 from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.configuration import check
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, registry
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
 from pointsman_preprocessor.domain.prompt import prompt_of
 from pointsman_preprocessor.domain.request_headers import read_headers
-from pointsman_preprocessor.main import check
 from pointsman_testing import builders
 
 SEEN: Key[list[JsonValue]] = Key("seen", list[JsonValue])

@@ -18,6 +18,7 @@ from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.subjects import stage_subject
 from pointsman_core.config import Config, ConfigError, Tokenizer, load
 from pointsman_core.prefix import salt
+from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.blocks import chain
 from pointsman_preprocessor.domain.model_tokenizers import ModelTokenizers
 from pointsman_preprocessor.domain.parse import parse
@@ -25,7 +26,6 @@ from pointsman_preprocessor.domain.pipeline import describe
 from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.handlers import Handlers
-from pointsman_preprocessor.main import check, compile_pipeline
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.configuration import Configuration
@@ -156,7 +156,7 @@ def test_a_tokenizer_that_cannot_be_read_is_refused_with_its_place_and_only_wher
     config = configured(tmp_path / "nowhere")
     check(config)
     with pytest.raises(ConfigError) as refused:
-        compile_pipeline(config, files=TokenizerFiles(2**20))
+        compile_pipeline(config, load=TokenizerFiles(2**20).load)
     assert refused.value.problems[0][0] == "pools.p.tokenizer"
     assert "nowhere" in str(refused.value)
 
@@ -190,7 +190,7 @@ class World:
         self.edge: Bus = buses.make("frontend")
         self.journeys: list[Journey] = []
         files = TokenizerFiles(2**20)
-        configuration = Configuration(partial(compile_pipeline, files=files), self.registry)
+        configuration = Configuration(partial(compile_pipeline, load=files.load), self.registry)
         pools: dict[str, dict[str, object]] = {
             name: {"models": [name], "tokenizer": {"path": str(write_tokenizer(folder / name, template))}}
             for name, template in (("chatml", CHATML), ("strict", INSTRUCTIONS))

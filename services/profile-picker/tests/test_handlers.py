@@ -9,8 +9,8 @@ from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import REPLY, Rejection, Reply
 from pointsman_contracts.subjects import ANY
+from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.handlers import Handlers
-from pointsman_profile_picker.main import compile_routing
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.stage import Hop

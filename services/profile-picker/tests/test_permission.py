@@ -6,9 +6,9 @@ from pydantic import JsonValue
 from pointsman_core.config import load
 from pointsman_core.permission import allowed_models, may_use
 from pointsman_core.refusal import Refusal
+from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.domain.pools import PoolStates
 from pointsman_profile_picker.domain.route import Routing
-from pointsman_profile_picker.main import compile_routing
 
 CONFIG: dict[str, object] = {
     "pools": {"p": {"models": ["small", "large", "tuned"]}},

@@ -12,11 +12,11 @@ from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
+from pointsman_profile_picker.configuration import check, compile_routing
 from pointsman_profile_picker.domain.expression import ExpressionError, Expressions
 from pointsman_profile_picker.domain.picking import PickError
 from pointsman_profile_picker.domain.pools import OLD_AFTER_S, PoolStates
 from pointsman_profile_picker.domain.route import Routing
-from pointsman_profile_picker.main import check, compile_routing
 from pointsman_testing import builders
 
 PROFILES: Final = {name: {"request": ["scheduler"]} for name in ("standard", "special", "overflow")}

@@ -4,7 +4,6 @@ import os
 
 from pointsman_contracts.story import StoryQuery
 from pointsman_contracts.usage import UsageQuery
-from pointsman_core.config import Config
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_feed import EventFeed
 from pointsman_recorder.adapters.ledger import Ledger
@@ -14,11 +13,6 @@ from pointsman_recorder.handlers import Handlers
 from pointsman_recorder.recording import Recording
 from pointsman_recorder.settings import RecorderSettings
 from pointsman_runtime.service import Service, run
-
-
-def check(config: Config) -> None:
-    """Any configuration will do: records tell what they were decided by."""
-    del config
 
 
 def build(service: Service[RecorderSettings]) -> None:

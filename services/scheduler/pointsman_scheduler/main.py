@@ -1,7 +1,6 @@
 """Wiring of the scheduler."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final
 
 from pointsman_contracts.journey import Journey
@@ -10,14 +9,12 @@ from pointsman_contracts.response import AttemptFailed, ResponseCompleted, Respo
 from pointsman_contracts.scheduling import Reservations, SchedulerStateQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad
-from pointsman_core.config import Config, ConfigError
-from pointsman_core.plugins import PluginError
 from pointsman_runtime.buckets import WORKERS_BUCKET, WORKERS_TTL_S
 from pointsman_runtime.service import Service, run
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
+from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
-from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
@@ -31,19 +28,6 @@ from pointsman_scheduler.settings import SchedulerSettings
 REPORTS_AWAITED_S: Final = 0.6
 """Workers report every 0.4 s at least."""
 LOOK_AGAIN_S: Final = 0.02
-
-
-def compile_policies(book: PolicyBook, config: Config) -> Mapping[str, Policy]:
-    """The policy of each pool. Raises ConfigError that names the plugin."""
-    try:
-        return book.compile(config)
-    except PluginError as error:
-        raise ConfigError([("", str(error))]) from error
-
-
-def check(config: Config) -> None:
-    """Raise ConfigError when this service would refuse the configuration."""
-    compile_policies(PolicyBook(registries()), config)
 
 
 def build(service: Service[SchedulerSettings]) -> None:

@@ -25,11 +25,6 @@ def _compile(config: Config, revision: int) -> Policy:
     return compile_policy(config)
 
 
-def check(config: Config) -> None:
-    """Raise ConfigError when this service would refuse the configuration."""
-    compile_policy(config)
-
-
 def build(service: Service[SemanticCacheSettings]) -> None:
     """Construct everything; connect to nothing."""
     settings = service.settings

@@ -33,7 +33,7 @@ class Problem(NamedTuple):
     """Who refuses it: `configuration`, or a service."""
 
 
-class _ServiceMain(Protocol):
+class _Reader(Protocol):
     def check(self, config: Config) -> None: ...
 
 
@@ -64,9 +64,9 @@ def check(text: str) -> tuple[Document | None, list[Problem]]:
         return None, [Problem(path, words, "configuration") for path, words in error.problems]
     problems: list[Problem] = []
     for service in SERVICES:
-        main = cast("_ServiceMain", importlib.import_module(f"pointsman_{service.replace('-', '_')}.main"))
+        reader = cast("_Reader", importlib.import_module(f"pointsman_{service.replace('-', '_')}.configuration"))
         try:
-            main.check(config)
+            reader.check(config)
         except ConfigError as error:
             problems += [Problem(path, words, service) for path, words in located(text, error).problems]
     return (None if problems else Document(text, config)), problems

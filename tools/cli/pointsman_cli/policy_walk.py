@@ -15,25 +15,25 @@ from pointsman_core.permission import allowed_models
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.request_headers import HeaderRules
 from pointsman_edge.domain.routes import METHOD
+from pointsman_guard.configuration import compile_all as compile_guards
 from pointsman_guard.domain import words
 from pointsman_guard.domain.checking import Checked, DetectorFailed, Embedder
 from pointsman_guard.domain.policy import Policy
 from pointsman_guard.domain.prompt import Prompt
-from pointsman_guard.main import compile_all as compile_guards
+from pointsman_model_selector.configuration import compile_all as compile_selectors
 from pointsman_model_selector.domain.candidate import Standing
 from pointsman_model_selector.domain.selecting import Question
 from pointsman_model_selector.domain.selector import CompiledSelector
-from pointsman_model_selector.main import compile_all as compile_selectors
+from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.chain import Chain
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import depart, describe
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
-from pointsman_preprocessor.main import compile_pipeline
+from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.domain.picking import PickError
 from pointsman_profile_picker.domain.pools import PoolStates
 from pointsman_profile_picker.domain.route import settled
-from pointsman_profile_picker.main import compile_routing
 
 REQUEST_S: Final = 600.0
 PATIENCE_S: Final = 5.0

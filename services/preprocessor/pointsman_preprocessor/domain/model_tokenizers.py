@@ -1,14 +1,16 @@
 """Which tokenizer a model's prompts get, and what becomes of a prompt there."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pointsman_core.config import Config, Tokenizer
 from pointsman_preprocessor.domain.body import Chat, Completion
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt
 from pointsman_tokenization.failure import NotTokenized
-from pointsman_tokenization.prompt_tokenizer import PromptTokenizer
+
+if TYPE_CHECKING:
+    from pointsman_tokenization.prompt_tokenizer import PromptTokenizer
 
 
 class ModelTokenizer(NamedTuple):
@@ -16,7 +18,7 @@ class ModelTokenizer(NamedTuple):
 
     name: str
     """Its folder."""
-    tokenizer: PromptTokenizer
+    tokenizer: "PromptTokenizer"
     max_bytes: int
     """Of a body whose prompt is tokenized."""
 

@@ -1,0 +1,28 @@
+"""What the configuration means to the model-selector."""
+
+from functools import cache
+
+from pointsman_core.config import Config, ConfigError
+from pointsman_core.plugins import PluginError
+from pointsman_model_selector.domain.selector import CompiledSelector, Registries, compile_selectors, registries
+from pointsman_model_selector.plugins import BUILTIN
+
+
+@cache
+def plugins() -> Registries:
+    """The types that this environment has; looked up once, because searching all distributions takes milliseconds."""
+    return registries(BUILTIN)
+
+
+def compile_all(config: Config, revision: int = 0) -> dict[str, CompiledSelector]:
+    """The `selectors` section, ready to run. Raises ConfigError that names the selector."""
+    del revision
+    try:
+        return compile_selectors(config, plugins())
+    except PluginError as error:
+        raise ConfigError.at("selectors", error) from error
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError when this service would refuse the configuration."""
+    compile_all(config)

@@ -1,0 +1,29 @@
+"""What the configuration means to the profile-picker."""
+
+from functools import cache
+
+from pointsman_core.config import Config, ConfigError
+from pointsman_core.plugins import PluginError, Registry
+from pointsman_profile_picker.domain.picking import ProfilePicker
+from pointsman_profile_picker.domain.route import Routing, registry
+from pointsman_profile_picker.plugins import BUILTIN
+
+
+@cache
+def pickers() -> Registry[ProfilePicker]:
+    """The types that this environment has; looked up once, because searching all distributions takes milliseconds."""
+    return registry(BUILTIN)
+
+
+def compile_routing(config: Config, revision: int = 0) -> Routing:
+    """Picker and profiles, ready to run. Raises ConfigError that names the rule."""
+    del revision
+    try:
+        return Routing(config, pickers())
+    except PluginError as error:
+        raise ConfigError.at("profile-picker", error) from error
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError when this service would refuse the configuration."""
+    compile_routing(config)

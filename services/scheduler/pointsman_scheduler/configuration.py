@@ -1,0 +1,22 @@
+"""What the configuration means to the scheduler."""
+
+from collections.abc import Mapping
+
+from pointsman_core.config import Config, ConfigError
+from pointsman_core.plugins import PluginError
+from pointsman_scheduler.domain.policies import PolicyBook
+from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.plugins import registries
+
+
+def compile_policies(book: PolicyBook, config: Config) -> Mapping[str, Policy]:
+    """The policy of each pool. Raises ConfigError that names the plugin."""
+    try:
+        return book.compile(config)
+    except PluginError as error:
+        raise ConfigError([("", str(error))]) from error
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError when this service would refuse the configuration."""
+    compile_policies(PolicyBook(registries()), config)

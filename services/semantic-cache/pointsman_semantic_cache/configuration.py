@@ -1,0 +1,9 @@
+"""What the configuration means to the semantic-cache."""
+
+from pointsman_core.config import Config
+from pointsman_semantic_cache.domain.policy import compile_policy
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError when this service would refuse the configuration."""
+    compile_policy(config)
