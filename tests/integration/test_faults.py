@@ -21,7 +21,7 @@ from pointsman_testing.traffic import Traffic
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 STAGES = ("preprocessor", "profile-picker", "model-selector", "scheduler")
-RATE = 200
+RATE = 100
 BODY = {
     "model": "auto",
     "prompt": "twelve words that all requests share at their very beginning, then end",

@@ -78,5 +78,7 @@ def _become(script: EntryPoint, arguments: Sequence[str], env: Mapping[str, str]
         os.dup2(source, target)
     os.environ.clear()
     os.environ.update(env)
+    # As an interpreter does when it starts.
+    sys.path[:0] = [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder]
     sys.argv = [str(Path(sys.executable).with_name(script.name)), *arguments]
     sys.exit(script.load()())
