@@ -76,6 +76,9 @@ class RequestFacts(Part):
     Otherwise only what requests were sent where tells who has them."""
     other_chains: tuple[BlockChain, ...] = ()
     """The same in the block sizes of the other pools that may be chosen; gone once the target is settled."""
+    fingerprint: bytes = b""
+    """Of everything that decides the answer but the model (`pointsman_core.fingerprint`), where a profile has a cache.
+    Whoever changes the body since in more than the model empties it."""
     features: tuple[str, ...] = ()
     """What the request needs of a model, e.g. `tools`, `vision`, `json`."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])

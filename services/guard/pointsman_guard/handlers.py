@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from typing import Final
 
+from pydantic import JsonValue
+
 from pointsman_contracts.guarding import GUARDED, Guarded
 from pointsman_contracts.journey import Journey, Stage
 from pointsman_contracts.reply import Rejection
@@ -15,7 +17,7 @@ from pointsman_core.config import DEFAULT_GUARD
 from pointsman_guard.domain import words
 from pointsman_guard.domain.answer import changed_texts, ours
 from pointsman_guard.domain.checking import Checked, Text
-from pointsman_guard.domain.policy import Apart, Found, Judgement, Policy
+from pointsman_guard.domain.policy import NOTHING, Apart, Found, Judgement, Policy
 from pointsman_guard.domain.prompt import Prompt
 from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
@@ -106,12 +108,14 @@ class Handlers:
             message = "The prompt can't be checked at the moment; try again shortly."
             return hop.reject(503, message, code="guard_failed", retry_after_s=1.0)
         changes: dict[str, object] = {}
+        facts: dict[str, object] = {}
         restores = False
         if judgement.redact and stage.mode != "shadow":
             edits = prompt.edits(redacted(prompt.texts, judgement.redact))
             await self._content.edit(journey.edge, journey.request_id, STAGE, edits)
             replaced = {edit.field for edit in edits}
             changes["body"] = tuple(edit for edit in journey.body if edit.field not in replaced)
+            facts["fingerprint"] = b""
             restores = policy.guard.restore
             if restores:
                 changes["response"] = tuple(_noted(entry, stage.policy) for entry in journey.response)
@@ -119,22 +123,50 @@ class Handlers:
             self._tell(policy, judgement)
             changes["level"] = "degraded"
             changes["reasons"] = (*journey.reasons, *(f"guard: {failure}" for failure in judgement.failures))
-        changes["request"] = _told(journey, policy, judgement, restores=restores)
+        facts["attributes"] = _told(journey, policy, judgement, restores=restores)
+        changes["request"] = journey.request.model_copy(update=facts)
         return hop.advance(note=note, **changes)
 
-    async def review(self, review: ResponseReview) -> Verdict:
+    def review(self, review: ResponseReview) -> Verdict | Awaitable[Verdict]:
         """Check an answer, or a window of one. Raises when it can't be checked: the edge follows `on_error`."""
         policy = self._policy(review.revision, review.policy)
         if policy is None:
             raise LookupError(f"no guard {review.policy!r}")
         if review.truncated:
             return self._verdict(review, note=f"{policy.name}: not checked, too large")
-        originals = await self._restorable(review, policy) if review.memo == RESTORE else _NOTHING
+        if review.memo == RESTORE:
+            return self._review_restored(review, policy)
+        return self._reviewed(review, policy, _NOTHING)
+
+    async def _review_restored(self, review: ResponseReview, policy: Policy) -> Verdict:
+        verdict = self._reviewed(review, policy, await self._restorable(review, policy))
+        return await verdict if isinstance(verdict, Awaitable) else verdict
+
+    def _reviewed(
+        self, review: ResponseReview, policy: Policy, originals: Mapping[str, str]
+    ) -> Verdict | Awaitable[Verdict]:
         texts = [Text(text.part, "assistant", text.text) for text in review.texts]
         checked = Checked("response", policy.name, review.request_id, texts)
         began = time.perf_counter()
         own = ours(texts, originals, first=review.number == 1)
-        judgement = await policy.judge(checked, but=own, apart=self._aside.of(checked))
+        judgement = policy.judge_soon(checked, but=own, apart=self._aside.of(checked))
+        if isinstance(judgement, Awaitable):
+            return self._judged_later(review, policy, originals, judgement, began)
+        return self._said(review, policy, originals, judgement, began)
+
+    async def _judged_later(
+        self,
+        review: ResponseReview,
+        policy: Policy,
+        originals: Mapping[str, str],
+        waiting: Awaitable[Judgement],
+        began: float,
+    ) -> Verdict:
+        return self._said(review, policy, originals, await waiting, began)
+
+    def _said(
+        self, review: ResponseReview, policy: Policy, originals: Mapping[str, str], judgement: Judgement, began: float
+    ) -> Verdict:
         self._metrics.judged("response", policy, judgement, time.perf_counter() - began)
         blocked = judgement.blocked
         if blocked is not None:
@@ -201,9 +233,12 @@ def _noted(entry: Stage, policy: str | None) -> Stage:
     return entry.model_copy(update={"memo": RESTORE}) if mine else entry
 
 
-def _told(journey: Journey, policy: Policy, judgement: Judgement, *, restores: bool) -> object:
-    facts = journey.request
-    before = Guarded.of(facts.attributes)
+def _told(journey: Journey, policy: Policy, judgement: Judgement, *, restores: bool) -> dict[str, JsonValue]:
+    """The attributes of the request with what this guard says."""
+    attributes = journey.request.attributes
+    before = Guarded.of(attributes)
+    if before is None and judgement is NOTHING:
+        return {**attributes, GUARDED: policy.passed}
     said = Guarded(
         policy=policy.name,
         epoch=policy.epoch,
@@ -211,4 +246,4 @@ def _told(journey: Journey, policy: Policy, judgement: Judgement, *, restores: b
         categories=tuple(dict.fromkeys((*(before.categories if before else ()), *judgement.categories))),
         restores=restores or (before is not None and before.restores),
     )
-    return facts.model_copy(update={"attributes": {**facts.attributes, GUARDED: said.model_dump(mode="json")}})
+    return {**attributes, GUARDED: said.model_dump(mode="json")}

@@ -116,7 +116,7 @@ class World:
             request_id=request_id,
             edge=EDGE,
             revision=1,
-            request=RequestFacts(api="chat.completions"),
+            request=RequestFacts(api="chat.completions", fingerprint=b"as sent"),
             itinerary=(stage, Stage(service="scheduler")),
             response=(back,),
             body=changed,
@@ -217,6 +217,9 @@ async def test_personal_data_is_replaced_at_the_edge_before_the_journey_goes_on(
     assert said is not None
     assert (said.verdict, said.restores, said.categories) == ("redacted", True, ("pii.card", "pii.email"))
     assert "4111" not in journey.encode().decode()
+    assert journey.request.fingerprint == b""
+    world.send("Nothing of the kind.", policy="reversible")
+    assert (await world.passed()).request.fingerprint == b"as sent"
 
 
 async def test_in_shadow_nothing_is_changed(world: World) -> None:

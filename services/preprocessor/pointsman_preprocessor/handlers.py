@@ -17,7 +17,7 @@ from pointsman_preprocessor.domain.asker import ASKS_WHO, asker, told
 from pointsman_preprocessor.domain.body import Completion
 from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.domain.parse import parse
-from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, processor_reports
+from pointsman_preprocessor.domain.pipeline import Pipeline, depart, processor_reports
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.verdict_metrics import VerdictMetrics
@@ -185,11 +185,10 @@ class Handlers:
     def _reduce(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
         self._verdicts.count(incoming)
         model = incoming.model
-        block_tokens = pipeline.block_tokens(model)
         tokenizer = pipeline.tokenizers.of(model)
         # A prompt of token ids needs none.
         if tokenizer is None or _is_token_ids(incoming):
-            return depart(incoming, describe(incoming, block_tokens), self._report(incoming, hop))
+            return depart(incoming, pipeline.facts(incoming), self._report(incoming, hop))
         try:
             prompt = tokenizer.prompt(incoming)
         except NotTokenized as error:
@@ -204,11 +203,11 @@ class Handlers:
                     model=model,
                     problem=error.detail,
                 )
-            facts = describe(incoming, block_tokens)
+            facts = pipeline.facts(incoming)
             return depart(incoming, facts, self._report(incoming, hop, note), note if error.failed else "")
         self._tokenized.labels("tokenized").inc()
         incoming.tokens = pipeline.token_readers.told(incoming, prompt)
-        return depart(incoming, describe(incoming, block_tokens, prompt), self._report(incoming, hop, "tokenized"))
+        return depart(incoming, pipeline.facts(incoming, prompt), self._report(incoming, hop, "tokenized"))
 
     def _report(self, incoming: Incoming, hop: Hop[PreprocessRequest], note: str | None = None) -> StageReport:
         if incoming.rule is None:

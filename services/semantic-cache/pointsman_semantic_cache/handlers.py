@@ -1,10 +1,10 @@
 """What the semantic-cache is asked on the bus."""
 
 import time
+from collections.abc import Awaitable
 
 from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.journey import AFTER, Journey
-from pointsman_contracts.reply import Answer
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_core.config import DEFAULT_CACHE, Cache
 from pointsman_runtime.logs import Log
@@ -13,7 +13,7 @@ from pointsman_semantic_cache.domain import memo as memos
 from pointsman_semantic_cache.domain.entry import PASSED, UNCHECKED, Entry, model_of
 from pointsman_semantic_cache.domain.keeping import refusal
 from pointsman_semantic_cache.domain.store import StoreUnavailable
-from pointsman_semantic_cache.lookup import Lookup
+from pointsman_semantic_cache.lookup import Lookup, Outcome
 from pointsman_semantic_cache.surroundings import Surroundings
 
 _log = Log("cache")
@@ -25,12 +25,12 @@ class Handlers:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
 
-    async def look_up(self, journey: Journey, hop: Hop[Journey]) -> Journey | Answer:
+    def look_up(self, journey: Journey, hop: Hop[Journey]) -> Outcome | Awaitable[Outcome]:
         """The answer to a request that was answered before; otherwise the journey, with a memo for whoever keeps the
         answer to this one."""
-        return await Lookup(self._around, journey, hop).run()
+        return Lookup(self._around, journey, hop).run()
 
-    async def review(self, review: ResponseReview) -> Verdict:
+    def review(self, review: ResponseReview) -> Verdict | Awaitable[Verdict]:
         """Keep an answer that the client has, if it may be given again. What is said of it is always that it passes."""
         around = self._around
         policy = around.configuration.at(review.revision).compiled
@@ -41,10 +41,21 @@ class Handlers:
         profile = policy.profiles.get(review.profile or "")
         guarded = profile is not None and profile.guarded
         why_not = refusal(review, cache, guarded=guarded)
-        if why_not is None:
-            why_not = await self._keep(review, review.memo, cache, guarded=guarded)
-        around.metrics.kept(name, why_not)
-        return self._verdict(review, why_not or "kept")
+        if why_not is not None:
+            return self._judged(review, name, why_not)
+        try:
+            memo = memos.decode(review.memo)
+        except memos.MemoUnreadable:
+            return self._judged(review, name, "memo unreadable")
+        if memo.partition.model != model_of(review.target):
+            # A fallback answered: it isn't the model that the next one asks.
+            return self._judged(review, name, "another model")
+        entry = _entry(review, memo, cache, PASSED if guarded else UNCHECKED)
+        try:
+            gone = around.stores.of(cache).put(memo.partition, entry, cache.max_bytes)
+        except StoreUnavailable as problem:
+            return self._judged(review, name, around.missing.note("store", problem))
+        return self._kept(review, name, gone) if isinstance(gone, int) else self._kept_later(review, name, gone)
 
     async def purge(self, query: CachePurge) -> CachePurged:
         """Forget answers."""
@@ -59,35 +70,37 @@ class Handlers:
         _log.info("purged", entries=count, cache=query.cache or "every", whole=query.tenant is None)
         return CachePurged(instance=around.instance, entries=count, problem=problem)
 
-    async def _keep(self, review: ResponseReview, memo_text: str, cache: Cache, *, guarded: bool) -> str | None:
-        """Why it wasn't kept, in a word; None when it was."""
-        around = self._around
+    async def _kept_later(self, review: ResponseReview, name: str, waiting: Awaitable[int]) -> Verdict:
         try:
-            memo = memos.decode(memo_text)
-        except memos.MemoUnreadable:
-            return "memo unreadable"
-        if memo.partition.model != model_of(review.target):
-            # A fallback answered: it isn't the model that the next one asks.
-            return "another model"
-        now_ms = time.time_ns() // 1_000_000
-        entry = Entry(
-            key=memo.key,
-            body=review.body or b"",
-            content_type=review.headers.get("content-type", "application/json"),
-            status=review.status,
-            named=review.model,
-            verdict=PASSED if guarded else UNCHECKED,
-            usage=review.usage,
-            kept_ms=now_ms,
-            expires_ms=now_ms + round(cache.ttl * 1000),
-            meaning=memo.meaning,
-        )
-        try:
-            gone = await around.stores.of(cache).put(memo.partition, entry, cache.max_bytes)
+            gone = await waiting
         except StoreUnavailable as problem:
-            return around.missing.note("store", problem)
-        around.metrics.evicted(memo.partition.cache, gone)
-        return None
+            return self._judged(review, name, self._around.missing.note("store", problem))
+        return self._kept(review, name, gone)
+
+    def _kept(self, review: ResponseReview, name: str, gone: int) -> Verdict:
+        self._around.metrics.evicted(name, gone)
+        return self._judged(review, name, None)
+
+    def _judged(self, review: ResponseReview, name: str, why_not: str | None) -> Verdict:
+        """`why_not`: in a word; None: it was kept."""
+        self._around.metrics.kept(name, why_not)
+        return self._verdict(review, why_not or "kept")
 
     def _verdict(self, review: ResponseReview, note: str | None) -> Verdict:
         return Verdict(request_id=review.request_id, instance=self._around.instance, note=note)
+
+
+def _entry(review: ResponseReview, memo: memos.Memo, cache: Cache, verdict: str) -> Entry:
+    now_ms = time.time_ns() // 1_000_000
+    return Entry(
+        key=memo.key,
+        body=review.body or b"",
+        content_type=review.headers.get("content-type", "application/json"),
+        status=review.status,
+        named=review.model,
+        verdict=verdict,
+        usage=review.usage,
+        kept_ms=now_ms,
+        expires_ms=now_ms + round(cache.ttl * 1000),
+        meaning=memo.meaning,
+    )

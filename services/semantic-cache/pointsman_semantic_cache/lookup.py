@@ -1,7 +1,7 @@
 """One request on its way in: the answer that is there already, or a memo for whoever keeps the one to come."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from pointsman_contracts.identity import Identity
@@ -16,7 +16,7 @@ from pointsman_semantic_cache.domain.asked import Asked, asked
 from pointsman_semantic_cache.domain.embedding import EmbedderUnavailable
 from pointsman_semantic_cache.domain.entry import PASSED, Entry, Meaning, Partition, model_of
 from pointsman_semantic_cache.domain.finding import Found, find_meant
-from pointsman_semantic_cache.domain.gate.reading import read
+from pointsman_semantic_cache.domain.gate.reading import read as signature_of
 from pointsman_semantic_cache.domain.policy import GUARD, Policy
 from pointsman_semantic_cache.domain.store import Store, StoreUnavailable
 from pointsman_semantic_cache.domain.wishes import Wishes, wishes
@@ -25,6 +25,9 @@ from pointsman_semantic_cache.surroundings import Surroundings
 SERVICE: Final = "semantic-cache"
 TOLD: Final = "x-pointsman-cache"
 """Header of every answer that passed by here: `hit`, `semantic`, `miss`, `bypass`."""
+
+
+Outcome = Journey | Answer
 
 
 class Lookup:
@@ -38,8 +41,8 @@ class Lookup:
         self._wished = wishes(journey.request.headers)
         self._now_ms = time.time_ns() // 1_000_000
 
-    async def run(self) -> Journey | Answer:
-        """The answer, or the journey."""
+    def run(self) -> Outcome | Awaitable[Outcome]:
+        """The answer, or the journey; an awaitable when somebody has to be asked."""
         journey, around = self._journey, self._around
         policy = around.configuration.at(journey.revision).compiled
         cache = policy.caches.get(self._name)
@@ -49,43 +52,71 @@ class Lookup:
         if why_not is not None:
             return self._go_on("bypass", why_not)
         partition = _partition(journey, self._name, cache, policy)
+        exact = journey.request.fingerprint
+        return self._exactly(cache, memos.Memo(partition, exact)) if exact else self._of_the_body(cache, partition)
+
+    async def _of_the_body(self, cache: Cache, partition: Partition) -> Outcome:
+        """What a request asks that comes without a fingerprint."""
+        question = await self._question()
+        if not isinstance(question, Asked):
+            return question
+        found = self._exactly(cache, memos.Memo(partition, question.exact), question)
+        return await found if isinstance(found, Awaitable) else found
+
+    def _exactly(self, cache: Cache, memo: memos.Memo, question: Asked | None = None) -> Outcome | Awaitable[Outcome]:
+        """The answer to the very same request, or what comes then. `question`: if the body has been read."""
+        entry = None
         try:
-            body = await around.content.body(journey.edge, journey.request_id)
-            question = asked(journey.request.api, body, journey.body)
-            if question is None:
-                return self._go_on("bypass", "not a JSON object")
-            store = around.stores.of(cache)
-            entry = await store.exact(partition, question.exact, self._now_ms) if self._wished.look else None
-        except ContentGone:
-            # Its client has left; whoever is next finds that too.
-            return self._go_on("bypass", "no longer held by its edge")
-        except (BusError, ContentUnusable) as problem:
-            return self._go_on("miss", "unavailable", missing=around.missing.note("content", problem))
+            store = self._around.stores.of(cache)
+            if self._wished.look:
+                entry = store.exact(memo.partition, memo.key, self._now_ms)
         except StoreUnavailable as problem:
-            return self._go_on("miss", "unavailable", missing=around.missing.note("store", problem))
-        around.missing.back("content", "store")
+            return self._without("store", problem)
+        if isinstance(entry, Awaitable):
+            return self._found_later(cache, store, memo, entry, question)
+        return self._found(cache, store, memo, entry, question)
+
+    async def _found_later(
+        self, cache: Cache, store: Store, memo: memos.Memo, waiting: Awaitable[Entry | None], question: Asked | None
+    ) -> Outcome:
+        try:
+            entry = await waiting
+        except StoreUnavailable as problem:
+            return self._without("store", problem)
+        found = self._found(cache, store, memo, entry, question)
+        return await found if isinstance(found, Awaitable) else found
+
+    def _found(
+        self, cache: Cache, store: Store, memo: memos.Memo, entry: Entry | None, question: Asked | None
+    ) -> Outcome | Awaitable[Outcome]:
+        self._around.missing.back("store")
         if entry is not None and self._young_enough(entry):
             return self._answered(cache, entry, "hit", "the same request")
-        memo = memos.Memo(partition, question.exact)
-        if cache.embeddings is None or not question.turn:
+        if cache.embeddings is None:
             return self._go_on("miss", "nothing alike", memo=memo)
-        return await self._by_meaning(cache, cache.embeddings, question, store, memo)
+        return self._by_meaning(cache, cache.embeddings, store, memo, question)
 
     async def _by_meaning(
-        self, cache: Cache, embeddings: Embeddings, question: Asked, store: Store, memo: memos.Memo
-    ) -> Journey | Answer:
+        self, cache: Cache, embeddings: Embeddings, store: Store, memo: memos.Memo, question: Asked | None
+    ) -> Outcome:
         around = self._around
+        if question is None:
+            read = await self._question(memo)
+            if not isinstance(read, Asked):
+                return read
+            question = read
+        if not question.turn:
+            return self._go_on("miss", "nothing alike", memo=memo)
         try:
             embedder = await around.embedders.get(embeddings)
             with around.metrics.embedding():
                 vector = await embedder.embed(question.turn)
         except EmbedderUnavailable as problem:
-            missing = around.missing.note("embeddings", problem)
-            return self._go_on("miss", "unavailable", memo=memo, missing=missing)
+            return self._without("embeddings", problem, memo)
         around.missing.back("embeddings")
         if vector is None:
             return self._go_on("miss", "too long, or without words", memo=memo)
-        meaning = Meaning(question.context, embedder.name, vector, read(question.turn))
+        meaning = Meaning(question.context, embedder.name, vector, signature_of(question.turn))
         memo = memo._replace(meaning=meaning)
         if not self._wished.look:
             return self._go_on("miss", "a new one was asked for", memo=memo)
@@ -93,13 +124,30 @@ class Lookup:
         try:
             near = await store.near(memo.partition, meaning, threshold, self._now_ms)
         except StoreUnavailable as problem:
-            return self._go_on("miss", "unavailable", memo=memo, missing=around.missing.note("store", problem))
+            return self._without("store", problem, memo)
         found = find_meant(meaning, [each for each in near if self._young_enough(each.entry)])
         for reason in found.refused:
             around.metrics.refused(self._name, reason)
         if found.entry is None:
             return self._go_on("miss", f"{embedder.name}: {_refused(found)}", memo=memo)
         return self._answered(cache, found.entry, "semantic", f"{embedder.name} {found.similarity:.3f}")
+
+    async def _question(self, memo: memos.Memo | None = None) -> Asked | Journey:
+        """What the request asks, of its body; the journey when the edge has none to read."""
+        journey, around = self._journey, self._around
+        try:
+            body = await around.content.body(journey.edge, journey.request_id)
+        except ContentGone:
+            # Its client has left; whoever is next finds that too.
+            return self._go_on("bypass", "no longer held by its edge")
+        except (BusError, ContentUnusable) as problem:
+            return self._without("content", problem, memo)
+        around.missing.back("content")
+        return asked(journey.request.api, body, journey.body) or self._go_on("bypass", "not a JSON object")
+
+    def _without(self, what: str, problem: Exception, memo: memos.Memo | None = None) -> Journey:
+        """The journey, for want of something."""
+        return self._go_on("miss", "unavailable", memo=memo, missing=self._around.missing.note(what, problem))
 
     def _answered(self, cache: Cache, entry: Entry, result: str, note: str) -> Answer:
         self._around.metrics.looked_up(self._name, result)

@@ -22,6 +22,7 @@ class CacheMetrics:
             ["cache", "result"],
             registry=registry,
         )
+        self._results: Final[dict[tuple[str, str], Counter]] = {}
         self._refused: Final = Counter(
             "pointsman_cache_gate_refusals",
             "Close questions whose answer wouldn't do, by what differs.",
@@ -44,7 +45,10 @@ class CacheMetrics:
 
     def looked_up(self, cache: str, result: str) -> None:
         """A request went through."""
-        self._lookups.labels(cache, result).inc()
+        counter = self._results.get((cache, result))
+        if counter is None:
+            counter = self._results[cache, result] = self._lookups.labels(cache, result)
+        counter.inc()
 
     def refused(self, cache: str, difference: str) -> None:
         """The gate refused a close question."""

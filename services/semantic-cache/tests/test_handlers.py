@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage,
 from pointsman_contracts.reply import Answer
 from pointsman_contracts.response import Usage
 from pointsman_contracts.response_stage import ResponseReview
+from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.content_client import ContentGone
 from pointsman_runtime.errors import NoReply
@@ -78,6 +79,7 @@ class World:
         subject: str = "",
         headers: Mapping[str, str] | None = None,
         fields: Mapping[str, Any] | None = None,
+        fingerprint: bytes = b"",
         **changes: Any,
     ) -> Journey | Answer:
         self.edge.said = said
@@ -86,10 +88,12 @@ class World:
             headers=dict(headers or {}),
             attributes={"identity": {"tenant": tenant, "subject": subject}} if tenant else {},
             fields=dict(fields or {}),
+            fingerprint=fingerprint,
         )
         known = {"request": facts, "response": (GUARD, POPULATE)}
         journey = builders.journey("semantic-cache", "scheduler", **known | changes)
-        return await self.handlers.look_up(journey, RecordedHop(journey, service="semantic-cache"))
+        found = self.handlers.look_up(journey, RecordedHop(journey, service="semantic-cache"))
+        return await found if isinstance(found, Awaitable) else found
 
     async def keep(self, journey: Journey | Answer, **fields: Any) -> str | None:
         assert isinstance(journey, Journey)
@@ -101,7 +105,8 @@ class World:
             "headers": {"content-type": "application/json"}, "memo": memo,
             "stages": (StageReport(stage="guard", instance="g"),),
         }  # fmt: skip
-        verdict = await self.handlers.review(ResponseReview.model_validate(known | fields))
+        said = self.handlers.review(ResponseReview.model_validate(known | fields))
+        verdict = await said if isinstance(said, Awaitable) else said
         assert verdict.action == "pass"
         return verdict.note
 
@@ -144,6 +149,22 @@ async def test_a_question_that_means_the_same_gets_the_answer_and_one_that_does_
     without = await world.look_up("How do I make pancakes without eggs?")
     assert isinstance(without, Journey)
     assert (told(without), without.trail[-1].note) == ("miss", "miss: lexical: close, but for negation")
+
+
+async def test_the_very_same_request_is_found_without_its_text_where_its_fingerprint_is_known() -> None:
+    world = World({"caches": {"default": {}}})
+    world.edge.problem = ContentGone("edge-1")
+    first = await world.look_up(fingerprint=b"one")
+    assert (told(first), await world.keep(first)) == ("miss", "kept")
+    assert told(await world.look_up(fingerprint=b"one")) == "hit"
+    assert told(await world.look_up(fingerprint=b"two")) == "miss"
+    # Who looks for the meaning too reads the text, and finds the same entry.
+    meaning = World()
+    document = {"model": "llama-8b", "messages": [{"role": "user", "content": ASKED}]}
+    said = fingerprint("chat.completions", deciding(document))
+    await meaning.keep(await meaning.look_up(fingerprint=said))
+    assert told(await meaning.look_up()) == "hit"
+    assert told(await meaning.look_up(fingerprint=b"another")) == "semantic"
 
 
 @pytest.mark.requirement("CACHE-5", "S3-20")

@@ -2,9 +2,10 @@
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar, cast
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from pointsman_semantic_cache.domain.gate.reading import read
 from pointsman_semantic_cache.domain.memory import MemoryStore
 from pointsman_semantic_cache.domain.store import Store, StoreUnavailable
 
+T = TypeVar("T")
 HERE = Partition("default", "acme", "", "/llama-8b/llama-8b", "epoch-1")
 BIG = 2**30
 
@@ -41,20 +43,24 @@ def entry(key: bytes, body: bytes = b"{}", meant: Meaning | None = None, expires
     return Entry(key, body, "application/json", 200, "llama-8b", "passed", usage, 0, expires_ms, meant)
 
 
+async def settled(found: T | Awaitable[T]) -> T:
+    return await cast("Awaitable[T]", found) if isinstance(found, Awaitable) else found
+
+
 async def behaves(store: Store) -> None:
     """Every store's promises."""
     first, second = entry(b"1", b"one", meaning(1, 0, 0)), entry(b"2", b"two", meaning(1, 0.3, 0))
-    await store.put(HERE, first, BIG)
-    await store.put(HERE, second, BIG)
-    await store.put(HERE, entry(b"3", b"three"), BIG)
-    found = await store.exact(HERE, b"1", 0)
+    await settled(store.put(HERE, first, BIG))
+    await settled(store.put(HERE, second, BIG))
+    await settled(store.put(HERE, entry(b"3", b"three"), BIG))
+    found = await settled(store.exact(HERE, b"1", 0))
     assert found is not None
     assert (found.body, found.usage, found.named, found.verdict) == (b"one", first.usage, "llama-8b", "passed")
     assert found.meaning is not None
     assert difference(found.meaning.signature, meaning(1).signature) is None
-    assert await store.exact(HERE, b"4", 0) is None
-    assert await store.exact(HERE, b"1", 1000) is None
-    await store.put(HERE, first, BIG)
+    assert await settled(store.exact(HERE, b"4", 0)) is None
+    assert await settled(store.exact(HERE, b"1", 1000)) is None
+    await settled(store.put(HERE, first, BIG))
     near = await store.near(HERE, meaning(1, 0.1, 0), 0.9, 0)
     assert [each.entry.body for each in near] == [b"one", b"two"]
     assert near[0].similarity == pytest.approx(0.995, abs=0.001)
@@ -62,19 +68,19 @@ async def behaves(store: Store) -> None:
     assert [each.entry.key for each in await store.near(HERE, meaning(1, 0.3, 0), 0.999, 0)] == [b"2"]
     elsewhere = [HERE._replace(**{field: "other"}) for field in HERE._fields]
     for partition in elsewhere:
-        assert await store.exact(partition, b"1", 0) is None
+        assert await settled(store.exact(partition, b"1", 0)) is None
         assert list(await store.near(partition, meaning(1, 0, 0), 0.5, 0)) == []
     assert list(await store.near(HERE, meaning(1, 0, 0, context=b"d"), 0.5, 0)) == []
     assert list(await store.near(HERE, meaning(1, 0, 0, embedder="f"), 0.5, 0)) == []
-    await store.put(HERE, replace(first, body=b"again"), BIG)
-    again = await store.exact(HERE, b"1", 0)
+    await settled(store.put(HERE, replace(first, body=b"again"), BIG))
+    again = await settled(store.exact(HERE, b"1", 0))
     assert again is not None
     assert again.body == b"again"
-    await store.put(HERE._replace(tenant="globex"), first, BIG)
+    await settled(store.put(HERE._replace(tenant="globex"), first, BIG))
     assert await store.purge("default", "globex") == 1
     assert await store.purge("other", None) == 0
     assert await store.purge(None, "acme") == 3
-    assert await store.exact(HERE, b"1", 0) is None
+    assert await settled(store.exact(HERE, b"1", 0)) is None
 
 
 async def test_the_memory_of_a_process_behaves() -> None:
@@ -93,7 +99,7 @@ def test_a_cache_never_holds_more_than_its_bytes_and_finds_what_it_holds(
     for number, size, means, cache in puts:
         meant = meaning(1, number) if means else None
         one = entry(b"%d" % number, b"x" * min(size, bound - OVERHEAD - 100), meant)
-        store.add(HERE._replace(cache=cache), one, bound)
+        store.put(HERE._replace(cache=cache), one, bound)
         held = [(partition.cache, kept) for partition, kept in store.entries()]
         for name in "ab":
             total = sum(kept.size for of, kept in held if of == name)
@@ -105,13 +111,13 @@ def test_a_cache_never_holds_more_than_its_bytes_and_finds_what_it_holds(
                 assert kept in [each.entry for each in found]
 
 
-async def test_what_was_not_asked_for_longest_goes_first() -> None:
+def test_what_was_not_asked_for_longest_goes_first() -> None:
     store = MemoryStore()
     for key in (b"1", b"2", b"3"):
-        await store.put(HERE, entry(key, b"x" * 100), 3 * (100 + OVERHEAD))
-    await store.exact(HERE, b"1", 0)
-    assert await store.put(HERE, entry(b"4", b"x" * 100), 3 * (100 + OVERHEAD)) == 1
-    assert [(await store.exact(HERE, key, 0)) is not None for key in (b"1", b"2", b"3", b"4")] == [
+        store.put(HERE, entry(key, b"x" * 100), 3 * (100 + OVERHEAD))
+    store.exact(HERE, b"1", 0)
+    assert store.put(HERE, entry(b"4", b"x" * 100), 3 * (100 + OVERHEAD)) == 1
+    assert [store.exact(HERE, key, 0) is not None for key in (b"1", b"2", b"3", b"4")] == [
         True, False, True, True,
     ]  # fmt: skip
     assert store.expire(1000) == 3
@@ -120,8 +126,8 @@ async def test_what_was_not_asked_for_longest_goes_first() -> None:
 
 async def test_answers_survive_a_restart_and_a_broken_snapshot_does_not_hurt(tmp_path: Path) -> None:
     before = Stores(tmp_path)
-    before.memory.add(HERE, entry(b"1", b"one", meaning(1, 2)), BIG)
-    before.memory.add(HERE, entry(b"2", b"two", expires_ms=5), BIG)
+    before.memory.put(HERE, entry(b"1", b"one", meaning(1, 2)), BIG)
+    before.memory.put(HERE, entry(b"2", b"two", expires_ms=5), BIG)
     await before.close()
     file = tmp_path / "answers.snapshot"
     assert file.stat().st_mode & 0o777 == 0o600
@@ -202,7 +208,7 @@ async def test_a_database_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPa
     stores = Stores(None)
     cache = load({"caches": {"default": {"store": {"use": "postgres", "url": "env:DATABASE"}}}}).caches["default"]
     with pytest.raises(StoreUnavailable, match="can't be reached"):
-        await stores.of(cache).exact(HERE, b"1", 0)
+        await settled(stores.of(cache).exact(HERE, b"1", 0))
     await stores.close()
     monkeypatch.delenv("DATABASE")
     with pytest.raises(StoreUnavailable, match="env:DATABASE is empty or missing"):

@@ -1,1 +1,1 @@
-"""Plugin framework, configuration model, body edits and clock: pure, pydantic only."""
+"""Plugin framework, configuration model, body edits, fingerprints and clock: pure."""

@@ -209,14 +209,18 @@ def stays_allowed(journey: Journey, following: Journey) -> bool:
 
 
 def _facts(journey: Journey, answer: Journey) -> RequestFacts:
-    """What the stage says of the request. Who sends it was found out before, and stays."""
+    """What the stage says of the request. Who sends it was found out before, and stays. Of a body that it changed there
+    is no fingerprint."""
     before, after = journey.request.attributes, answer.request.attributes
+    facts = answer.request
+    if facts.fingerprint and answer.body != journey.body:
+        facts = facts.model_copy(update={"fingerprint": b""})
     if before.get(IDENTITY) == after.get(IDENTITY):
-        return answer.request
+        return facts
     kept = {name: value for name, value in after.items() if name != IDENTITY}
     if IDENTITY in before:
         kept[IDENTITY] = before[IDENTITY]
-    return answer.request.model_copy(update={"attributes": kept})
+    return facts.model_copy(update={"attributes": kept})
 
 
 def rejected(journey: Journey, answer: Rejection, took_ms: float) -> Rejection:

@@ -237,3 +237,10 @@ def test_a_stage_cannot_say_who_sends_a_request() -> None:
     other = RequestFacts(api="completions", attributes={"identity": {"tenant": "b"}, "tag": 1})
     result = merged(journey, journey.model_copy(update={"request": other}), 1.0)
     assert result.request.attributes == {"identity": {"tenant": "a"}, "tag": 1}
+
+
+def test_of_a_body_that_a_stage_changed_there_is_no_fingerprint() -> None:
+    journey = builders.journey("gate", request=RequestFacts(api="completions", fingerprint=b"1"))
+    assert merged(journey, journey, 1.0).request.fingerprint == b"1"
+    colder = journey.model_copy(update={"body": (BodyEdit(field="temperature", value=0),)})
+    assert merged(journey, colder, 1.0).request.fingerprint == b""

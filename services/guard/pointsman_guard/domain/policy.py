@@ -2,10 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
+from pydantic import JsonValue
+
+from pointsman_contracts.guarding import Guarded
 from pointsman_core.config import DEFAULT_GUARD, Config, ConfigError, Guard
 from pointsman_core.plugins import PluginError, Registry
 from pointsman_guard.domain.checking import Checked, Detector, DetectorFailed, Finding, Outside
@@ -42,6 +46,10 @@ class Judgement:
         return tuple(dict.fromkeys(finding.category for finding in found))
 
 
+NOTHING: Final = Judgement()
+"""Nothing to say."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """One named guard."""
@@ -51,6 +59,11 @@ class Policy:
     detectors: Sequence[Detector]
     epoch: str
     """12 hexadecimal digits; another one when anything may be judged otherwise."""
+
+    @cached_property
+    def passed(self) -> JsonValue:
+        """What the stages after it are told of a prompt in which nothing was found."""
+        return Guarded(policy=self.name, epoch=self.epoch).model_dump(mode="json")
 
     @property
     def waits(self) -> bool:
@@ -63,47 +76,89 @@ class Policy:
         known = (category for detector in self.detectors for category in detector.categories)
         return [category for category in known if self.guard.action(category, "response") == "redact"]
 
-    async def judge(
+    async def judge(self, checked: Checked, found: Sequence[Finding] = (), *, apart: Apart | None = None) -> Judgement:
+        """As `judge_soon`, waited for."""
+        judgement = self.judge_soon(checked, found, apart=apart)
+        return await judgement if isinstance(judgement, Awaitable) else judgement
+
+    def judge_soon(
         self,
         checked: Checked,
         found: Sequence[Finding] = (),
         *,
         but: Callable[[Finding], bool] | None = None,
         apart: Apart | None = None,
-    ) -> Judgement:
-        """Ask the detectors in order, until one finds what blocks. `found` is known already; what `but` is true of
-        doesn't count. `apart` runs what computes, for texts that take long."""
-        redact: list[Finding] = []
-        flagged: list[Finding] = []
-        failures: list[str] = []
-        blocked = self._sort(found, checked, redact, flagged)
-        for detector in self.detectors:
-            if blocked is not None:
-                break
-            try:
-                result = detector.detect(checked) if apart is None else await apart(detector.detect, checked)
-                findings = await result if isinstance(result, Awaitable) else result
-            except DetectorFailed as failure:
-                failures.append(f"{detector.name} {failure}")
-                continue
-            if but is not None:
-                findings = [finding for finding in findings if not but(finding)]
-            blocked = self._sort(findings, checked, redact, flagged)
-        return Judgement(blocked, tuple(redact), tuple(flagged), tuple(failures))
+    ) -> Judgement | Awaitable[Judgement]:
+        """Ask the detectors in order, until one finds what blocks; an awaitable when one of them waits. `found` is
+        known already; what `but` is true of doesn't count. `apart` runs what computes, for texts that take long."""
+        judging = _Judging(self.guard, checked, but, apart)
+        judging.sort(found)
+        return judging.run(iter(self.detectors))
 
-    def _sort(
-        self, findings: Sequence[Finding], checked: Checked, redact: list[Finding], flagged: list[Finding]
-    ) -> Finding | None:
-        for finding in findings:
-            action = self.guard.action(finding.category, checked.direction)
+
+class _Judging:
+    """Some texts before the detectors of a policy."""
+
+    __slots__ = ("_apart", "_blocked", "_but", "_checked", "_failures", "_flagged", "_guard", "_redact")
+
+    def __init__(
+        self, guard: Guard, checked: Checked, but: Callable[[Finding], bool] | None, apart: Apart | None
+    ) -> None:
+        self._guard = guard
+        self._checked = checked
+        self._but = but
+        self._apart = apart
+        self._blocked: Finding | None = None
+        self._redact: list[Finding] = []
+        self._flagged: list[Finding] = []
+        self._failures: list[str] = []
+
+    def run(self, left: Iterator[Detector]) -> Judgement | Awaitable[Judgement]:
+        """Ask those that are left."""
+        for detector in left if self._blocked is None else ():
+            try:
+                found = (
+                    detector.detect(self._checked)
+                    if self._apart is None
+                    else self._apart(detector.detect, self._checked)
+                )
+            except DetectorFailed as failure:
+                self._failures.append(f"{detector.name} {failure}")
+                continue
+            if isinstance(found, Awaitable):
+                return self._resume(detector, found, left)
+            self._take(found)
+            if self._blocked is not None:
+                break
+        if self._blocked is None and not (self._redact or self._flagged or self._failures):
+            return NOTHING
+        return Judgement(self._blocked, tuple(self._redact), tuple(self._flagged), tuple(self._failures))
+
+    async def _resume(self, detector: Detector, waiting: Awaitable[Found], left: Iterator[Detector]) -> Judgement:
+        try:
+            found = await waiting
+            self._take(await found if isinstance(found, Awaitable) else found)
+        except DetectorFailed as failure:
+            self._failures.append(f"{detector.name} {failure}")
+        judgement = self.run(left)
+        return await judgement if isinstance(judgement, Awaitable) else judgement
+
+    def _take(self, found: Sequence[Finding]) -> None:
+        but = self._but
+        self.sort(found if but is None else [finding for finding in found if not but(finding)])
+
+    def sort(self, found: Sequence[Finding]) -> None:
+        """What is to be done about these."""
+        for finding in found:
+            action = self._guard.action(finding.category, self._checked.direction)
             # What stands nowhere in particular can't be taken out.
             if action == "block" or (action == "redact" and not finding.located):
-                return finding
+                self._blocked = finding
+                return
             if action == "redact":
-                redact.append(finding)
+                self._redact.append(finding)
             elif action == "flag":
-                flagged.append(finding)
-        return None
+                self._flagged.append(finding)
 
 
 def compile_policies(config: Config, registry: Registry[Detector], outside: Outside | None) -> dict[str, Policy]:

@@ -2,11 +2,13 @@
 
 from collections import Counter
 
-from pointsman_guard.domain.policy import Judgement
+from pointsman_guard.domain.policy import NOTHING, Judgement
 
 
 def note(policy: str, judgement: Judgement) -> str:
     """For the trail, e.g. `default: redacted pii.card x2, flagged injection.marker`."""
+    if judgement is NOTHING:
+        return f"{policy}: passed"
     parts: list[str] = []
     if judgement.blocked is not None:
         parts.append(f"blocked {judgement.blocked.category}")

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Iterable
 from typing import Final
 
 from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage, StageReport
-from pointsman_core.config import Config, ProcessorUse
+from pointsman_core.config import Config, ProcessorUse, active
+from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_core.plugins import Registry, within
 from pointsman_core.prefix import salt
 from pointsman_preprocessor.domain.admission import Admission
@@ -26,6 +27,7 @@ NOTE_LIMIT: Final = 256
 
 _NEEDED_BY: Final = {"semantic-match": "prompt-vector"}
 """Scorer of a model-selector → processor that produces what it reads; added when nobody lists it."""
+_CACHE: Final = "semantic-cache"
 _NEXT: Final = (Stage(service="profile-picker"),)
 _DEFAULT_BLOCK_TOKENS: Final = 64
 
@@ -64,6 +66,8 @@ class Pipeline:
             name: tuple(dict.fromkeys((size, *sizes))) if config.selectors else (size,) for name, size in own.items()
         }
         self._all_block_sizes: Final = sizes
+        profiles = config.profiles.values()
+        self._fingerprints: Final = any(use.service == _CACHE for each in profiles for use in active(each.request))
         self.names: Final = NameRules(config)
         self.tokenizers: Final = ModelTokenizers(config, load)
         self.token_readers: Final = TokenReaders(config)
@@ -88,6 +92,10 @@ class Pipeline:
     def block_tokens(self, model: str) -> tuple[int, ...]:
         """Tokens in a block of the pools that may serve `model`, the likeliest first."""
         return self._block_sizes.get(model, self._all_block_sizes)
+
+    def facts(self, incoming: Incoming, prompt: Prompt | None = None) -> RequestFacts:
+        """As `describe`, for the pools and stages that there are."""
+        return describe(incoming, self.block_tokens(incoming.model), prompt, fingerprinted=self._fingerprints)
 
     def identify(self, incoming: Incoming) -> Awaitable[None] | None:
         """Run those processors alone that find out who sends the request. As `run`."""
@@ -127,9 +135,11 @@ def _steps(config: Config, types: Registry[RequestProcessor], ports: Ports) -> l
     return steps
 
 
-def describe(incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt | None = None) -> RequestFacts:
+def describe(
+    incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt | None = None, *, fingerprinted: bool = False
+) -> RequestFacts:
     """The request as the stages will know it, after all processors have run. `block_tokens`: sizes of blocks, at least
-    one; `prompt`: its tokens, if known."""
+    one; `prompt`: its tokens, if known; `fingerprinted`: whether a stage reads what it asks as a fingerprint."""
     body = incoming.body
     document = body.document
     headers = incoming.headers
@@ -158,6 +168,7 @@ def describe(incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt |
         blocks=first.blocks,
         other_chains=tuple(others),
         blocks_precise=prompt.exact and not keeper,
+        fingerprint=_fingerprint(incoming) if fingerprinted else b"",
         features=features(body),
         headers=headers.readable,
         fields=readable_fields(document),
@@ -170,6 +181,15 @@ def describe(incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt |
         subset=headers.subset,
         workers=headers.workers,
     )
+
+
+def _fingerprint(incoming: Incoming) -> bytes:
+    document: dict[str, object] = {**incoming.body.document}
+    for edit in incoming.body_edits.values():
+        # What is only for the gateway's own eyes isn't in what the client gets.
+        if not edit.unasked:
+            document[edit.field] = None if edit.remove else edit.value
+    return fingerprint(incoming.body.api, deciding(document))
 
 
 def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degraded: str = "") -> Journey:

@@ -57,7 +57,7 @@ class Stores:
             return
         for partition, entry in entries:
             if entry.expires_ms > now_ms:
-                self.memory.add(partition, entry, _UNBOUNDED)
+                self.memory.put(partition, entry, _UNBOUNDED)
         self._written = self.memory.changes
         _log.info("snapshot_loaded", entries=len(self.memory))
 

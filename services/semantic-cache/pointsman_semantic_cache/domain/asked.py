@@ -1,25 +1,15 @@
 """What a request asks, reduced to what decides its answer."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 import orjson
 
 from pointsman_contracts.journey import BodyEdit
+from pointsman_core.fingerprint import deciding, fingerprint
 
 Document = dict[str, object]
 
-FINGERPRINT: Final = 16
-"""Bytes."""
-_WITHOUT_EFFECT: Final = frozenset({
-    "model", "user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier",
-    "store", "request_id", "priority", "cache_salt",
-})  # fmt: skip
-"""Members of a body that say who asks, how urgently, and whom: none changes what the answer is. The model is the
-partition's."""
-_SAID_BY_SILENCE: Final[Mapping[str, object]] = {"stream": False, "n": 1}
-"""What leaving a member out means."""
 _TURN: Final = "\x00"
 """Stands where the last turn was."""
 _TEXT_PARTS: Final = frozenset({"text", "input_text"})
@@ -35,7 +25,7 @@ class Asked(NamedTuple):
     """One request."""
 
     exact: bytes
-    """Of all that decides its answer but the model."""
+    """As `RequestFacts.fingerprint`."""
     context: bytes
     """The same without the words of the last turn."""
     turn: str
@@ -56,22 +46,13 @@ def asked(api: str, body: bytes, edits: Sequence[BodyEdit]) -> Asked | None:
         # What is only for the gateway's own eyes isn't in what the client gets.
         if not edit.unasked:
             document[edit.field] = None if edit.remove else edit.value
-    kept = {
-        name: value
-        for name, value in document.items()
-        if value is not None and name not in _WITHOUT_EFFECT and _SAID_BY_SILENCE.get(name) != value
-    }
-    exact = _fingerprint(api, kept)
+    kept = deciding(document)
+    exact = fingerprint(api, kept)
     member = _CONVERSATIONS.get(api, "")
     turn, rest = _last_turn(kept.get(member))
     if not turn:
         return Asked(exact, b"", "")
-    return Asked(exact, _fingerprint(api, {**kept, member: rest}), turn)
-
-
-def _fingerprint(api: str, document: Document) -> bytes:
-    canonical = orjson.dumps([api, document], option=orjson.OPT_SORT_KEYS)
-    return hashlib.blake2b(canonical, digest_size=FINGERPRINT).digest()
+    return Asked(exact, fingerprint(api, {**kept, member: rest}), turn)
 
 
 def _last_turn(conversation: object) -> tuple[str, object]:

@@ -91,7 +91,7 @@ class MemoryStore:
         """Every answer, the one that wasn't asked for longest first."""
         return ((place.partition, entry) for place, entry in self._entries.items())
 
-    async def exact(self, partition: Partition, key: bytes, now_ms: int) -> Entry | None:
+    def exact(self, partition: Partition, key: bytes, now_ms: int) -> Entry | None:
         """As `Store.exact`."""
         return self._current(Place(partition, key), now_ms)
 
@@ -116,12 +116,8 @@ class MemoryStore:
                     break
         return found
 
-    async def put(self, partition: Partition, entry: Entry, max_bytes: int) -> int:
+    def put(self, partition: Partition, entry: Entry, max_bytes: int) -> int:
         """As `Store.put`."""
-        return self.add(partition, entry, max_bytes)
-
-    def add(self, partition: Partition, entry: Entry, max_bytes: int) -> int:
-        """The same, at once."""
         place = Place(partition, entry.key)
         self._forget(place)
         self._entries[place] = entry

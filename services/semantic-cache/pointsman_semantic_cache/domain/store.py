@@ -1,6 +1,6 @@
 """Where answers are kept, as lookups and populating see it."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
 from pointsman_semantic_cache.domain.entry import Entry, Meaning, Partition
@@ -21,9 +21,9 @@ class StoreUnavailable(Exception):
 
 
 class Store(Protocol):
-    """Every method raises StoreUnavailable."""
+    """Every method raises StoreUnavailable. An awaitable where it could be a value means that somebody is asked."""
 
-    async def exact(self, partition: Partition, key: bytes, now_ms: int) -> Entry | None:
+    def exact(self, partition: Partition, key: bytes, now_ms: int) -> Entry | Awaitable[Entry | None] | None:
         """The answer to the very same request; None when there is none that still counts."""
         ...
 
@@ -32,7 +32,7 @@ class Store(Protocol):
         first, `NEAREST` at most."""
         ...
 
-    async def put(self, partition: Partition, entry: Entry, max_bytes: int) -> int:
+    def put(self, partition: Partition, entry: Entry, max_bytes: int) -> int | Awaitable[int]:
         """Keep an answer, in place of the one before; returns how many others had to go to stay within `max_bytes` of
         all partitions of the cache."""
         ...
