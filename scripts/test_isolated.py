@@ -6,11 +6,14 @@ finds an undeclared import without an environment for each member; running finds
 entry point or a data file of a distribution that isn't declared.
 """
 
+import os
 import subprocess
 import sys
 import time
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,9 +36,9 @@ def run(member: Path, options: Sequence[str]) -> bool:
         [*command, "-q", *options, str(member)], cwd=ROOT, check=False, capture_output=True, text=True
     )
     closing = (done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or ["no output"])[-1]
-    sys.stdout.write(f"{name:32} {time.monotonic() - began:5.0f} s  {closing}\n")
-    if done.returncode:
-        sys.stdout.write(done.stdout[-6000:] + done.stderr[-2000:])
+    output = done.stdout[-6000:] + done.stderr[-2000:] if done.returncode else ""
+    # Whole: others write at the same time.
+    sys.stdout.write(f"{name:32} {time.monotonic() - began:5.0f} s  {closing}\n{output}")
     sys.stdout.flush()
     return done.returncode == 0
 
@@ -44,7 +47,10 @@ def main() -> int:
     """Status 1 when a member's tests fail."""
     collect = "--collect-only" in sys.argv
     chosen = [ROOT / argument for argument in sys.argv[1:] if not argument.startswith("-")] or members()
-    passed = [run(member, ["--collect-only"] if collect else ["-n", "auto"]) for member in chosen]
+    options = ["--collect-only"] if collect else ["-n", "auto"]
+    # Finding tests takes one core, and running them all cores.
+    with ThreadPoolExecutor(os.cpu_count() if collect else 1) as pool:
+        passed = list(pool.map(partial(run, options=options), chosen))
     return 0 if all(passed) else 1
 
 
