@@ -5,30 +5,28 @@ import itertools
 import sys
 from pathlib import Path
 
-import grpc.aio
 import uvloop
 
-from pointsman_epp_adapter.adapters.wire import CONTINUE, METHOD, SERVICE
+from pointsman_epp_adapter.adapters.grpc_call import Call
+from pointsman_epp_adapter.adapters.grpc_connection import Calls, GrpcConnection
+from pointsman_epp_adapter.adapters.wire import CONTINUE, METHOD
 
 ANSWERS = [CONTINUE[kind] for kind in ("request_headers", "request_body", "response_headers", "response_body")]
 
 
-async def process(requests: object, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+async def process(call: Call) -> None:
     """`ExternalProcessor.Process`, of a processor that looks at nothing."""
-    del requests
     for answer in itertools.cycle(ANSWERS):
-        if await context.read() is grpc.aio.EOF:
+        if await call.read() is None:
             return
-        await context.write(answer)
+        await call.write(answer)
 
 
 async def serve(port_file: Path) -> None:
     """Serve until killed."""
-    server = grpc.aio.server()
-    method: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(process)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: method}),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
+    calls = Calls({METHOD: process}, 10_000)
+    server = await asyncio.get_running_loop().create_server(lambda: GrpcConnection(calls), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
     await asyncio.to_thread(port_file.write_text, str(port))
     await asyncio.Event().wait()
 

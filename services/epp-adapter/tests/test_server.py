@@ -64,6 +64,25 @@ async def test_with_a_client_authority_nobody_else_gets_in(start_picker: StartPi
             await health(client, "", "SERVING")
 
 
+async def test_a_renewed_client_authority_takes_the_place_of_the_old_one(
+    start_picker: StartPicker, tmp_path: Path
+) -> None:
+    first, second = ((CERTIFICATES / f"{name}.crt", CERTIFICATES / f"{name}.key") for name in ("first", "second"))
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(second[0].read_bytes())
+    picker = await start_picker(tls_cert=first[0], tls_key=first[1], tls_client_ca=authority)
+    authority.write_bytes(first[0].read_bytes())
+    root = first[0].read_bytes()
+    new, old = (
+        grpc.ssl_channel_credentials(root, key.read_bytes(), cert.read_bytes()) for cert, key in (first, second)
+    )
+    async with ExtProcClient(picker.target, new) as client:
+        await eventually(lambda: health(client, "", "SERVING"))
+    async with ExtProcClient(picker.target, old) as client:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await health(client, "", "SERVING")
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [

@@ -1,9 +1,7 @@
 """TLS files that may be renewed while the server runs."""
 
+import ssl
 from pathlib import Path
-from typing import cast
-
-import grpc
 
 from pointsman_runtime.logs import Log
 
@@ -18,35 +16,43 @@ class CertificateFiles:
         self._key = key
         self._client_ca = client_ca
         self._stamp: tuple[int, ...] = ()
+        self._current: ssl.SSLContext | None = None
 
-    def credentials(self) -> grpc.ServerCredentials:
+    def context(self) -> ssl.SSLContext:
         """For the server. Raises OSError when a file can't be read."""
         self._stamp = self._stamps()
-        return grpc.dynamic_ssl_server_credentials(self._read(), self._renewed, self._client_ca is not None)
+        first = self._read()
+        # Called at the beginning of every handshake, with or without a name.
+        first.sni_callback = self._choose
+        return first
 
-    def _renewed(self) -> grpc.ServerCertificateConfiguration:
-        # None means no change, which the type stubs don't know.
-        return cast("grpc.ServerCertificateConfiguration", self._changed())
+    def _choose(self, connection: ssl.SSLObject, name: str | None, first: ssl.SSLContext) -> None:
+        del name, first  # whatever name it calls us by
+        self._renew()
+        if self._current is not None:
+            connection.context = self._current
 
-    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
+    def _renew(self) -> None:
         try:
             stamp = self._stamps()
             if stamp == self._stamp:
-                return None
-            read = self._read()
+                return
+            self._current = self._read()
         except OSError as error:
             _log.error("certificate_unreadable", error)
-            return None
+            return
         self._stamp = stamp
         _log.info("certificate_renewed", file=str(self._cert))
-        return read
 
     def _stamps(self) -> tuple[int, ...]:
         files = (self._cert, self._key, *(() if self._client_ca is None else (self._client_ca,)))
         return tuple(file.stat().st_mtime_ns for file in files)
 
-    def _read(self) -> grpc.ServerCertificateConfiguration:
-        pair = (self._key.read_bytes(), self._cert.read_bytes())
-        return grpc.ssl_server_certificate_configuration(
-            [pair], self._client_ca.read_bytes() if self._client_ca else None
-        )
+    def _read(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.set_alpn_protocols(["h2"])
+        context.load_cert_chain(self._cert, self._key)
+        if self._client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(self._client_ca)
+        return context

@@ -1,43 +1,79 @@
 """gRPC health: https://github.com/grpc/grpc/blob/master/doc/health-checking.md."""
 
 # grpcio-health-checking has no type information.
-# pyright: reportUnknownMemberType=false, reportAttributeAccessIssue=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportAttributeAccessIssue=false, reportUnknownVariableType=false
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
-import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse, HealthListResponse
 
+from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
+from pointsman_epp_adapter.adapters.grpc_connection import Method
 from pointsman_epp_adapter.adapters.wire import SERVICE
 
 NAMES: Final = ("", SERVICE, "inference-extension")
 """Services that health is told of; the last is what charts of other endpoint pickers ask for."""
+_HEALTH: Final = b"/grpc.health.v1.Health/"
+_SERVING: Final = HealthCheckResponse(status=HealthCheckResponse.SERVING)
+_NOT_SERVING: Final = HealthCheckResponse(status=HealthCheckResponse.NOT_SERVING)
+_UNKNOWN: Final = HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
 
 
 class GrpcHealth:
-    """Answers `Check` and `Watch`."""
+    """Answers `Check`, `List` and `Watch`."""
 
     def __init__(self) -> None:
-        self._servicer = health.aio.HealthServicer()
-        self._serving: bool | None = None
-        self._telling: asyncio.Task[None] | None = None
-
-    def join(self, server: grpc.aio.Server) -> None:
-        """Be one of its services."""
-        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+        self.methods: Final[Mapping[bytes, Method]] = {
+            _HEALTH + b"Check": self._check,
+            _HEALTH + b"List": self._list,
+            _HEALTH + b"Watch": self._watch,
+        }
+        self._serving = False
+        self._ended = False
+        self._news = asyncio.Event()
 
     def tell(self, *, serving: bool) -> None:
         """What is answered from here on."""
-        if serving != self._serving:
+        if serving != self._serving and not self._ended:
             self._serving = serving
-            self._telling = asyncio.get_running_loop().create_task(self._tell(serving=serving))
+            self._tell()
 
-    async def end(self) -> None:
-        """Not serving any more, whatever is told."""
-        await self._servicer.enter_graceful_shutdown()
+    def end(self) -> None:
+        """Not serving any more, whatever is told; nobody watches any longer."""
+        self._serving, self._ended = False, True
+        self._tell()
 
-    async def _tell(self, *, serving: bool) -> None:
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+    def _tell(self) -> None:
+        told, self._news = self._news, asyncio.Event()
+        told.set()
+
+    async def _check(self, call: Call) -> None:
+        if await _asked(call) not in NAMES:
+            raise CallFailed(Status.NOT_FOUND, "There is no such service here.")
+        await call.write(self._status())
+
+    async def _list(self, call: Call) -> None:
+        await call.read()
+        answer = HealthListResponse()
         for name in NAMES:
-            await self._servicer.set(name, status)
+            answer.statuses[name].MergeFromString(self._status())
+        await call.write(answer.SerializeToString())
+
+    async def _watch(self, call: Call) -> None:
+        """Until the client has heard enough, whose call is cancelled then."""
+        known = await _asked(call) in NAMES
+        while True:
+            news = self._news
+            await call.write(self._status() if known else _UNKNOWN.SerializeToString())
+            if self._ended:
+                return
+            await news.wait()
+
+    def _status(self) -> bytes:
+        return (_SERVING if self._serving else _NOT_SERVING).SerializeToString()
+
+
+async def _asked(call: Call) -> str:
+    return HealthCheckRequest.FromString(await call.read() or b"").service

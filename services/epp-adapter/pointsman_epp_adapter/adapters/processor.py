@@ -2,16 +2,15 @@
 
 from typing import Final
 
-import grpc.aio
-
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.routes import METHOD, ROUTES
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.exchanging import Exchanging
+from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
 from pointsman_epp_adapter.adapters.other_paths import OtherPaths
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream
-from pointsman_epp_adapter.adapters.wire import Event, RequestHead
+from pointsman_epp_adapter.adapters.wire import RequestHead
 from pointsman_runtime.logs import Log
 
 _log = Log("ext_proc")
@@ -27,12 +26,10 @@ class Processor:
         self.violations = 0
         """Streams that broke the protocol."""
 
-    async def process(self, requests: object, context: "grpc.aio.ServicerContext[Event, bytes]") -> None:
+    async def process(self, call: Call) -> None:
         """`ExternalProcessor.Process`."""
-        del requests  # read from the context, which tells the end without an exception
-        stream = Stream(context)
         try:
-            await self._serve(stream)
+            await self._serve(Stream(call))
         except EnvoyGone:
             return
         except ProtocolViolation as violation:
@@ -40,9 +37,7 @@ class Processor:
             if str(violation) not in self._told:
                 self._told.add(str(violation))
                 _log.warning("protocol_violation", reason=str(violation))
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(violation))
-        finally:
-            stream.close()
+            raise CallFailed(Status.INVALID_ARGUMENT, str(violation)) from None
 
     async def _serve(self, stream: Stream) -> None:
         head = await stream.next()

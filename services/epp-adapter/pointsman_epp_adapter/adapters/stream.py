@@ -1,24 +1,12 @@
-"""Reads one ext_proc stream: in order, ahead while something else is waited for, and a request's body whole."""
+"""Reads one ext_proc stream: in order, heeded while something else is waited for, and a request's body whole."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable
 from typing import Final, NamedTuple, TypeVar
 
-import grpc.aio
-
 from pointsman_core.refusal import Refusal
-from pointsman_epp_adapter.adapters.context import Context
-from pointsman_epp_adapter.adapters.wire import (
-    CONTINUE,
-    Body,
-    BodyMode,
-    Event,
-    RequestHead,
-    ResponseHead,
-    Trailers,
-    Unknown,
-)
+from pointsman_epp_adapter.adapters.grpc_call import Call
+from pointsman_epp_adapter.adapters.wire import CONTINUE, Body, BodyMode, Event, RequestHead, Trailers, decode
 
 T = TypeVar("T")
 
@@ -47,34 +35,27 @@ class WholeBody(NamedTuple):
 class Stream:
     """One stream of Envoy's."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._reading: asyncio.Task[Event | object] | None = None
-        self._ahead: deque[Event | object] = deque()
+    def __init__(self, call: Call) -> None:
+        self._call = call
         self._listener: asyncio.Task[object] | None = None
         self._interruption: EnvoyGone | ProtocolViolation | None = None
 
     async def next(self) -> Event:
         """The next message. Raises EnvoyGone."""
-        if self._ahead:
-            event = self._ahead.popleft()
-        elif self._reading is not None:
-            event = await self._reading
-            self._reading = None
-        else:
-            event = await self._context.read()
-        if isinstance(event, RequestHead | ResponseHead | Body | Trailers | Unknown):
-            return event
-        raise EnvoyGone
+        message = await self._call.read()
+        if message is None:
+            raise EnvoyGone
+        return decode(message)
 
     async def write(self, message: bytes) -> None:
         """Answer."""
-        await self._context.write(message)
+        await self._call.write(message)
 
     async def listening(self, work: Awaitable[T]) -> T:
         """Do `work`, unless Envoy goes meanwhile: then it is cancelled, and EnvoyGone raised."""
         task = self._listener = asyncio.current_task()
-        self._read_ahead()
+        self._call.heard = self._heard
+        self._heard()
         try:
             return await work
         except asyncio.CancelledError:
@@ -83,29 +64,18 @@ class Stream:
             task.uncancel()
             raise self._interruption from None
         finally:
-            self._listener = None
+            self._call.heard = None
 
-    def _read_ahead(self) -> None:
-        if self._reading is None:
-            self._reading = asyncio.get_running_loop().create_task(self._context.read())
-            self._reading.add_done_callback(self._heard)
-
-    def _heard(self, reading: "asyncio.Task[Event | object]") -> None:
-        """While somebody listens; otherwise what was read waits for `next`."""
-        listener = self._listener
-        if reading.cancelled() or reading.exception() is not None or listener is None:
+    def _heard(self) -> None:
+        if self._listener is None or self._interruption is not None:
             return
-        self._reading = None
-        event = reading.result()
-        self._ahead.append(event)
-        if event is grpc.aio.EOF:
+        if self._call.ended:
             self._interruption = EnvoyGone()
-        elif len(self._ahead) > _AHEAD:
+        elif self._call.unread > _AHEAD:
             self._interruption = ProtocolViolation("messages that nobody asked for while a request is decided")
         else:
-            self._read_ahead()
             return
-        listener.cancel()
+        self._listener.cancel()
 
     async def body(self, head: RequestHead, limit: int) -> WholeBody:
         """The whole body of a request. Raises Refusal 400 and 413, EnvoyGone, ProtocolViolation."""
@@ -133,11 +103,6 @@ class Stream:
                 raise Refusal(413, f"The body has {size} bytes; at most {limit} are taken.", code="body_too_large")
             if buffered or event.end:
                 return WholeBody(_joined(pieces), buffered, trailers=False)
-
-    def close(self) -> None:
-        """Nothing more is read."""
-        if self._reading is not None:
-            self._reading.cancel()
 
 
 def _joined(pieces: list[bytes]) -> bytes:

@@ -20,7 +20,7 @@ from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges
 from pointsman_ext_proc.messages import ProcessingRequest, ProcessingResponse
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
-METHOD: Final = "Process"
+METHOD: Final = b"/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 CHUNK: Final = 62_000
 """Largest piece of a body in one message (endpoint-picker.md §1.12): Envoy's gRPC client takes no larger ones."""
 LB: Final = "envoy.lb"

@@ -1,0 +1,183 @@
+"""One call of a gRPC client's, with messages both ways.
+
+https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, Protocol
+
+MESSAGE_LIMIT: Final = 64 * 2**20
+"""A buffered body comes in one message; how much of it is taken, the configuration says."""
+_PREFIX: Final = 5
+"""Bytes before each message: whether it is compressed, and how long it is."""
+
+
+class Status(IntEnum):
+    """How a call ends: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    NOT_FOUND = 5
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+
+
+class CallFailed(Exception):
+    """A call ends with this status, and these words for the client."""
+
+    def __init__(self, status: Status, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+class Peer(Protocol):
+    """The connection, as far as a call needs it."""
+
+    def send(self, call: "Call", data: bytes) -> None:
+        """Send bytes of a call's body, after its headers."""
+        ...
+
+    def taken(self, stream_id: int, size: int) -> None:
+        """So many of the received bytes are done with: the client may send as many more."""
+        ...
+
+    def backed_up(self, stream_id: int) -> bool:
+        """Whether the client doesn't take what it is sent."""
+        ...
+
+    async def progress(self) -> None:
+        """Wait until it has taken something, or is gone."""
+        ...
+
+
+class Call:
+    """Its method reads and writes; its connection tells it what has come. One reader at a time."""
+
+    __slots__ = (
+        "_failure",
+        "_held",
+        "_messages",
+        "_needed",
+        "_peer",
+        "_pieces",
+        "_reader",
+        "_untaken",
+        "closed",
+        "ended",
+        "headers_sent",
+        "heard",
+        "stream_id",
+        "task",
+    )
+
+    def __init__(self, stream_id: int, peer: Peer) -> None:
+        self.stream_id: Final = stream_id
+        self.task: asyncio.Task[None] | None = None
+        """Its method's."""
+        self.headers_sent = False
+        self.closed = False
+        """Nothing that is written gets to the client any more."""
+        self.ended = False
+        """The client says no more."""
+        self.heard: Callable[[], None] | None = None
+        """Called when a message has come, or the end."""
+        self._peer = peer
+        self._messages: deque[bytes] = deque()
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._needed = _PREFIX
+        self._untaken = 0
+        self._reader: asyncio.Future[None] | None = None
+        self._failure: CallFailed | None = None
+
+    @property
+    def unread(self) -> int:
+        """Messages that have come and weren't read."""
+        return len(self._messages)
+
+    async def read(self) -> bytes | None:
+        """The next message; None when the client says no more. Raises CallFailed when it said what can't be read."""
+        while not self._messages:
+            if self._failure is not None:
+                raise self._failure
+            if self.ended:
+                return None
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        message = self._messages.popleft()
+        if not self._messages:
+            self._take()
+        return message
+
+    async def write(self, message: bytes) -> None:
+        """Send a message; waits while the client takes none."""
+        if self.closed:
+            return
+        self._peer.send(self, b"".join((b"\0", len(message).to_bytes(4, "big"), message)))
+        while not self.closed and self._peer.backed_up(self.stream_id):
+            await self._peer.progress()
+
+    def received(self, data: bytes, *, end: bool) -> None:
+        """Bytes of the call's body have come."""
+        if data:
+            self._untaken += len(data)
+            self._pieces.append(data)
+            self._held += len(data)
+            if self._held >= self._needed:
+                self._cut()
+            if not self._messages:
+                self._take()  # of a message that isn't whole: the rest must have room to come
+        if end:
+            self.ended = True
+        elif not self._messages:
+            return
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+        if self.heard is not None:
+            self.heard()
+
+    def lost(self) -> None:
+        """The client is gone, or has reset the call: its method is cancelled."""
+        self.closed = True
+        self.release()
+        if self.task is not None:
+            self.task.cancel()
+
+    def release(self) -> None:
+        """Nothing more is read."""
+        self._messages.clear()
+        self._take()
+
+    def _cut(self) -> None:
+        """Make messages of what is whole."""
+        data = b"".join(self._pieces)
+        start, self._needed = 0, _PREFIX
+        while len(data) - start >= _PREFIX and self._failure is None:
+            size = _PREFIX + int.from_bytes(data[start + 1 : start + _PREFIX], "big")
+            if data[start]:
+                self._fail(Status.UNIMPLEMENTED, "Messages are taken uncompressed.")
+            elif size > MESSAGE_LIMIT:
+                self._fail(Status.RESOURCE_EXHAUSTED, f"A message has {size} bytes; at most {MESSAGE_LIMIT} are taken.")
+            elif len(data) - start < size:
+                self._needed = size
+                break
+            else:
+                self._messages.append(data[start + _PREFIX : start + size])
+                start += size
+        rest = b"" if self._failure is not None else data[start:]
+        self._pieces = [rest] if rest else []
+        self._held = len(rest)
+
+    def _fail(self, status: Status, words: str) -> None:
+        self._failure = CallFailed(status, words)
+        self.ended = True
+
+    def _take(self) -> None:
+        if self._untaken:
+            self._peer.taken(self.stream_id, self._untaken)
+            self._untaken = 0
