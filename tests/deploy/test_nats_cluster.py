@@ -12,8 +12,8 @@ from nats.js.errors import Error as JetStreamError
 from pointsman_cli import bus, logins
 from pointsman_cli.stored_configuration import Store
 from pointsman_cli.words import CommandError
-from pointsman_runtime.buckets import CONFIG_BUCKET
 from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.stores import CONFIG_BUCKET
 from pointsman_testing import Processes, ServiceProcess, eventually
 
 ROOT = Path(__file__).resolve().parents[2]

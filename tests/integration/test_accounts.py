@@ -17,7 +17,7 @@ from nats.js.errors import Error as JetStreamError
 from pydantic import JsonValue, SecretStr
 from rich.console import Console
 
-from pointsman_cli import api_keys, bus, logins
+from pointsman_cli import api_keys, bus, logins, stored_keys
 from pointsman_cli.accounts import LOGINS
 from pointsman_cli.config_commands import history
 from pointsman_cli.doctor import doctor
@@ -192,8 +192,8 @@ async def _look_as_the_operator(accounts: Accounts, monkeypatch: pytest.MonkeyPa
     await history(None, console)
     await explain(None, request_id, timedelta(minutes=5), console, as_json=False)
     _, digest, _ = api_keys.made(record := ApiKey(id="somebody", tenant="books"))
-    await api_keys.store(None, digest, record)
-    assert await api_keys.revoke(None, record.id) == 1
+    await stored_keys.store(None, digest, record)
+    assert await stored_keys.revoke(None, record.id) == 1
     assert isinstance(console.file, io.StringIO)
     assert healthy, console.file.getvalue()
     assert "permitted" not in console.file.getvalue()

@@ -18,7 +18,7 @@ from pointsman_cli.doctor import doctor
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
-from pointsman_runtime.buckets import CONFIG_BUCKET, CONFIG_KEY
+from pointsman_runtime.stores import CONFIG_BUCKET, CONFIG_KEY
 from pointsman_testing import eventually
 from pointsman_testing.fake_engine import FakeEngine
 from pointsman_testing.kube_api import KubeApi

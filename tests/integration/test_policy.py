@@ -13,7 +13,7 @@ import pytest_asyncio
 import yaml
 from nats.aio.msg import Msg
 
-from pointsman_cli import api_keys
+from pointsman_cli import api_keys, stored_keys
 from pointsman_contracts.api_key import ApiKey
 from pointsman_testing import eventually
 from pointsman_testing.stack import Stack, StackFactory
@@ -152,14 +152,14 @@ async def test_models_are_listed_for_whoever_may_use_them(policed: Stack) -> Non
 async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(policed: Stack) -> None:
     record = ApiKey(tenant="acme", id="robot", scopes=("inference",))
     key, digest, _ = api_keys.made(record)
-    await api_keys.store(policed.nats.url, digest, record)
+    await stored_keys.store(policed.nats.url, digest, record)
 
     async def answered(wanted: int) -> bool:
         status, _, _ = await ask(policed, key)
         return status == wanted
 
     await eventually(lambda: asyncio.ensure_future(answered(200)), timeout=10)
-    assert await api_keys.revoke(policed.nats.url, "robot") == 1
+    assert await stored_keys.revoke(policed.nats.url, "robot") == 1
     await eventually(lambda: asyncio.ensure_future(answered(401)), timeout=10)
 
 

@@ -20,8 +20,8 @@ from pointsman_metrics_collector.configuration import check
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_metrics_collector.settings import MetricsCollectorSettings
-from pointsman_runtime.buckets import POOLS_BUCKET, WORKERS_BUCKET, WORKERS_TTL_S
 from pointsman_runtime.service import Service, run
+from pointsman_runtime.stores import POOLS_BUCKET, WORKERS_BUCKET, WORKERS_TTL_S
 
 if TYPE_CHECKING:
     from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi

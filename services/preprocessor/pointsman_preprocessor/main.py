@@ -13,8 +13,8 @@ from pointsman_preprocessor.domain.processing import Ports
 from pointsman_preprocessor.handlers import Handlers, bounded
 from pointsman_preprocessor.settings import PreprocessorSettings
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
-from pointsman_runtime.buckets import POOLS_BUCKET
 from pointsman_runtime.service import Service, run
+from pointsman_runtime.stores import POOLS_BUCKET
 
 
 def build(service: Service[PreprocessorSettings]) -> None:

@@ -9,8 +9,8 @@ from pointsman_contracts.response import AttemptFailed, ResponseCompleted, Respo
 from pointsman_contracts.scheduling import Reservations, SchedulerStateQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad
-from pointsman_runtime.buckets import WORKERS_BUCKET, WORKERS_TTL_S
 from pointsman_runtime.service import Service, run
+from pointsman_runtime.stores import WORKERS_BUCKET, WORKERS_TTL_S
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies

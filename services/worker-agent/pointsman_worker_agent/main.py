@@ -4,8 +4,8 @@ import aiohttp
 
 from pointsman_engines.engine_metrics import EngineMetrics
 from pointsman_engines.speaker import EngineSpeaker
-from pointsman_runtime.buckets import WORKERS_BUCKET, WORKERS_TTL_S
 from pointsman_runtime.service import Service, run
+from pointsman_runtime.stores import WORKERS_BUCKET, WORKERS_TTL_S
 from pointsman_worker_agent.handlers import Handlers
 from pointsman_worker_agent.kv_wiring import tell_kv_events
 from pointsman_worker_agent.settings import WorkerAgentSettings

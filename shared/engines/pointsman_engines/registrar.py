@@ -11,8 +11,8 @@ from pointsman_contracts.subjects import kv_key
 from pointsman_contracts.worker import WorkerRegistration
 from pointsman_engines.report import Worker, registration_of
 from pointsman_engines.status import EngineStatus
-from pointsman_runtime.buckets import WORKERS_TTL_S
 from pointsman_runtime.logs import Log
+from pointsman_runtime.stores import WORKERS_TTL_S
 
 RENEW_S: Final = WORKERS_TTL_S / 3
 RETRY_S: Final = 0.5

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from nats.js.api import KeyValueConfig
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
@@ -11,15 +11,6 @@ from nats.js.kv import KeyValue
 
 from pointsman_runtime.events import Events, try_until_done
 from pointsman_runtime.logs import Log
-
-CONFIG_BUCKET: Final = "pm-config"
-CONFIG_KEY: Final = "config"
-WORKERS_BUCKET: Final = "pm-workers"
-WORKERS_TTL_S: Final = 6.0
-"""A worker's entry outlives three heartbeats of its agent."""
-POOLS_BUCKET: Final = "pm-pools"
-HISTORY: Final = 64
-"""Revisions that a bucket keeps of each key; the server's maximum."""
 
 _log = Log("buckets")
 

@@ -22,15 +22,14 @@ from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
 from pointsman_contracts.message import Message
-from pointsman_contracts.subjects import REST, ROOT, subject
+from pointsman_contracts.subjects import subject
 from pointsman_runtime.backoff import PING_INTERVAL_S, full_jitter
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Tally
 from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.stores import EVENT_STREAM, EVENT_SUBJECTS
 
-EVENT_STREAM: Final = "PM_EVENTS"
-EVENT_SUBJECTS: Final = f"{ROOT}.evt.{REST}"
 PENDING: Final = 4096
 """Messages that may wait for one handler."""
 

@@ -20,7 +20,7 @@ from prometheus_client import (
 
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime import logs
-from pointsman_runtime.buckets import CONFIG_BUCKET, HISTORY, Bucket
+from pointsman_runtime.buckets import Bucket
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.configuration import Configuration, Revision
 from pointsman_runtime.connection import Connection
@@ -32,6 +32,7 @@ from pointsman_runtime.logs import Log
 from pointsman_runtime.presence import BEAT_S
 from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings, SettingsError, load
+from pointsman_runtime.stores import CONFIG_BUCKET, HISTORY
 from pointsman_runtime.telemetry import Tracing
 
 T = TypeVar("T", bound=ServiceSettings)

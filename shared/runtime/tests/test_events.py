@@ -14,9 +14,10 @@ from pointsman_runtime.buckets import Bucket, Entry
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import NobodyListens
-from pointsman_runtime.events import EVENT_STREAM, Events, try_until_done
+from pointsman_runtime.events import Events, try_until_done
 from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.stores import EVENT_STREAM
 from pointsman_testing import NatsServer, eventually
 
 

@@ -1,19 +1,19 @@
-"""The commands and their options; what they do is in the modules of their names."""
+"""The commands and their options; what they do is in the modules of their names, which a command loads as it runs."""
 
-import asyncio
 import os
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from pointsman_cli.words import CommandError, counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 app = typer.Typer(
     name="pointsman",
@@ -121,8 +121,7 @@ def demo(
         speedup=speedup,
         replicas=plan.replicas(replicas or []),
     )
-    if not asyncio.run(run(options, _console(), clients=clients, seconds=seconds)):
-        raise typer.Exit(1)
+    _succeed(run(options, _console(), clients=clients, seconds=seconds))
 
 
 @app.command()
@@ -215,6 +214,8 @@ def doctor(nats: NatsOption = None) -> None:
 @config_app.command("check")
 def config_check(file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")]) -> None:
     """Say every problem of a configuration with its place. Status 1 when there is one."""
+    from rich.text import Text
+
     from pointsman_cli import configuration
 
     document, problems = configuration.check(configuration.read(file))
@@ -314,17 +315,19 @@ def policy_key(
     )
     key, digest, entry = api_keys.made(record)
     if store:
-        _run(api_keys.store(nats, digest, record))
+        from pointsman_cli import stored_keys
+
+        _run(stored_keys.store(nats, digest, record))
     sys.stdout.write(f"{key}\n{entry}\n")
 
 
 @policy_app.command("revoke")
 def policy_revoke(name: Annotated[str, typer.Option("--id", help="The key's name.")], nats: NatsOption = None) -> None:
     """Take a stored API key back; it is refused from then on."""
-    from pointsman_cli import api_keys
+    from pointsman_cli import stored_keys
 
     async def revoke() -> None:
-        count = await api_keys.revoke(nats, name)
+        count = await stored_keys.revoke(nats, name)
         _console().print(f"revoked {count} key{'' if count == 1 else 's'} called {name}")
 
     _run(revoke())
@@ -376,6 +379,9 @@ def main() -> None:
     try:
         app()
     except CommandError as error:
+        from rich.console import Console
+        from rich.text import Text
+
         console = Console(stderr=True, highlight=False)
         console.print(Text.assemble(("pointsman: ", "bold red"), error.problem), soft_wrap=True)
         if error.advice:
@@ -384,15 +390,21 @@ def main() -> None:
 
 
 def _run(work: Coroutine[object, object, None]) -> None:
+    import asyncio
+
     asyncio.run(work)
 
 
 def _succeed(work: Coroutine[object, object, bool]) -> None:
+    import asyncio
+
     if not asyncio.run(work):
         raise typer.Exit(1)
 
 
-def _console() -> Console:
+def _console() -> "Console":
+    from rich.console import Console
+
     # What is read by a program or a log has no edge to break lines at.
     return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 

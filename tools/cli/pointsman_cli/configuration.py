@@ -1,4 +1,4 @@
-"""Configuration files: read, checked by everybody who will run them, stored where every service watches."""
+"""Configuration files: read, and checked by everybody who will run them."""
 
 import importlib
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Final, NamedTuple, Protocol, cast
 
 import yaml
 
-from pointsman_cli import stored_configuration
 from pointsman_cli.plan import SERVICES
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Config, ConfigError
@@ -83,9 +82,3 @@ def checked(text: str, source: str) -> Document:
 def shown(problem: Problem) -> str:
     """One problem on one line."""
     return f"{problem.path}: {problem.text}" if problem.path else problem.text
-
-
-async def apply(url: str | None, document: Document) -> int:
-    """Store a checked configuration on the server; returns its revision. CommandError when it can't."""
-    async with stored_configuration.opened(url) as store:
-        return await store.put(document.text)

@@ -23,9 +23,8 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_core.config import Config, ConfigError
-from pointsman_runtime.buckets import CONFIG_BUCKET, CONFIG_KEY
 from pointsman_runtime.config_text import parse
-from pointsman_runtime.events import EVENT_STREAM
+from pointsman_runtime.stores import CONFIG_BUCKET, CONFIG_KEY, EVENT_STREAM
 
 LISTEN_S: Final = 1.5
 """Longer than the slowest regular message, the pool snapshot, which comes every second."""

@@ -20,7 +20,7 @@ from pointsman_contracts.journey import StageReport
 from pointsman_contracts.response import RequestAnswered, RequestRejected, ResponseCompleted
 from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
 from pointsman_contracts.story import Story, StoryQuery
-from pointsman_runtime.events import EVENT_STREAM
+from pointsman_runtime.stores import EVENT_STREAM
 
 _BATCH: Final = 500
 

@@ -11,8 +11,7 @@ from pointsman_contracts.parties import AGENT, AUDITOR, NEXT, OPERATOR, PARTIES,
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.subjects import ANY, REST, STAGES, direct_subject, inbox, stage_subject, subject
-from pointsman_runtime.buckets import CONFIG_BUCKET
-from pointsman_runtime.events import EVENT_STREAM, EVENT_SUBJECTS
+from pointsman_runtime.stores import CONFIG_BUCKET, EVENT_STREAM, EVENT_SUBJECTS
 
 JS: Final = "$JS.API"
 _BUCKET: Final = "KV_"

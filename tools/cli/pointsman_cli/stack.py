@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from pointsman_cli import configuration, engines, envoy, nats_server, plan
+from pointsman_cli import configuration, engines, envoy, nats_server, plan, stored_configuration
 from pointsman_cli.configuration import Document
 from pointsman_cli.engines import Served
 from pointsman_cli.keeper import Keeper
@@ -116,7 +116,8 @@ class Stack:
         document = self._configuration(served)
         await self._start_bus()
         self.step = "storing the configuration"
-        await configuration.apply(self.nats_url, document)
+        async with stored_configuration.opened(self.nats_url) as store:
+            await store.put(document.text)
         (self._folder.path / "pointsman.yaml").write_text(document.text)
         self.step = "starting services and engines"
         env = {

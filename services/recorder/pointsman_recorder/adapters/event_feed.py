@@ -9,7 +9,8 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from pointsman_recorder.domain.entry import Entry, entry
-from pointsman_runtime.events import EVENT_STREAM, EVENT_SUBJECTS, Events
+from pointsman_runtime.events import Events
+from pointsman_runtime.stores import EVENT_STREAM, EVENT_SUBJECTS
 
 BATCH: Final = 256
 _WAIT_S: Final = 1.0

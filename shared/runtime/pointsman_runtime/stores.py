@@ -1,0 +1,17 @@
+"""Names of what the server keeps: the stream of events, and the buckets that everybody shares."""
+
+from typing import Final
+
+from pointsman_contracts.subjects import REST, ROOT
+
+EVENT_STREAM: Final = "PM_EVENTS"
+EVENT_SUBJECTS: Final = f"{ROOT}.evt.{REST}"
+
+CONFIG_BUCKET: Final = "pm-config"
+CONFIG_KEY: Final = "config"
+WORKERS_BUCKET: Final = "pm-workers"
+WORKERS_TTL_S: Final = 6.0
+"""A worker's entry outlives three heartbeats of its agent."""
+POOLS_BUCKET: Final = "pm-pools"
+HISTORY: Final = 64
+"""Revisions that a bucket keeps of each key; the server's maximum."""
