@@ -3,7 +3,7 @@
 import sys
 from abc import abstractmethod
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar, cast
 
@@ -142,12 +142,8 @@ class Half(Shape):
 
 def test_types_of_other_distributions_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     def offer(value: str) -> None:
-        entry = EntryPoint("some", value, "pointsman.test.shapes")
-
-        def entry_points(group: str) -> list[EntryPoint]:
-            return [entry] if group == entry.group else []
-
-        monkeypatch.setattr(pointsman_core.plugins, "entry_points", entry_points)
+        found = EntryPoints([EntryPoint("some", value, "pointsman.test.shapes")])
+        monkeypatch.setattr(pointsman_core.plugins, "installed", lambda: found)
 
     monkeypatch.setitem(
         sys.modules, "offering_distribution", cast("ModuleType", SimpleNamespace(Offered=Offered, Half=Half))
