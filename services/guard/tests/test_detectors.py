@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 from pydantic import JsonValue
 
 from pointsman_core.config import ConfigError, load
-from pointsman_guard.adapters.onnx_embedder import OnnxEmbedder
+from pointsman_embedding.onnx_model import OnnxModel
 from pointsman_guard.adapters.reach import Reach
 from pointsman_guard.configuration import compile_all
 from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding, Text
@@ -45,8 +45,8 @@ class Outside:
             raise FileNotFoundError(path)
         return self.files[path]
 
-    def embedder(self, folder: str) -> OnnxEmbedder:
-        return OnnxEmbedder(Path(folder))
+    def embedder(self, folder: str) -> OnnxModel:
+        return OnnxModel(Path(folder))
 
 
 def policy(outside: Outside | Reach, detector: dict[str, object], **guard: object) -> Policy:

@@ -11,7 +11,6 @@ from pointsman_core.config import Cache, ConfigError, load
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.endpoint_embedder import EndpointEmbedder
 from pointsman_semantic_cache.adapters.lexical_embedder import LexicalEmbedder
-from pointsman_semantic_cache.adapters.onnx_embedder import OnnxEmbedder
 from pointsman_semantic_cache.domain.embedding import EmbedderUnavailable
 
 
@@ -76,18 +75,6 @@ async def test_a_service_that_fails_is_told_without_the_question(service: Servic
     await hurried.close()
     with pytest.raises(EmbedderUnavailable, match="env:NOWHERE is empty or missing"):
         await EndpointEmbedder(service.url, "e5", "env:NOWHERE", 1.0).embed("secret")
-
-
-async def test_a_model_sees_so_many_tokens_and_is_known_by_its_weights(model_folder: Path) -> None:
-    embedder = OnnxEmbedder(model_folder)
-    one, other = await embedder.embed("How do I enable 2FA?"), await embedder.embed("How do I turn on 2FA?")
-    assert one is not None
-    assert other is not None
-    assert (len(one), float(one @ one)) == (384, pytest.approx(1.0, abs=1e-5))
-    assert float(one @ other) == pytest.approx(0.887, abs=0.01)
-    assert await embedder.embed("word " * 300) is None
-    assert embedder.name == OnnxEmbedder(model_folder).name
-    await embedder.close()
 
 
 async def test_what_cannot_be_loaded_is_told_and_tried_again_with_the_next_configuration(tmp_path: Path) -> None:

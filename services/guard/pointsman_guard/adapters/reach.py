@@ -3,14 +3,16 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import aiohttp
 import orjson
 from pydantic import JsonValue
 
-from pointsman_guard.adapters.onnx_embedder import OnnxEmbedder
 from pointsman_guard.domain.checking import DetectorFailed, Embedder
+
+if TYPE_CHECKING:
+    from pointsman_embedding.onnx_model import OnnxModel
 
 LARGEST = 2**20
 """Bytes of an answer that are read."""
@@ -22,7 +24,7 @@ class Reach:
     def __init__(self, connections: int) -> None:
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
-        self._embedders: dict[str, OnnxEmbedder] = {}
+        self._embedders: dict[str, OnnxModel] = {}
 
     async def post(
         self, url: str, document: JsonValue, *, credential: str | None, headers: Mapping[str, str], timeout_s: float
@@ -59,9 +61,13 @@ class Reach:
 
     def embedder(self, folder: str) -> Embedder:
         """As `Outside.embedder`."""
+        try:
+            from pointsman_embedding.onnx_model import OnnxModel
+        except ImportError as error:
+            raise ValueError(f"install pointsman-guard[onnx]: {error}") from error
         found = self._embedders.get(folder)
         if found is None:
-            found = self._embedders[folder] = OnnxEmbedder(Path(folder))
+            found = self._embedders[folder] = OnnxModel(Path(folder))
         return found
 
     async def close(self) -> None:
