@@ -3,35 +3,23 @@
 import asyncio
 import time
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
-from pointsman_contracts.journey import Journey, StageReport, Target
+from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.message import Message
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusError, MessageTooLarge
 from pointsman_runtime.logs import Log
 from pointsman_runtime.stage import Hop
-from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN, explain
+from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN
 from pointsman_scheduler.domain.ledger import Hold
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.scheduled_event import Told, written
 
 _log = Log("announcer")
-
-
-class _Told(NamedTuple):
-    journey: Journey
-    target: Target
-    policy: Policy
-    revision: int
-    outcome: Scheduled
-    took_s: float
-    queued_s: float
-    report: StageReport
-    traceparent: str | None
-    at_ms: int
 
 
 class Announcer:
@@ -41,7 +29,7 @@ class Announcer:
         self._bus: Final = bus
         self._metrics: Final = metrics
         self.instance: Final = bus.process.instance
-        self._decisions: list[_Told] = []
+        self._decisions: list[Told] = []
         self._changes: dict[str, list[tuple[str, Hold]]] = {}
         self._sequences: dict[tuple[str, str], int] = {}
         self._planned = False
@@ -60,7 +48,7 @@ class Announcer:
         """A decision was made; it is told a turn later."""
         report = hop.report(note=f"{len(outcome.sight.workers)} workers")
         at_ms = time.time_ns() // 1_000_000
-        told = _Told(journey, target, policy, revision, outcome, took_s, queued_s, report, hop.traceparent, at_ms)
+        told = Told(journey, target, policy, revision, outcome, took_s, queued_s, report, hop.traceparent, at_ms)
         self._decisions.append(told)
         self.changed(target.pool or "", "reserve", outcome.holds)
 
@@ -88,12 +76,25 @@ class Announcer:
                 self._metrics.unpublished.labels(RequestScheduled.__name__).inc()
                 _log.error("not_explained", error, request_id=told.journey.request_id)
 
-    def _explain(self, told: _Told) -> None:
+    def _explain(self, told: Told) -> None:
         pool = told.target.pool or ""
         sequence = self._next("scheduled", pool)
         shown = CANDIDATES_SHOWN
-        while shown and not self._publish(_event(told, self.instance, sequence, shown), pool, told.traceparent):
+        while shown and not self._publish_event(told, pool, sequence, shown):
             shown //= 4
+
+    def _publish_event(self, told: Told, pool: str, sequence: int, shown: int) -> bool:
+        """False when the event has to be made smaller."""
+        event = written(told, self.instance, sequence, shown)
+        try:
+            self._bus.publish_written(
+                RequestScheduled, event, self.instance, sequence, pool, traceparent=told.traceparent
+            )
+        except MessageTooLarge:
+            return False
+        except BusError as error:
+            self._note_unpublished(RequestScheduled, error)
+        return True
 
     def _has_peers(self) -> bool:
         """Whether another scheduler is known. One that joins later asks for what is on the books."""
@@ -108,53 +109,17 @@ class Announcer:
             at_ms=time.time_ns() // 1_000_000,
             changes=tuple([hold.change(op) for op, hold in changes]),
         )
-        self._publish(message, pool)
-
-    def _publish(self, message: Message, pool: str, traceparent: str | None = None) -> bool:
-        """False when the message has to be made smaller."""
         try:
-            self._bus.publish(message, pool, traceparent=traceparent)
-        except MessageTooLarge:
-            return False
+            self._bus.publish(message, pool)
         except BusError as error:
-            # Readers see the gap in the sequence and ask; nothing here can send.
-            self._metrics.unpublished.labels(type(message).__name__).inc()
-            _log.debug("unpublished", reason=str(error))
-        return True
+            self._note_unpublished(Reservations, error)
+
+    def _note_unpublished(self, message: type[Message], error: BusError) -> None:
+        """Readers see the gap in the sequence and ask; nothing here can send."""
+        self._metrics.unpublished.labels(message.__name__).inc()
+        _log.debug("unpublished", reason=str(error))
 
     def _next(self, kind: str, pool: str) -> int:
         sequence = self._sequences.get((kind, pool), 0) + 1
         self._sequences[kind, pool] = sequence
         return sequence
-
-
-def _event(told: _Told, source: str, sequence: int, shown: int) -> RequestScheduled:
-    journey, outcome = told.journey, told.outcome
-    runs, reason = explain(outcome, shown)
-    return RequestScheduled(
-        request_id=journey.request_id,
-        attempt=journey.attempt,
-        source=source,
-        sequence=sequence,
-        at_ms=told.at_ms,
-        edge=journey.edge,
-        pool=told.target.pool or "",
-        model=journey.model,
-        target=told.target,
-        profile=journey.profile or "",
-        primary=outcome.selection.primary.profile,
-        runs=runs,
-        endpoints=tuple([worker.name for worker in outcome.endpoints]),
-        reason=reason,
-        prompt_tokens=journey.request.prompt_tokens,
-        cached_tokens=outcome.cached_tokens,
-        prefix=outcome.prefix,
-        queued_ms=round(told.queued_s * 1000, 1),
-        decided_us=round(told.took_s * 1e6, 1),
-        revision=told.revision,
-        policy_hash=told.policy.hash,
-        seed=outcome.seed,
-        level="degraded" if outcome.reasons else journey.level,
-        reasons=(*journey.reasons, *outcome.reasons),
-        trail=(*journey.trail, told.report),
-    )

@@ -10,13 +10,12 @@ from pointsman_core.config import SchedulingPolicy
 from pointsman_core.plugins import Registry
 from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.explanation import explain
 from pointsman_scheduler.domain.outcome import Refused, Selection
 from pointsman_scheduler.domain.points import ProfileHandler, Scorer
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import HANDLERS, SCORERS, registries
-from pointsman_scheduler.testing import Bench
+from pointsman_scheduler.testing import Bench, explained
 
 NAMES = [f"w{number}" for number in range(8)]
 
@@ -69,7 +68,7 @@ def test_a_given_worker_is_on_the_books_and_the_others_say_why_they_are_not_it()
     bench = fresh(3)
     outcome = bench.decide(bench.request(workers=("w1",)))
     assert [worker.name for worker in outcome.endpoints] == ["w1"]
-    assert explain(outcome).runs[0].candidates.filtered == {
+    assert explained(outcome)[0][0].candidates.filtered == {
         "w0": "given-worker: another worker was given with the request",
         "w2": "given-worker: another worker was given with the request",
     }
@@ -436,7 +435,7 @@ def test_every_candidate_is_told_with_its_figures_scores_and_reasons() -> None:
     bench.now += 0.123
     bench.hear("w0", waiting=2, running=5, kv_usage=0.25)
     outcome = bench.decide(bench.prompt(family=1, blocks=4))
-    (run,), reason = explain(outcome)
+    (run,), reason = explained(outcome)
     columns = run.candidates
     assert columns.workers == ("w0", "w1", "w2")
     assert columns.ages_ms == (0.0, 123.0, 123.0)
@@ -459,7 +458,7 @@ def test_a_worker_that_never_reported_has_no_age() -> None:
     bench = Bench({"filters": [], "scorers": ["queue"]})
     bench.register("w0")
     outcome = bench.decide()
-    assert explain(outcome).runs[0].candidates.ages_ms == (-1.0,)
+    assert explained(outcome)[0][0].candidates.ages_ms == (-1.0,)
     assert outcome.reasons == ["the load report of w0 never came"]
 
 
@@ -472,19 +471,19 @@ def test_of_many_candidates_the_best_are_told_and_the_others_counted() -> None:
     for name in names[250:]:
         bench.hear(name, state="draining")
     outcome = bench.decide()
-    (run,), _ = explain(outcome, shown=20)
+    (run,), _ = explained(outcome, shown=20)
     assert run.candidates.omitted == 280
     assert len(run.candidates.workers) == 20
     assert set(run.chosen) <= set(run.candidates.workers)
     assert "w019" in run.candidates.workers
-    everyone = explain(outcome, shown=300).runs[0].candidates
+    everyone = explained(outcome, shown=300)[0][0].candidates
     assert everyone.omitted == 0
     assert len(everyone.filtered) == 50
 
 
 def test_a_single_candidate_is_told_as_well() -> None:
     bench = fresh(1, BY_LOAD)
-    (run,), reason = explain(bench.decide())
+    (run,), reason = explained(bench.decide())
     assert run.candidates.totals == (4.0,)
     assert "next" not in reason
 
@@ -503,7 +502,7 @@ def test_candidates_narrow_without_losing_their_rows() -> None:
 def test_figures_that_can_not_be_do_no_harm(kv_usage: float) -> None:
     bench = fresh(3, BY_LOAD)
     bench.hear("w1", kv_usage=kv_usage, waiting=-5, running=-5)
-    columns = explain(bench.decide()).runs[0].candidates
+    columns = explained(bench.decide())[0][0].candidates
     assert all(0 <= value <= 1 for value in columns.kv_usage)
     assert columns.waiting == columns.running == (0, 0, 0)
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pointsman_scheduler.domain.explanation import explain
-from pointsman_scheduler.testing import Bench
+from pointsman_scheduler.testing import Bench, explained
 
 
 def only(*filters: object) -> dict[str, object]:
@@ -11,7 +10,7 @@ def only(*filters: object) -> dict[str, object]:
 
 
 def reasons(bench: Bench, **facts: object) -> dict[str, str]:
-    return explain(bench.decide(bench.request(**facts))).runs[0].candidates.filtered
+    return explained(bench.decide(bench.request(**facts)))[0][0].candidates.filtered
 
 
 @pytest.mark.parametrize("state", ["draining", "unreachable"])

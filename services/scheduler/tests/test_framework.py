@@ -14,13 +14,12 @@ from pointsman_core.config import SchedulingPolicy
 from pointsman_core.plugins import Key, Registry
 from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.explanation import explain
 from pointsman_scheduler.domain.outcome import Scheduled, Selection
 from pointsman_scheduler.domain.points import PreRequest, Producer, Scorer
 from pointsman_scheduler.domain.policy import Policy, compile_policy
 from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import PRE_REQUESTS, SCORERS, registries
-from pointsman_scheduler.testing import Bench
+from pointsman_scheduler.testing import Bench, explained
 
 PACKAGE: Final = Path(pointsman_scheduler.__file__).parent
 NUMBER: Final = Key("number", str)
@@ -110,7 +109,7 @@ def test_profiles_have_the_same_results_in_whatever_order_they_are_written() -> 
     for seed in range(50):
         outcomes = [bench.decide(bench.prompt(family=seed % 5, blocks=10), seed=seed) for bench in benches]
         results = [
-            {run.profile: (run.chosen, run.candidates.scores) for run in explain(each).runs} for each in outcomes
+            {run.profile: (run.chosen, run.candidates.scores) for run in explained(each)[0]} for each in outcomes
         ]
         assert results[0] == results[1]
         assert set(results[0]) == {"prefill", "decode"}

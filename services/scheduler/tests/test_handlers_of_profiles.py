@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_scheduler.domain.explanation import explain
-from pointsman_scheduler.testing import Bench
+from pointsman_scheduler.testing import Bench, explained
 
 ROLES: dict[str, object] = {
     "decode": {"filters": ["healthy", {"use": "role", "role": "decode"}], "scorers": ["queue"]},
@@ -161,7 +160,7 @@ def test_a_shadow_is_recorded_and_changes_nothing() -> None:
         one, two = plain.decide(seed=seed), shadowed.decide(seed=seed)
         assert [worker.name for worker in one.endpoints] == [worker.name for worker in two.endpoints]
         assert [hold.worker.name for hold in two.holds] == [hold.worker.name for hold in one.holds]
-    assert [run.profile for run in explain(shadowed.decide()).runs] == ["default", "tried"]
+    assert [run.profile for run in explained(shadowed.decide())[0]] == ["default", "tried"]
 
 
 def test_a_shadow_that_finds_nobody_is_told_and_no_harm() -> None:
@@ -172,7 +171,7 @@ def test_a_shadow_that_finds_nobody_is_told_and_no_harm() -> None:
         }
     )
     bench.join("w")
-    runs = explain(bench.decide()).runs
+    runs = explained(bench.decide())[0]
     assert runs[1].chosen == ()
     assert runs[1].error == "role left no candidate"
     assert runs[1].candidates.filtered == {"w": "role: its role is 'both', not encode"}

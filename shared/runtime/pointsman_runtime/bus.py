@@ -228,20 +228,30 @@ class Bus:
         64 KiB.
         """
         address = message.address
-        payload = message.encode()
-        to = self._addresses.message(type(message), route)
-        message_id = None
         if address.kind == "evt":
-            if len(payload) > JOURNEY_LIMIT:
-                raise MessageTooLarge(address.type_id, JOURNEY_LIMIT, len(payload))
             facts = message.__dict__
-            message_id = f"{to}:{facts.get('source')}:{facts.get('sequence')}"
-        self.link.publish(
-            to,
-            payload,
-            headers=message_headers.build(address.type_id, traceparent=traceparent, message_id=message_id),
-            relaxed=message_id is not None,
-        )
+            source, sequence = facts.get("source"), facts.get("sequence")
+            self.publish_written(type(message), message.encode(), source, sequence, *route, traceparent=traceparent)
+            return
+        headers = message_headers.build(address.type_id, traceparent=traceparent)
+        self.link.publish(self._addresses.message(type(message), route), message.encode(), headers=headers)
+
+    def publish_written(
+        self,
+        message: type[Message],
+        payload: bytes,
+        source: str | None,
+        sequence: int | None,
+        *route: str,
+        traceparent: str | None = None,
+    ) -> None:
+        """As `publish`, of an event that is encoded: `payload` is a `message` with this source and sequence."""
+        type_id = message.address.type_id
+        if len(payload) > JOURNEY_LIMIT:
+            raise MessageTooLarge(type_id, JOURNEY_LIMIT, len(payload))
+        to = self._addresses.message(message, route)
+        headers = message_headers.build(type_id, traceparent=traceparent, message_id=f"{to}:{source}:{sequence}")
+        self.link.publish(to, payload, headers=headers, relaxed=True)
 
     def forward(self, journey: Journey, reply_to: str, traceparent: str | None = None) -> None:
         """Send a journey to its next stage, or answer the edge when that has nobody.

@@ -1,11 +1,10 @@
 """A decision as everybody may read it: every candidate, why filters took some away, how the others scored."""
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, cast
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from pointsman_contracts.scheduling import CandidateColumns, ProfileRun
 from pointsman_scheduler.domain.arrays import Floats, Ints
 from pointsman_scheduler.domain.fleet import HEARD, KV_USAGE, RUNNING, WAITING
 from pointsman_scheduler.domain.outcome import MATCHED, Run, Scheduled, Sight
@@ -15,35 +14,40 @@ CANDIDATES_SHOWN: Final = 256
 """Most candidates of one run in an event; further ones are counted. Fewer when the event would be too big."""
 _DIGITS: Final = 4
 
+Fields: TypeAlias = Mapping[str, object]
+"""Of a model of `pointsman_contracts.scheduling`: what JSON has, and arrays where it has lists of numbers. A message
+made of models costs three times as much, and is made only to be encoded."""
+
 
 class Explained(NamedTuple):
     """The parts of `RequestScheduled` that say why."""
 
-    runs: tuple[ProfileRun, ...]
+    runs: list[Fields]
+    """Of `ProfileRun`."""
     reason: str
 
 
 def explain(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> Explained:
     """Put a decision in words and columns, with at most `shown` candidates of each run, the best first to stay."""
-    runs = tuple([_run(run, outcome.sight, shown) for run in outcome.runs])
-    return Explained(runs, _reason(outcome))
+    return Explained([_run(run, outcome.sight, shown) for run in outcome.runs], _reason(outcome))
 
 
-def _run(run: Run, sight: Sight, shown: int) -> ProfileRun:
-    return ProfileRun(
-        profile=run.profile,
-        chosen=tuple([sight.names[row] for row in run.chosen]),
-        error=run.error,
-        weights=dict(run.weights),
-        candidates=_columns(run, sight, shown),
-    )
+def _run(run: Run, sight: Sight, shown: int) -> Fields:
+    return {
+        "profile": run.profile,
+        "chosen": [sight.names[row] for row in run.chosen],
+        "error": run.error,
+        "weights": run.weights,
+        "candidates": _columns(run, sight, shown),
+    }
 
 
-def _columns(run: Run, sight: Sight, shown: int) -> CandidateColumns:
+def _columns(run: Run, sight: Sight, shown: int) -> Fields:
+    """Of `CandidateColumns`."""
     count = len(sight.workers)
     rows: Ints | None = _best_rows(run, count, shown) if count > shown else None
-    scores: dict[str, tuple[float | None, ...]] = {}
-    totals: tuple[float | None, ...] = ()
+    scores: dict[str, Floats] = {}
+    totals: Floats | tuple[()] = ()
     if run.scores is not None:
         *columns, totals = _spread(run.scores.round(_DIGITS), run.candidates.rows, count, rows)
         scores = dict(zip(run.weights, columns, strict=True))
@@ -53,22 +57,25 @@ def _columns(run: Run, sight: Sight, shown: int) -> CandidateColumns:
             worker = sight.workers[row]
             why = removed.why if isinstance(removed.why, str) else removed.why(worker)
             filtered[worker.name] = f"{removed.filter}: {why}"
-    figures = sight.figures if rows is None else sight.figures[:, rows]
-    heard, kv_usage = cast("list[list[float]]", figures[HEARD : KV_USAGE + 1].round(_DIGITS).tolist())
-    numbers: list[list[int]] = figures[RUNNING:].astype(np.int64).tolist()
-    return CandidateColumns(
-        workers=sight.names if rows is None else tuple([sight.names[row] for row in _whole(rows)]),
-        ages_ms=tuple([round((sight.now - at) * 1000.0, 1) if at > NEVER else -1.0 for at in heard]),
-        running=tuple(numbers[0]),
-        waiting=tuple(numbers[WAITING - RUNNING]),
-        kv_usage=tuple(kv_usage),
-        matched_tokens=tuple(numbers[MATCHED - RUNNING]),
-        scores=scores,
-        totals=totals,
-        filtered=filtered,
-        opaque=tuple([sight.names[row] for row in sorted(sight.opaque)]) if sight.opaque else (),
-        omitted=0 if rows is None else count - len(rows),
-    )
+    figures = sight.figures if rows is None else sight.figures.take(rows, axis=1)
+    heard = figures[HEARD]
+    ages = np.rint((sight.now - heard) * 10_000.0) / 10.0
+    if NEVER in heard.tolist():
+        ages[heard == NEVER] = -1.0
+    numbers = figures[RUNNING:].astype(np.int64)
+    return {
+        "workers": sight.names if rows is None else [sight.names[row] for row in _whole(rows)],
+        "ages_ms": ages,
+        "running": numbers[0],
+        "waiting": numbers[WAITING - RUNNING],
+        "kv_usage": figures[KV_USAGE].round(_DIGITS),
+        "matched_tokens": numbers[MATCHED - RUNNING],
+        "scores": scores,
+        "totals": totals,
+        "filtered": filtered,
+        "opaque": [sight.names[row] for row in sorted(sight.opaque)] if sight.opaque else (),
+        "omitted": 0 if rows is None else count - len(rows),
+    }
 
 
 def _whole(rows: Ints) -> list[int]:
@@ -84,15 +91,14 @@ def _best_rows(run: Run, count: int, shown: int) -> Ints:
     return np.sort(np.argpartition(-rank, shown - 1)[:shown])
 
 
-def _spread(table: Floats, candidates: Ints | None, count: int, rows: Ints | None) -> list[tuple[float | None, ...]]:
-    """Rows of `table`, one entry for each candidate, as columns with one entry for each worker shown."""
-    if candidates is None:
-        return [tuple(values) for values in (table if rows is None else table[:, rows]).tolist()]
-    wide = np.full((len(table), count), np.nan)
-    wide[:, candidates] = table
-    shown: Sequence[Sequence[float]] = (wide if rows is None else wide[:, rows]).tolist()
-    # NaN stands for a worker without a score only here: scores are never NaN.
-    return [tuple([None if value != value else value for value in values]) for values in shown]
+def _spread(table: Floats, candidates: Ints | None, count: int, rows: Ints | None) -> Floats:
+    """`table` with one column for each worker shown; NaN, which JSON has no word for but null, where it has no score:
+    scores themselves are never NaN."""
+    if candidates is not None:
+        wide = np.full((len(table), count), np.nan)
+        wide[:, candidates] = table
+        table = wide
+    return table if rows is None else table.take(rows, axis=1)
 
 
 def _reason(outcome: Scheduled) -> str:

@@ -1,0 +1,38 @@
+"""The event of a decision, which is written past the model that its readers have."""
+
+import json
+
+import pytest
+
+from pointsman_contracts.journey import StageReport, Target
+from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_scheduler.scheduled_event import Told, written
+from pointsman_scheduler.testing import Bench
+from pointsman_testing import builders
+
+
+@pytest.mark.parametrize("shown", [256, 3])
+def test_the_event_has_every_field_of_the_contract_in_its_own_type_and_no_other(shown: int) -> None:
+    bench = Bench(
+        {
+            "handler": "shadow",
+            "profiles": {"default": {}, "tried": {"filters": [{"use": "role", "role": "encode"}]}},
+        }
+    )
+    bench.join("w0", "w1", "w2", "w3")
+    bench.hear("w1", state="draining")
+    bench.register("w4")
+    bench.register("w5", engine="opaque")
+    bench.hear("w5")
+    bench.now += 0.0123
+    target = Target(model="llama-8b", pool="llama")
+    journey = builders.journey("scheduler", target=target, trail=(StageReport(stage="guard", instance="guard-1"),))
+    outcome = bench.decide(bench.prompt(family=1, blocks=4))
+    report = StageReport(stage="scheduler", instance="scheduler-1", note="6 workers")
+    payload = written(Told(journey, target, bench.policy, 1, outcome, 5e-5, 0.0, report, None, 7), "me", 3, shown)
+    event = RequestScheduled.decode(payload)
+    assert json.loads(event.model_dump_json()) == json.loads(payload)
+    assert event.model_fields_set == set(RequestScheduled.model_fields)
+    for run in event.runs:
+        assert run.candidates.model_fields_set == set(type(run.candidates).model_fields)
+    assert (event.source, event.sequence, event.trail[-1].note) == ("me", 3, "6 workers")
