@@ -74,6 +74,8 @@ class Gate:
         flow, policy = queue.flow, queue.flow.policy
         now = time.monotonic()
         capacity = queue.gauge.exactly(policy, now) if len(flow) else queue.gauge.roughly(policy, now)
+        if flow.lets_pass(journey.request.priority, now, capacity):
+            return self._decide(journey, hop, 0.0)
         outcome = flow.offer(_item(journey, hop, now), now, capacity)
         if isinstance(outcome, Dispatch):
             return self._decide(journey, hop, 0.0)

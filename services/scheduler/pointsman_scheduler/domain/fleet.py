@@ -42,6 +42,8 @@ class Fleet:
         self._by_name: dict[str, Worker] = {}
         self._departed: dict[str, Worker] = {}
         self._demoted: set[Worker] = set()
+        self._unsettled: set[Worker] = set()
+        """Those whose books changed since the columns were read last."""
         self._heard_at = NEVER
         """When anybody was heard last."""
         self._lay_out()
@@ -135,10 +137,8 @@ class Fleet:
             self._write(worker)
 
     def settle(self, worker: Worker) -> None:
-        """The worker's books changed: as `mirror`, for what depends on them."""
-        if worker.present and not self._stale_layout:
-            self._write_books(worker)
-            self.adapters.settle(worker)
+        """The worker's books changed: `refresh` writes what depends on them, once for all changes until then."""
+        self._unsettled.add(worker)
 
     def _forget(self, worker: Worker) -> None:
         worker.present = False
@@ -156,6 +156,11 @@ class Fleet:
         """Bring the columns to `now`: lay them out again if need be, let demoted workers be tried, weigh by age."""
         if self._stale_layout:
             self._lay_out()
+        while self._unsettled:
+            worker = self._unsettled.pop()
+            if worker.present:
+                self._write_books(worker)
+                self.adapters.settle(worker)
         for worker in self._demoted:
             if worker.standing.retry_at <= now:
                 self.eligible_until[worker.row] = _serves_until(worker)

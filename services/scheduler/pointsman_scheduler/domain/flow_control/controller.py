@@ -83,6 +83,13 @@ class FlowController(Generic[T]):
     def policy(self) -> FlowPolicy:
         return self._policy
 
+    def lets_pass(self, priority: int, now: float, capacity: Capacity) -> bool:
+        """Whether a request of this priority goes at once, whatever else it is; False: `offer` says."""
+        if self._waiting or self._displaced or self._closing:
+            return False
+        self._observe(capacity, now)
+        return self._may_go(self._band_for(priority, now), capacity)
+
     def offer(self, item: Item[T], now: float, capacity: Capacity) -> Dispatch[T] | Parked[T] | Dropped[T]:
         """A request has come. One that waits already keeps its place and gets the new payload."""
         waiting = self._waiting.get(item.request_id)

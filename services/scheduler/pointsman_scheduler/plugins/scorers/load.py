@@ -13,15 +13,22 @@ from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.points import Scorer
 from pointsman_scheduler.domain.request import ScheduleRequest
 
+_EQUAL: Final[Floats] = np.ones(FEW)
+_EQUAL.flags.writeable = False
+
 
 def fewest_first(figures: Floats) -> Floats:
     """1 for the least, 0 for the most, linear between; 1 for all when they are equal."""
     if len(figures) <= FEW:
         values = figures.tolist()
         least, most = min(values), max(values)
+        if most == least:
+            return _EQUAL[: len(values)]
     else:
         least, most = float(figures.min()), float(figures.max())
-    return np.ones(len(figures)) if most == least else (most - figures) / (most - least)
+        if most == least:
+            return np.ones(len(figures))
+    return (most - figures) / (most - least)
 
 
 class Queue(Scorer):
