@@ -7,7 +7,7 @@ from typing import Final
 
 import aiohttp
 
-from pointsman_preprocessor.domain.key_sets import KeySet, KeySets, parse_key_set
+from pointsman_preprocessor.domain.key_sets import KeySet, KeySets, parse_key_set, prepare
 from pointsman_runtime.logs import Log
 
 TIMEOUT_S: Final = 5.0
@@ -48,6 +48,7 @@ class PublishedKeys(KeySets):
 
     def follow(self, url: str) -> None:
         """As `KeySets.follow`."""
+        prepare()
         self._published.setdefault(url, _Published())
 
     def get(self, url: str) -> KeySet | None:

@@ -1,12 +1,14 @@
 """Sets of public keys (RFC 7517) that tokens are checked with."""
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import orjson
-from jwt import PyJWK
-from jwt.exceptions import PyJWTError
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
 
 ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
@@ -31,7 +33,7 @@ class KeySet:
             else:
                 self._nameless.append(key)
 
-    def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
+    def find(self, kid: str | None, algorithm: str) -> "PyJWK | None":
         """The key that a token names, or the only one of its algorithm when it names none; None for a token that claims
         another algorithm than the key's."""
         if kid is not None and kid in self._named:
@@ -64,6 +66,11 @@ def parse_key_set(data: bytes) -> KeySet:
     return found
 
 
+def prepare() -> None:
+    """Load what keys are made with: a tenth of a second, for those alone who will have keys and before they come."""
+    importlib.import_module("jwt")
+
+
 class KeySets(ABC):
     """Key sets that are published elsewhere."""
 
@@ -81,7 +88,10 @@ class KeySets(ABC):
         operators, and the last set stays."""
 
 
-def _key(document: Mapping[str, object]) -> PyJWK | None:
+def _key(document: Mapping[str, object]) -> "PyJWK | None":
+    from jwt import PyJWK
+    from jwt.exceptions import PyJWTError
+
     if document.get("use", "sig") != "sig" or document.get("kty") == "oct":
         return None
     try:

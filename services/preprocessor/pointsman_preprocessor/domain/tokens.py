@@ -1,14 +1,14 @@
 """Signed tokens (RFC 7519): what one says of itself before it is checked, and the check."""
 
+import base64
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-import jwt
 import orjson
-from jwt import PyJWK
-from jwt.exceptions import PyJWTError
-from jwt.utils import base64url_decode
 from pydantic import JsonValue
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
 
 _OPTIONS: Final = {
     "verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_iss": False, "verify_sub": False,
@@ -48,8 +48,8 @@ def head_of(token: str) -> TokenHead | None:
     if len(parts) != 3:
         return None
     try:
-        header = cast("object", orjson.loads(base64url_decode(parts[0])))
-        claims = cast("object", orjson.loads(base64url_decode(parts[1])))
+        header = cast("object", orjson.loads(_decoded(parts[0])))
+        claims = cast("object", orjson.loads(_decoded(parts[1])))
     except ValueError:
         return None
     if not isinstance(header, dict) or not isinstance(claims, dict):
@@ -62,8 +62,11 @@ def head_of(token: str) -> TokenHead | None:
     return TokenHead(algorithm, kid if isinstance(kid, str) else None, issuer if isinstance(issuer, str) else None)
 
 
-def verified(token: str, key: PyJWK, expected: Expected, now_s: float) -> dict[str, JsonValue]:
+def verified(token: str, key: "PyJWK", expected: Expected, now_s: float) -> dict[str, JsonValue]:
     """The claims of a valid token. `now_s`: unix time. Raises TokenRefused."""
+    # Loaded with the first key: `key_sets.prepare`.
+    import jwt
+
     try:
         claims = cast(
             "dict[str, JsonValue]",
@@ -79,7 +82,7 @@ def verified(token: str, key: PyJWK, expected: Expected, now_s: float) -> dict[s
         raise TokenRefused("The token is for another audience.") from error
     except jwt.MissingRequiredClaimError as error:
         raise TokenRefused(f"The token has no `{error.claim}`.") from error
-    except PyJWTError as error:
+    except jwt.PyJWTError as error:
         # Its words may quote the token.
         raise TokenRefused("The token's signature isn't valid.") from error
     if claims.get("iss") != expected.issuer:
@@ -102,3 +105,7 @@ def _time(claims: Mapping[str, JsonValue], name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TokenRefused(f"The token's `{name}` isn't a time.")
     return float(value)
+
+
+def _decoded(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
