@@ -115,7 +115,8 @@ async def _traffic(door: str) -> None:
     """A request now and then, as there is in life; the first has the id that documents use."""
     body = {"model": "llama-3.1-8b", "prompt": "Count", "max_tokens": 2}
     headers = {"x-request-id": DOCUMENTED_ID}
-    async with aiohttp.ClientSession() as http:
+    # The loop stands still between tests, for longer than an idle connection lives.
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
         while True:
             async with http.post(f"{door}/v1/completions", json=body, headers=headers) as answer:
                 await answer.read()
