@@ -11,10 +11,10 @@ from tokenizers import Tokenizer
 from pointsman_tokenization.chat_template import ChatTemplate, Json
 from pointsman_tokenization.content_format import ContentFormat
 from pointsman_tokenization.conversation import conversation, tool_list
+from pointsman_tokenization.defaults import CACHE_BYTES
 from pointsman_tokenization.failure import NotTokenized
 from pointsman_tokenization.segments import SegmentEncoder, little_endian
 
-CACHE_BYTES: Final = 64 * 2**20
 TOKEN_BYTES: Final = 4
 
 Field = Callable[[str], object]
