@@ -82,33 +82,31 @@ class Book:
 
     def ask(self, ask: LimitAsk, now: float) -> LimitVerdict:
         """Count a request if every window admits it."""
-        name = (ask.edge, ask.request_id)
-        names = [window_name(window) for window in ask.windows]
+        windows, reactive = ask.windows, ask.reactive
+        names = [window_name(window) for window in windows]
         scope = self._scope(ask, names)
         counters = [self._counter(ask.limit, each, scope) for each in names]
-        again = ask.attempt > 1 and any(charge.limit == ask.limit for charge in self._charges.get(name, ()))
-        cost = 0.0 if ask.reactive else ask.cost
-        if not again:
-            waits = [
-                counter.wait(window, cost, now, reactive=ask.reactive)
-                for counter, window in zip(counters, ask.windows, strict=True)
-            ]
-            longest = max(waits)
+        if ask.attempt == 1 or not self._counted(ask):
+            cost = 0.0 if reactive else ask.cost
+            longest, refusing = 0.0, 0
+            for place, counter in enumerate(counters):
+                wait_s = counter.wait(windows[place], cost, now, reactive=reactive)
+                if wait_s > longest:
+                    longest, refusing = wait_s, place
             if longest > 0:
                 return LimitVerdict(
                     outcome="refused",
-                    standings=_standings(counters, ask.windows, now),
-                    window=waits.index(longest),
+                    standings=_standings(counters, windows, now),
+                    window=refusing,
                     retry_s=None if longest == inf else longest,
                 )
-            for counter, window in zip(counters, ask.windows, strict=True):
-                counter.add(window, cost, now)
-            windows = tuple(zip(names, ask.windows, strict=True))
-            until = ask.until_ms / 1000
-            charge = _Charge(ask.limit, scope, windows, cost, now, until, kept=ask.kept)
-            self._charges.setdefault(name, []).append(charge)
+            for place, counter in enumerate(counters):
+                counter.add(windows[place], cost, now)
+            counted = tuple(zip(names, windows, strict=True))
+            charge = _Charge(ask.limit, scope, counted, cost, now, ask.until_ms / 1000, kept=ask.kept)
+            self._charges.setdefault((ask.edge, ask.request_id), []).append(charge)
             self.changed = True
-        return LimitVerdict(outcome="admitted", standings=_standings(counters, ask.windows, now))
+        return LimitVerdict(outcome="admitted", standings=_standings(counters, windows, now))
 
     def settle(self, edge: str, request_id: str, actual: Callable[[str], float | None], now: float) -> list[Settled]:
         """The request has ended. `actual(limit)` is what it cost; None takes back what was reserved."""
@@ -200,6 +198,10 @@ class Book:
                     kept=charge.kept,
                 )
 
+    def _counted(self, ask: LimitAsk) -> bool:
+        """Whether this limit counts the request already."""
+        return any(charge.limit == ask.limit for charge in self._charges.get((ask.edge, ask.request_id), ()))
+
     def _scope(self, ask: LimitAsk, names: list[str]) -> str:
         if len(self._counters) < MOST_COUNTERS:
             return ask.scope
@@ -238,4 +240,4 @@ class Book:
 
 
 def _standings(counters: list[Counter], windows: tuple[LimitWindow, ...], now: float) -> tuple[WindowStanding, ...]:
-    return tuple(counter.standing(window, now) for counter, window in zip(counters, windows, strict=True))
+    return tuple([counter.standing(windows[place], now) for place, counter in enumerate(counters)])

@@ -77,8 +77,11 @@ class UsageWindow:
     def reset_s(self, now: float) -> float:
         """Seconds until nothing of what is counted is in the window."""
         self._forget(now)
-        last = next((index for index in range(len(self._slots) - 1, -1, -1) if self._slots[index] > 0), None)
-        return 0.0 if last is None else max(0.0, (self._first + last + 1 + SLOTS) * self.width - now)
+        slots = self._slots
+        last = len(slots)
+        while last and slots[last - 1] <= 0:
+            last -= 1
+        return max(0.0, (self._first + last + SLOTS) * self.width - now) if last else 0.0
 
     def _forget(self, now: float) -> None:
         oldest = int(now / self.width) - SLOTS
