@@ -5,10 +5,10 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from pointsman_core.worker_name import worker_name
+from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.report import Worker
 from pointsman_engines.speaker import EngineAccess
-from pointsman_engines.watch import ANSWER_TIMEOUT_S
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_worker_agent.domain.kv_endpoints import KvEndpoints
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from pointsman_engines.client import EngineClient
+from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, EndpointWatch
 from pointsman_engines.load_reporter import LoadReporter
 from pointsman_engines.opaque_watch import DEFAULT_HEALTH, OpaqueWatch
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.registrar import Entries, Registrar
 from pointsman_engines.report import Worker
 from pointsman_engines.status import OPAQUE, EngineStatus
-from pointsman_engines.watch import ANSWER_TIMEOUT_S, EngineWatch
+from pointsman_engines.watch import EngineWatch
 from pointsman_runtime.bus import Bus
 
 
@@ -49,7 +50,7 @@ class EngineSpeaker:
             on_registered=self.loads.tell,
         )
         client = EngineClient(access.url, metrics_url=access.metrics_url, api_key=access.api_key, session=session)
-        self.watch: EngineWatch | OpaqueWatch
+        self.watch: EndpointWatch
         if access.engine == OPAQUE:
             self.watch = OpaqueWatch(
                 client, self._saw, health=access.health or DEFAULT_HEALTH, answer_timeout_s=access.answer_timeout_s

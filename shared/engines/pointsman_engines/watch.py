@@ -6,20 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from pointsman_engines.client import EngineClient, EngineFailed, EngineHung, EngineRefused, EngineUnreachable
+from pointsman_engines.client import EngineClient, EngineFailed, EngineRefused, EngineUnreachable
 from pointsman_engines.dialect import ENGINES, Dialect, detect
+from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_INTERVAL_S, EndpointWatch
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
-from pointsman_engines.life import Life
 from pointsman_engines.models import ServedModels, UnreadableModels, served_models
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.reading import MissingMetrics, Reading, read, read_cache
 from pointsman_engines.status import EngineFacts, EngineStatus, differs
 from pointsman_runtime.logs import Log
 
-ANSWER_TIMEOUT_S: Final = 0.7
-"""With the longest pace (200 ms) and the message on the bus, a stopped engine is known within a second."""
-FACTS_INTERVAL_S: Final = 5.0
-"""Adapters come and go while an engine runs."""
 FACTS_RETRY_S: Final = 0.5
 FACTS_TIMEOUT_S: Final = 2.0
 HEALTH_INTERVAL_S: Final = 1.0
@@ -29,31 +25,8 @@ HEALTH_TIMEOUT_S: Final = 5.0
 _log = Log("engine")
 
 
-class ReadingTally:
-    """What became of the readings; plain numbers, read when metrics are scraped."""
-
-    __slots__ = ("answered", "failed", "hung", "refused", "spent_s", "unreadable")
-
-    def __init__(self) -> None:
-        self.answered = 0
-        self.refused = 0
-        """Nobody listened."""
-        self.hung = 0
-        """No answer in time."""
-        self.failed = 0
-        """Another error, e.g. a status of 500 or a reset connection."""
-        self.unreadable = 0
-        """An answer without what it should say."""
-        self.spent_s = 0.0
-        """Seconds from asking to having the numbers, over all that answered."""
-
-
-class EngineWatch:
-    """Reads one engine until it is cancelled.
-
-    `on_status` is called in the event loop after every reading and whenever anything else changed. `engine`
-    names the kind when it shouldn't be guessed from the metrics.
-    """
+class EngineWatch(EndpointWatch):
+    """Reads one engine. `engine` names the kind when it shouldn't be guessed from the metrics."""
 
     def __init__(
         self,
@@ -64,16 +37,9 @@ class EngineWatch:
         pace: ReadingPace,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
-        self.status = EngineStatus()
-        self.tally = ReadingTally()
-        self.facts_problem = ""
-        """Why the facts are unknown; empty when they aren't, or weren't asked for yet."""
-        self._client = client
-        self._on_status = on_status
+        super().__init__(client, on_status, answer_timeout_s)
         self._engine = engine
         self._pace = pace
-        self._answer_timeout_s = answer_timeout_s
-        self._life = Life()
         self._dialect: Dialect | None = None
         self._asks_for_some = True
         self._unhealthy = ""
@@ -98,28 +64,6 @@ class EngineWatch:
             await self._look()
             gap = self._pace.next_gap(gap, changed=differs(before, self.status))
             await asyncio.sleep(max(0.0, started + gap - loop.time()))
-
-    async def _look(self) -> None:
-        started = time.perf_counter()
-        try:
-            reading = await self._read()
-        except EngineRefused as error:
-            self.tally.refused += 1
-            self._life.refused()
-            self._unreachable(str(error))
-        except EngineHung as error:
-            self.tally.hung += 1
-            self._unreachable(str(error))
-        except EngineUnreachable as error:
-            self.tally.failed += 1
-            self._unreachable(str(error))
-        except UnreadableMetrics as error:
-            self.tally.unreadable += 1
-            self._unreachable(str(error))
-        else:
-            self.tally.answered += 1
-            self.tally.spent_s += time.perf_counter() - started
-            self._answered(reading)
 
     async def _read(self) -> Reading:
         dialect = self._dialect
@@ -154,18 +98,6 @@ class EngineWatch:
         else:
             self._tell(replace(status, reachable=True, reason=""))
 
-    def _unreachable(self, reason: str) -> None:
-        self._tell(replace(self.status, reachable=False, reason=reason))
-
-    def _tell(self, status: EngineStatus) -> None:
-        before, self.status = self.status, status
-        if before.reachable != status.reachable or before.reason != status.reason:
-            if status.reachable:
-                _log.info("engine_answers", url=self._client.url, boot_id=status.boot_id)
-            else:
-                _log.warning("engine_unreachable", url=self._client.url, reason=status.reason)
-        self._on_status(status)
-
     # Health -----------------------------------------------------------------------------------------
 
     async def _keep_checking_health(self) -> None:
@@ -198,9 +130,7 @@ class EngineWatch:
             try:
                 facts = await self._learn(self._dialect)
             except (EngineUnreachable, UnreadableMetrics, UnreadableModels) as error:
-                if self.facts_problem != str(error):
-                    self.facts_problem = str(error)
-                    _log.warning("engine_facts_unknown", url=self._client.url, reason=self.facts_problem)
+                self._facts_unknown(str(error))
                 continue
             self.facts_problem = ""
             if not self._facts_wanted.is_set() and facts != self.status.facts:

@@ -1,0 +1,108 @@
+"""Looks at an endpoint, counts what becomes of it, and tells what changed, whatever there is to see."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from pointsman_engines.client import EngineClient, EngineHung, EngineRefused, EngineUnreachable
+from pointsman_engines.exposition import UnreadableMetrics
+from pointsman_engines.life import Life
+from pointsman_engines.reading import Reading
+from pointsman_engines.status import EngineStatus
+from pointsman_runtime.logs import Log
+
+ANSWER_TIMEOUT_S: Final = 0.7
+"""With the longest pace (200 ms) and the message on the bus, a stopped engine is known within a second."""
+FACTS_INTERVAL_S: Final = 5.0
+"""Adapters come and go while an engine runs."""
+
+_log = Log("engine")
+
+
+class ReadingTally:
+    """What became of the readings; plain numbers, read when metrics are scraped."""
+
+    __slots__ = ("answered", "failed", "hung", "refused", "spent_s", "unreadable")
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self.refused = 0
+        """Nobody listened."""
+        self.hung = 0
+        """No answer in time."""
+        self.failed = 0
+        """Another error, e.g. a status of 500 or a reset connection."""
+        self.unreadable = 0
+        """An answer without what it should say."""
+        self.spent_s = 0.0
+        """Seconds from asking to having the numbers, over all that answered."""
+
+
+class EndpointWatch(ABC):
+    """Looks until it is cancelled. `on_status` is called in the event loop after every look, and whenever anything else
+    changed."""
+
+    def __init__(
+        self, client: EngineClient, on_status: Callable[[EngineStatus], None], answer_timeout_s: float
+    ) -> None:
+        self.status = EngineStatus()
+        self.tally = ReadingTally()
+        self.facts_problem = ""
+        """Why the facts are unknown; empty when they aren't, or weren't asked for yet."""
+        self._client = client
+        self._on_status = on_status
+        self._answer_timeout_s = answer_timeout_s
+        self._life = Life()
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Look for ever."""
+
+    @abstractmethod
+    async def _read(self) -> Reading:
+        """Ask. Raises EngineUnreachable and UnreadableMetrics."""
+
+    @abstractmethod
+    def _answered(self, reading: Reading) -> None:
+        """It did."""
+
+    async def _look(self) -> None:
+        started = time.perf_counter()
+        try:
+            reading = await self._read()
+        except EngineRefused as error:
+            self.tally.refused += 1
+            self._life.refused()
+            self._unreachable(str(error))
+        except EngineHung as error:
+            self.tally.hung += 1
+            self._unreachable(str(error))
+        except EngineUnreachable as error:
+            self.tally.failed += 1
+            self._unreachable(str(error))
+        except UnreadableMetrics as error:
+            self.tally.unreadable += 1
+            self._unreachable(str(error))
+        else:
+            self.tally.answered += 1
+            self.tally.spent_s += time.perf_counter() - started
+            self._answered(reading)
+
+    def _unreachable(self, reason: str) -> None:
+        self._tell(replace(self.status, reachable=False, reason=reason))
+
+    def _facts_unknown(self, reason: str) -> None:
+        if self.facts_problem != reason:
+            self.facts_problem = reason
+            _log.warning("engine_facts_unknown", url=self._client.url, reason=reason)
+
+    def _tell(self, status: EngineStatus) -> None:
+        before, self.status = self.status, status
+        if before.reachable != status.reachable or before.reason != status.reason:
+            if status.reachable:
+                _log.info("engine_answers", url=self._client.url, boot_id=status.boot_id)
+            else:
+                _log.warning("engine_unreachable", url=self._client.url, reason=status.reason)
+        self._on_status(status)
