@@ -11,7 +11,6 @@ import numpy as np
 
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.refusal import Refusal
-from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.books import Books
 from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.dice import Dice
@@ -110,7 +109,8 @@ class PoolScheduler:
             if not allowed.size:
                 names = ", ".join(request.workers)
                 return Refused(UNKNOWN_WORKER.refusal(f"Pool {self.pool!r} has no worker {names}."), [])
-        matched: Floats = np.multiply(self.index.match(request.blocks), float(request.block_tokens))
+        matched = self.index.match(request.blocks)
+        matched *= request.block_tokens
         request.put(MATCHED_TOKENS, matched)
         for producer in policy.producers:
             producer.produce(request, everyone)

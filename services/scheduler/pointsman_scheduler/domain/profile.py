@@ -50,7 +50,8 @@ class Profile:
         # fmax and fmin take the number where the other is NaN.
         np.fmin(np.fmax(scores, 0.0, scores), 1.0, scores)
         np.dot(self._weights, scores, totals)
-        run.chosen = [candidates.row(index) for index in self.picker.pick(request, candidates, totals)]
+        picked = self.picker.pick(request, candidates, totals)
+        run.chosen = list(picked) if candidates.rows is None else [candidates.row(index) for index in picked]
         if not run.chosen:
             run.error = f"{self.picker.name} picked nobody"
         return run

@@ -223,8 +223,9 @@ class Shadow:
         self._clock = now
 
     def _end_pass(self) -> None:
-        self._since_step = self._since_step + self._features
-        self._passed = self._passed + self._features
+        if self._features is not _NOTHING:
+            self._since_step = self._since_step + self._features
+            self._passed = self._passed + self._features
 
     def _begin_pass(self, at: float) -> None:
         self._finishing = []

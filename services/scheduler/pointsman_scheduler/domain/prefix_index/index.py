@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pointsman_scheduler.domain.arrays import Blocks, Bools, Floats
 from pointsman_scheduler.domain.prefix_index.masks import Masks
@@ -154,7 +153,7 @@ class PrefixIndex:
 
     # The hot path -----------------------------------------------------------------------------------------------
 
-    def match(self, blocks: Blocks) -> NDArray[np.int32]:
+    def match(self, blocks: Blocks) -> Floats:
         """For each laid-out worker, how many leading blocks of the prompt it holds without a gap."""
         return self._masks.match(blocks)
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pointsman_scheduler.domain.arrays import Blocks
+from pointsman_scheduler.domain.arrays import Blocks, Floats
 
 FEW: Final = 16
 """Up to so many workers are told apart one by one."""
@@ -74,9 +73,9 @@ class Masks:
         for bit, column in self._column_of.items():
             self._places[bit.bit_length() - 1] = column
 
-    def match(self, blocks: Blocks) -> NDArray[np.int32]:
+    def match(self, blocks: Blocks) -> Floats:
         """For each column, how many leading blocks its life holds without a gap."""
-        matched = np.zeros(self._columns, dtype=np.int32)
+        matched = np.zeros(self._columns)
         held = self._laid_out
         previous: int | None = -1
         length = 0
@@ -96,7 +95,7 @@ class Masks:
             self._fill(matched, held, length)
         return matched
 
-    def _fill(self, matched: NDArray[np.int32], lives: int, length: int) -> None:
+    def _fill(self, matched: Floats, lives: int, length: int) -> None:
         if lives.bit_count() <= FEW:
             while lives:
                 bit = lives & -lives
