@@ -15,7 +15,6 @@ from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.subjects import ANY, STAGES, direct_subject, stage_subject, subject
 from pointsman_runtime import elsewhere, message_headers
 from pointsman_runtime.addresses import Addresses
-from pointsman_runtime.answerer import Answerer
 from pointsman_runtime.custom_stages import CustomStages
 from pointsman_runtime.errors import BusDisconnected, MessageTooLarge, NobodyListens, NoReply
 from pointsman_runtime.heartbeat import Heartbeat
@@ -202,7 +201,7 @@ class Bus:
         """Call `handler` for every question of this type on this route, and send the bytes that it returns to whoever
         asked. For questions of the journey, which wait for the answer; others are `Events.handle`'s."""
         tally = self.new_tally(message.address.type_id)
-        mailbox = Fifo(tally, Answerer(self, tally, message, handler).handle, self.link.soon)
+        mailbox = Fifo(tally, Listener(self, tally, message, handler).handle, self.link.soon)
         self._mailboxes.append(mailbox)
         self.link.subscribe(subject(message, *route), mailbox.receive)
 

@@ -1,4 +1,4 @@
-"""A subscription to signals or events: decodes each message and hands it to a function."""
+"""A subscription to signals, events or questions: decodes each message and hands it to a function."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from pydantic import ValidationError
 
 from pointsman_contracts.message import Message
+from pointsman_runtime.errors import BusError
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Delivery, Tally
 
@@ -20,7 +21,8 @@ _log = Log("bus")
 class Listener(Generic[M]):
     """What can't be decoded or handled is counted and told; the next message comes all the same."""
 
-    def __init__(self, bus: "Bus", tally: Tally, message: type[M], handler: Callable[[M], None]) -> None:
+    def __init__(self, bus: "Bus", tally: Tally, message: type[M], handler: Callable[[M], bytes | None]) -> None:
+        """What `handler` returns is sent to whoever asked."""
         self._bus = bus
         self._tally = tally
         self._message = message
@@ -34,9 +36,16 @@ class Listener(Generic[M]):
             self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
             return
         try:
-            self._handler(decoded)
+            answer = self._handler(decoded)
+            if answer is not None and delivery.reply:
+                self._bus.link.publish(delivery.reply, answer)
+        except BusError as error:
+            self._failed("unsent", error)
         except Exception as error:  # noqa: BLE001 - one bad message must not end the subscription
-            self._tally.failed += 1
-            _log.error("handler_failed", error, subscription=self._tally.name)
-            return
-        self._tally.handled += 1
+            self._failed("handler_failed", error)
+        else:
+            self._tally.handled += 1
+
+    def _failed(self, event: str, error: Exception) -> None:
+        self._tally.failed += 1
+        _log.error(event, error, subscription=self._tally.name)
