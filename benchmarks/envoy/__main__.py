@@ -1,10 +1,10 @@
 """What the Envoy edge costs: the adapter alone, and the whole journey with the real Envoy.
 
 `python -m benchmarks.envoy [--seconds 4] [--alone | --latency]`. Alone: an ext_proc client asks an adapter whose
-decision is fixed; printed are exchanges a second, and how many a core of the adapter carries by its CPU time; then 10,000
-exchanges are aborted, after which its memory must be what it was. Whole: `pointsman up --envoy` before a backend that
-answers at once, asked directly and through the gateway in the same run; then 10,000 exchanges are aborted, after which
-nothing may be open or reserved. `--latency` measures only what is added at 200 requests/s. Everything shares this
+decision is fixed; printed are exchanges a second, and how many a core of the adapter carries by its CPU time; then
+10,000 exchanges are aborted, after which its memory must be what it was. Whole: `pointsman up --envoy` before a backend
+that answers at once, asked directly and through the gateway in the same run; then 10,000 exchanges are aborted, after
+which nothing may be open or reserved. `--latency` measures only what is added at 200 requests/s. Everything shares this
 machine's cores.
 """
 
