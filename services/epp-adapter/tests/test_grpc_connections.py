@@ -140,3 +140,28 @@ async def test_a_client_is_told_to_go_elsewhere_and_its_calls_go_on() -> None:
     both.server.close()
     assert both.transport.closed
     both.server.connection_lost(None)
+
+
+@pytest.mark.parametrize("path", [PATH, b"/unheard"])
+async def test_a_call_that_is_reset_at_once_takes_nobody_along(path: bytes) -> None:
+    both = Both(refuse)
+    await both.up()
+    both.down()
+    number = both.client.send_request([*HEADERS[:3], (b":path", path), HEADERS[4]])
+    request = both.client.data_to_send()
+    both.client.reset_stream(number)
+    both.server.data_received(request + both.client.data_to_send())
+    other = await both.begin()
+    assert other in [event.stream_id for event in both.down() if isinstance(event, ngh2.ResponseReceived)]
+
+
+async def test_calls_of_a_client_that_breaks_the_protocol_end_with_its_connection() -> None:
+    both = Both(keep_writing)
+    await both.begin()
+    (task,) = both.calls.open
+    both.server.data_received(b"\0\0\0\4\0\0\0\0\7" * 40)  # settings of a stream
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert both.transport.closed
+    assert task.cancelled()
+    both.server.connection_lost(None)

@@ -4,7 +4,8 @@ All of it runs on the event loop; why not gRPC's own server for asyncio, tells d
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final, cast
 from urllib.parse import quote
 
@@ -13,11 +14,13 @@ from ngh2 import (
     Connection,
     ConnectionClosed,
     DataReceived,
+    Header,
     NGH2Error,
     RequestReceived,
     Role,
     Setting,
     StreamClosed,
+    StreamProtocolError,
     TrailersReceived,
 )
 
@@ -102,12 +105,8 @@ class GrpcConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """As `asyncio.Protocol`."""
         del exc  # a client that is gone is gone
-        self._transport = None
         self._all.connections.discard(self)
-        calls, self._calls = self._calls, {}
-        for call in calls.values():
-            call.lost()
-        self._progressed()
+        self._drop()
 
     def refuse_more(self) -> None:
         """Tell the client to open further calls elsewhere."""
@@ -169,7 +168,7 @@ class GrpcConnection(asyncio.Protocol):
     def _begin(self, request: RequestReceived) -> None:
         headers = dict(request.headers)
         if not headers.get(b"content-type", b"").startswith(b"application/grpc"):
-            self._http.send_response(request.stream_id, _NOT_GRPC, end_stream=True)
+            self._answer(request.stream_id, _NOT_GRPC)
             return
         call = self._calls[request.stream_id] = Call(request.stream_id, self)
         method = self._all.methods.get(headers.get(b":path", b""))
@@ -209,8 +208,13 @@ class GrpcConnection(asyncio.Protocol):
         if call.headers_sent:
             self._http.send_trailers(call.stream_id, trailers)
         else:
-            self._http.send_response(call.stream_id, (*_HEAD, *trailers), end_stream=True)
+            self._answer(call.stream_id, (*_HEAD, *trailers))
         self._flush_soon()
+
+    def _answer(self, stream_id: int, headers: Iterable[Header]) -> None:
+        """All that there is of an answer."""
+        with suppress(StreamProtocolError):  # reset in the same piece of data that brought the request
+            self._http.send_response(stream_id, headers, end_stream=True)
 
     def _flush_soon(self) -> None:
         """Once the tasks have run that are ready now: what they say leaves in one piece."""
@@ -234,5 +238,10 @@ class GrpcConnection(asyncio.Protocol):
             waiting.set_result(None)
 
     def _drop(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.lost()
+        self._progressed()
