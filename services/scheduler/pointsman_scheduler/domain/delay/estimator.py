@@ -28,7 +28,7 @@ LEAST_AHEAD: Final = 2.0
 """Requests that a token computed needlessly is taken to delay, even on an idle fleet."""
 
 _WAITING, _CARRIED, _QUEUED = (Figures._fields.index(name) for name in ("waiting", "carried", "queued"))
-FEW: Final = 16
+FEW: Final = 32
 """Up to so many workers are cheaper one by one than as columns."""
 
 
