@@ -19,6 +19,7 @@ from pointsman_testing.processes import ServiceProcess
 
 POINTSMAN = str(Path(sys.executable).with_name("pointsman"))
 SAMPLE = Path(__file__).resolve().parents[3] / "pointsman.yaml"
+FREE = ("--port", "0", "--nats-port", "0")
 READY_S = 90
 
 pytestmark = pytest.mark.timeout(240)
@@ -153,13 +154,13 @@ async def test_a_port_in_use_is_said_before_anything_is_started(tmp_path: Path) 
 def test_a_refused_configuration_is_said_with_its_line_before_anything_is_started(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text("pools:\n  a:\n    models: [m]\n    schedulling: fast\n")
-    ran = _run("up", "--run-dir", str(tmp_path / "run"), "--config", str(file))
+    ran = _run("up", *FREE, "--run-dir", str(tmp_path / "run"), "--config", str(file))
     assert ran.returncode == 1
     assert "unknown key 'schedulling'; did you mean 'scheduling'?" in ran.stderr
     assert "(line 4)" in ran.stderr
 
 
 def test_an_engine_that_is_not_there_is_named(tmp_path: Path) -> None:
-    ran = _run("up", "--run-dir", str(tmp_path), "--engine", "http://127.0.0.1:1")
+    ran = _run("up", *FREE, "--run-dir", str(tmp_path), "--engine", "http://127.0.0.1:1")
     assert ran.returncode == 1
     assert "http://127.0.0.1:1 can't be asked for its models" in ran.stderr
