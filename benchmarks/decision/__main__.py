@@ -26,12 +26,12 @@ from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
+from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
-from pointsman_scheduler.main import compile_policies
 from pointsman_scheduler.metrics import Metrics
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.replica import Replica
