@@ -19,10 +19,10 @@ import orjson
 
 from benchmarks.machine import describe
 from pointsman_core.config import Guard, load
+from pointsman_guard.configuration import compile_all
 from pointsman_guard.domain.checking import Checked, Direction, Text
 from pointsman_guard.domain.policy import Policy
 from pointsman_guard.domain.prompt import Prompt
-from pointsman_guard.configuration import compile_all
 
 CORPUS: Final = Path(__file__).resolve().parents[2] / "services/guard/tests/corpus"
 ROUNDS: Final = 200
