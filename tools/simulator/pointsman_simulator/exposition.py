@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -24,6 +24,8 @@ class EngineMetrics(Collector):
         self._labels = {"model_name": model, "engine": "0"}
         self._registry = CollectorRegistry()
         self._registry.register(self)
+        # As vLLM does: when the process started tells one life of the engine from the next.
+        ProcessCollector(registry=self._registry)
         self._ttft = self._histogram("time_to_first_token", (*_TTFT_BUCKETS, *_TTFT_BUCKETS_LONG))
         self._itl = self._histogram("inter_token_latency", _ITL_BUCKETS)
         self._e2e = self._histogram("e2e_request_latency", _E2E_BUCKETS)
