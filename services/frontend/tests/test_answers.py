@@ -51,7 +51,8 @@ async def test_a_request_goes_to_the_engine_and_back_byte_for_byte(start_edge: S
     (asked,) = edge.stages.asked
     assert asked[1] == BODY
     assert (asked[0].request_id, asked[0].method, asked[0].path) == ("my-1", "POST", CHAT)
-    assert asked[0].deadline_ms - asked[0].received_ms == 600_000
+    # The time that the body took to arrive is taken off.
+    assert 540_000 < asked[0].deadline_ms - asked[0].received_ms <= 600_000
 
 
 @pytest.mark.requirement("S1-28", "S1-40")

@@ -29,7 +29,7 @@ def read(text: str, check: Callable[[object], T]) -> T:
     try:
         document = _outlined(text, outline)
     except yaml.YAMLError as error:
-        raise ConfigError([("", _yaml_problem(error))]) from error
+        raise ConfigError([("", _yaml_problem(error, text))]) from error
     if outline.problems:
         raise ConfigError(outline.problems)
     lines = outline.lines
@@ -124,8 +124,11 @@ def _with_line(path: str, problem: str, lines: dict[str, int]) -> str:
     return problem
 
 
-def _yaml_problem(error: yaml.YAMLError) -> str:
+def _yaml_problem(error: yaml.YAMLError, text: str) -> str:
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return f"not valid YAML: {error}"
-    return f"not valid YAML: {getattr(error, 'problem', error)} (line {mark.line + 1}, column {mark.column + 1})"
+    last = text.count("\n") + 1
+    # What is missing at the end of the last line, libyaml finds missing in the one after it.
+    place = f"line {mark.line + 1}, column {mark.column + 1}" if mark.line < last else f"line {last}, at its end"
+    return f"not valid YAML: {getattr(error, 'problem', error)} ({place})"
