@@ -170,10 +170,13 @@ async def test_a_missing_preprocessor_means_503_at_once(buses: Buses) -> None:
     assert closed.value.retry_after_s == 1.0
 
 
+@pytest.mark.parametrize("hangs", [False, True])
 async def test_just_after_the_bus_came_back_a_missing_stage_lets_the_edge_decide_alone(
-    own_nats_server: NatsServer,
+    own_nats_server: NatsServer, hangs: bool
 ) -> None:
     edge = Bus(Connection([own_nats_server.url], name="edge"), Process("frontend", "edge-1"))
+    stage = Bus(Connection([own_nats_server.url], name="stage"), Process("preprocessor", "stage-1"))
+    stage.stage(PreprocessRequest, lambda request, hop: None)
     edge.open()
     try:
         await edge.wait_connected()
@@ -181,10 +184,18 @@ async def test_just_after_the_bus_came_back_a_missing_stage_lets_the_edge_decide
         await eventually(lambda: not edge.connected)
         await asyncio.to_thread(own_nats_server.start)
         await edge.wait_connected()
-        with pytest.raises(StagesMissing, match="preprocessor isn't yet"):
+        if hangs:
+            stage.open()
+            await stage.wait_connected()
+            stage.serve()
+            now = asyncio.get_running_loop().time
+            await eventually(lambda: edge.heartbeat.table.addressable("preprocessor", "stage-1", now()))
+        said = "don't answer yet" if hangs else "preprocessor isn't yet"
+        with pytest.raises(StagesMissing, match=said):
             await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
     finally:
         await edge.close()
+        await stage.close()
 
 
 async def test_no_answer_means_503_after_one_more_try(buses: Buses) -> None:

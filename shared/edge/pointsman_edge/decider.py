@@ -76,6 +76,8 @@ class Stages:
                 raise StagesMissing(f"the bus is back, {error.who} isn't yet") from error
             raise Closed(f"No live instance of {error.who}; try again shortly.", STAGE_UNAVAILABLE) from error
         except NoReply as error:
+            if self._settling():
+                raise StagesMissing("the bus is back, the stages don't answer yet") from error
             raise Closed("The gateway could not decide in time; try again shortly.", "decision_timeout") from error
         if isinstance(reply, Rejection) and reply.code == STAGE_UNAVAILABLE:
             if self._without_scheduler(reply):
