@@ -15,6 +15,7 @@ from pointsman_engines.report import Worker
 from pointsman_engines.status import OPAQUE, EngineStatus
 from pointsman_engines.watch import EngineWatch
 from pointsman_runtime.bus import Bus
+from pointsman_runtime.cancellation import end_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,7 @@ class EngineSpeaker:
 
     async def stop(self, *, leave: bool) -> None:
         """Fall silent; with `leave` the registration is removed, else it is somebody else's from here on."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await end_all(self._tasks)
         self.loads.stop()
         if leave:
             await self.registrar.leave()

@@ -22,6 +22,7 @@ from pointsman_core.config import Config, ConfigError
 from pointsman_runtime import logs
 from pointsman_runtime.buckets import Bucket
 from pointsman_runtime.bus import Bus
+from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.configuration import Configuration, Revision
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import BusDisconnected
@@ -253,10 +254,7 @@ class Service(Generic[T]):
     async def _after_drain(self) -> None:
         for timer in self._timers:
             timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await end_all(self._tasks)
         for step in reversed(self._stopping):
             try:
                 await step()
