@@ -14,7 +14,7 @@ GROUP = "pointsman.guard.detectors"
 
 @cache
 def plugins() -> Registry[Detector]:
-    """The types that this environment has; looked up once, because searching all distributions takes milliseconds."""
+    """The types that this environment has, made once."""
     return Registry(Detector, BUILTIN, GROUP)
 
 

@@ -10,7 +10,7 @@ from pointsman_model_selector.plugins import BUILTIN
 
 @cache
 def plugins() -> Registries:
-    """The types that this environment has; looked up once, because searching all distributions takes milliseconds."""
+    """The types that this environment has, made once."""
     return registries(BUILTIN)
 
 

@@ -13,7 +13,7 @@ from pointsman_preprocessor.plugins import BUILTIN
 
 @cache
 def processors() -> Registry[RequestProcessor]:
-    """The types that this environment has; looked up once, because searching all distributions takes milliseconds."""
+    """The types that this environment has, made once."""
     return registry(BUILTIN)
 
 

@@ -11,7 +11,7 @@ from pointsman_profile_picker.plugins import BUILTIN
 
 @cache
 def pickers() -> Registry[ProfilePicker]:
-    """The types that this environment has; looked up once, because searching all distributions takes milliseconds."""
+    """The types that this environment has, made once."""
     return registry(BUILTIN)
 
 

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from pointsman_contracts.scheduling import Reservations, SchedulerState, SchedulerStateQuery
 from pointsman_runtime.bus import Bus
+from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.errors import BusError
 from pointsman_runtime.logs import Log
 from pointsman_scheduler.domain.pool import PoolScheduler
@@ -72,10 +73,7 @@ class Replica:
 
     async def close(self) -> None:
         """End what is under way."""
-        for task in self._catching_up:
-            task.cancel()
-        if self._catching_up:
-            await asyncio.wait(self._catching_up)
+        await end_all(self._catching_up)
 
     def _peers(self) -> list[str]:
         table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()

@@ -9,6 +9,7 @@ from nats.js.api import KeyValueConfig
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
 from nats.js.kv import KeyValue
 
+from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.events import Events, try_until_done
 from pointsman_runtime.logs import Log
 
@@ -83,12 +84,7 @@ class Bucket:
 
     async def close(self) -> None:
         """End all watches."""
-        running = self._tasks
-        while running:
-            for task in running:
-                task.cancel()
-            # `wait_for` of Python 3.11 swallows a cancellation that comes together with an entry.
-            _, running = await asyncio.wait(running, timeout=0.1)
+        await end_all(self._tasks)
 
     async def _keep_watching(self, watch: "_Watch", with_history: bool) -> None:
         again = asyncio.Event()

@@ -10,6 +10,7 @@ from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - on
 from pointsman_core.config import Config, ConfigError, Pool, load_endpoints
 from pointsman_metrics_collector.domain.engines import engines_of
 from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.config_text import read
 from pointsman_runtime.logs import Log
 
@@ -50,10 +51,7 @@ class EndpointFiles:
 
     async def stop(self) -> None:
         """End all of them."""
-        for task in self._tasks.values():
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks.values())
+        await end_all(self._tasks.values())
 
     async def supervise(self) -> None:
         """Raise what ended a task; such an end is a fault of this program."""

@@ -8,6 +8,7 @@ from typing import Final
 import aiohttp
 
 from pointsman_preprocessor.domain.key_sets import KeySet, KeySets, parse_key_set, prepare
+from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.logs import Log
 
 TIMEOUT_S: Final = 5.0
@@ -76,11 +77,7 @@ class PublishedKeys(KeySets):
 
     async def close(self) -> None:
         """End what is under way."""
-        tasks = [published.reading for published in self._published.values() if published.reading is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_all(published.reading for published in self._published.values() if published.reading is not None)
         if self._session is not None:
             await self._session.close()
 

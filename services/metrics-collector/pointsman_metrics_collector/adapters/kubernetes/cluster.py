@@ -12,6 +12,7 @@ from pointsman_metrics_collector.domain.kubernetes.answers import Unreachable
 from pointsman_metrics_collector.domain.kubernetes.collections import Collection, Seen, T
 from pointsman_metrics_collector.domain.kubernetes.finding import find, wanted
 from pointsman_metrics_collector.domain.kubernetes.objects import KubeObject
+from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.logs import Log
 
 if TYPE_CHECKING:
@@ -131,10 +132,7 @@ class Cluster:
         tasks = [self._tasks.pop(collection) for collection in collections]
         for collection in collections:
             del self._reflectors[collection]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_all(tasks)
 
 
 def _differ(one: Finding, other: Finding) -> bool:
