@@ -107,6 +107,20 @@ async def test_what_cannot_be_read_anew_stays_in_force(issuer: Issuer, sets: Pub
     assert sets.get(issuer.url) is not keys
 
 
+async def test_a_key_missed_in_a_set_just_read_is_looked_for_at_once(issuer: Issuer, sets: PublishedKeys) -> None:
+    first = sets.refresh(issuer.url)
+    assert first is not None
+    async with asyncio.timeout(5):
+        while sets.get(issuer.url) is None:  # noqa: ASYNC110 - the very next turn of the loop is meant
+            await asyncio.sleep(0)
+    issuer.body = published("one", "two")
+    await read(sets, issuer.url)
+    after = sets.get(issuer.url)
+    assert after is not None
+    assert after.names("two")
+    await first
+
+
 async def test_made_up_key_ids_make_no_storm_of_readings(issuer: Issuer) -> None:
     sets = PublishedKeys()
     await read(sets, issuer.url)

@@ -83,12 +83,7 @@ class PublishedKeys(KeySets):
 
     def _begin(self, url: str, published: _Published) -> None:
         published.tried_s = time.monotonic()
-        task = published.reading = asyncio.get_running_loop().create_task(self._read(url, published))
-
-        def over(_: asyncio.Task[None]) -> None:
-            published.reading = None
-
-        task.add_done_callback(over)
+        published.reading = asyncio.get_running_loop().create_task(self._read(url, published))
 
     async def _read(self, url: str, published: _Published) -> None:
         try:
@@ -102,9 +97,12 @@ class PublishedKeys(KeySets):
             if published.failing != problem:
                 published.failing = problem
                 _log.warning("key_set_unreadable", url=url, problem=problem, in_force=published.keys is not None)
-            return
-        published.failing = ""
-        published.read_s = time.monotonic()
+        else:
+            published.failing = ""
+            published.read_s = time.monotonic()
+        finally:
+            # Here and not when the task is over: whoever sees these keys and misses one asks for another reading.
+            published.reading = None
 
     async def _fetched(self, url: str) -> bytes:
         if self._session is None:
