@@ -3,8 +3,9 @@
 `python -m benchmarks.overhead [--seconds 5] [--quick]`: starts the gateway as `pointsman up` does, in front of a
 backend that answers at once, and measures both by the same client in the same run: closed loop at 1 and at 32
 connections, prompts of 1 KB and 100 KB, streamed and not, and an open loop at 300 requests a second. Prints
-requests/s, latency, what the journey added, and the CPU time of each process per request. Other gateways that are
-installed run in front of the same backend (`peers`). With `--auto` requests leave the model to a selector, as in
+requests/s, latency, what the journey added, and the CPU time of each process per request. In front of the same backend
+run, too, a bare relay of the same hops (`relay`), the least that they cost on this machine, and other gateways that are
+installed (`peers`). With `--auto` requests leave the model to a selector, as in
 `auto.yaml`, and the same bars hold.
 """
 
@@ -18,7 +19,7 @@ from urllib.parse import urljoin
 import uvloop
 
 from benchmarks.machine import describe
-from benchmarks.overhead import peers
+from benchmarks.overhead import peers, relay
 from benchmarks.overhead.cpu import Meter
 from benchmarks.overhead.load import Samples, closed_loop, open_loop
 from benchmarks.overhead.stack import MODEL, Running, gateway
@@ -86,6 +87,16 @@ def row(name: str, direct: Samples, through: Samples) -> str:
     return " ".join(cells).rstrip()
 
 
+async def against_relay(stack: Running, body: bytes, seconds: float) -> None:
+    """Its rows."""
+    async with relay.running(stack.direct) as url:
+        for connections in (1, 32):
+            direct = await closed_loop(urljoin(stack.direct, "/v1/chat/completions"), body, connections, 1.0)
+            await closed_loop(url, body, connections, 0.5)
+            through = await closed_loop(url, body, connections, seconds)
+            print(row(f"bare relay, 1 KB whole, {connections} connection{'s' * (connections > 1)}", direct, through))
+
+
 async def against_peers(stack: Running, body: bytes, seconds: float) -> None:
     """One row for each other gateway that is installed, and for each connection count."""
     for name, path in peers.installed().items():
@@ -128,6 +139,7 @@ async def run(seconds: float, cases: list[Case], options: tuple[str, ...], *, re
         through = await open_loop(urljoin(running.door, "/v1/chat/completions"), body, OPEN_RATE, 2 * seconds)
         print(row(f"{cases[0].name}, open loop at {OPEN_RATE:g}/s", direct, through))
         if not options:
+            await against_relay(running, fixed, seconds)
             await against_peers(running, body, seconds)
         print("\nCPU microseconds per request, 1 KB whole, 32 connections:")
         for name, used in sorted(cpu.items(), key=lambda item: -item[1]):
