@@ -22,8 +22,8 @@ from pointsman_runtime.presence import Direct, Nobody
 from pointsman_runtime.replies import Waiter
 
 FIRST_STAGE: Final = "preprocessor"
-SECOND_WAIT: Final = 0.6
-"""Share of the hop budget that the second try gets, so that both end within a second."""
+SECOND_WAIT: Final = 0.5
+"""Share of the hop budget that the second try gets, so that both end well within a second."""
 PARKED_LOOK_S: Final = 0.1
 """How often an edge looks whether the instance that parked a request still lives."""
 
