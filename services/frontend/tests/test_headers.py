@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.header_edits import edited_headers
-from pointsman_edge.domain.request_headers import HOP_BY_HOP, HeaderRules
+from pointsman_edge.domain.request_headers import ENGINE_ORDERS, HOP_BY_HOP, HeaderRules
 from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_frontend.domain.engine_request import request_head
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
@@ -22,6 +22,7 @@ FORGED = [
     b"x-gateway-destination-endpoint", b"x-gateway-model-name", b"x-pointsman-tenant", b"x-pointsman-level",
     b"x-tenant-id", b"x-user-id", b"x-authz-user-id", b"x-auth-request-email", b"x-forwarded-for", b"x-forwarded-user",
     b"forwarded", b"x-real-ip", b"remote-user", b"x-consumer-username", b"x-amzn-oidc-identity",
+    b"x-prefiller-host-port", *sorted(ENGINE_ORDERS),
 ]  # fmt: skip
 
 

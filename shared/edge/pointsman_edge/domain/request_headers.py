@@ -26,6 +26,16 @@ GIVEN_WORKER: Final = frozenset(
     }
 )  # fmt: skip
 """Tell which worker is to serve the request (dynamo.md §2); beside `x-gateway-worker-id`."""
+ENGINE_ORDERS: Final = frozenset(
+    {
+        b"x-prefiller-host-port", b"x-encoder-hosts-ports", b"x-data-parallel-host-port",
+        b"x-kv-cache-source-host-port", b"x-data-parallel-rank", b"x-dp-rank", b"x-prefill-dp-rank",
+        b"x-dynamo-dp-rank", b"x-dynamo-prefill-dp-rank", b"x-dynamo-request-priority",
+        b"x-dynamo-request-strict-priority",
+    }
+)  # fmt: skip
+"""What gateways tell engines and the sidecars beside them (endpoint-picker.md §1.11, dynamo.md §2). A sidecar connects
+to the hosts that some of these name: from a client they would reach into the cluster."""
 CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
 IDENTITY: Final = (
     "forwarded", "x-forwarded-*", "x-real-ip", "x-client-cert*", "x-ssl-client-*", "x-auth-request-*",
@@ -35,6 +45,7 @@ IDENTITY: Final = (
 )  # fmt: skip
 """Names by which proxies in front tell who the client is; a `*` at the end stands for anything."""
 
+_GATEWAYS: Final = GIVEN_WORKER | ENGINE_ORDERS
 _UNREPEATABLE: Final = frozenset(
     {b"authorization", b"x-api-key", b"api-key", b"content-type", b"content-encoding", b"content-length", b"host"}
 )
@@ -169,7 +180,7 @@ class HeaderRules:
         spelt = name.replace(b"_", b"-")
         if spelt in HOP_BY_HOP:
             return _NONE
-        if spelt in GIVEN_WORKER or spelt in self._identity or spelt.startswith(self._identity_prefixes):
+        if spelt in _GATEWAYS or spelt in self._identity or spelt.startswith(self._identity_prefixes):
             use |= _TRUSTED
         if spelt in CREDENTIALS and not self._forward_credentials:
             use &= ~_ENGINE
