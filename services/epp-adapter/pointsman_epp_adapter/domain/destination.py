@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_core.subset import Place, named
 
 DESTINATION: Final = "x-gateway-destination-endpoint"
 """Request header, and key of the metadata namespace `envoy.lb`; both have the same value."""
@@ -35,11 +36,11 @@ def destinations(endpoints: Iterable[ChosenEndpoint]) -> list[Destination]:
 
 
 def within(chosen: list[Destination], subset: tuple[str, ...] | None) -> list[Destination]:
-    """Those that Envoy's subset names, by address or host alone. None: Envoy doesn't restrict the choice."""
+    """Those that Envoy's subset names. None: Envoy doesn't restrict the choice."""
     if subset is None:
         return chosen
-    named = {entry.strip("[]") if "]:" not in entry else entry for entry in subset}
-    return [each for each in chosen if each.address in named or each.address.rpartition(":")[0].strip("[]") in named]
+    kept = named([Place(each.address, each.address.rpartition(":")[0].strip("[]")) for each in chosen], subset)
+    return [each for each, keep in zip(chosen, kept, strict=True) if keep]
 
 
 @lru_cache(maxsize=4096)
