@@ -138,7 +138,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "S1-22": "From the client to the proxy, to the picker over the processing protocol, to the engine.",
     "S1-23": "A request can ask where it would go, and nothing is generated.",
     "S1-24": "Frontend, then preprocessing, then a scheduler that decides by policy and load.",
-    "S1-25": "The chosen endpoint goes to the proxy as header and metadata; the worker's id too, when asked for.",
+    "S1-25": "The chosen endpoint goes to the proxy as header and metadata, the worker's id as a header.",
     "S1-26": "Token ids travel beside the body, and never to an external provider.",
     "S1-27": "A request is tokenised once.",
     "S1-28": "The answer streams back through the frontend.",

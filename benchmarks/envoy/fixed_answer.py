@@ -59,7 +59,7 @@ async def serve(port_file: Path) -> None:
             settings=EppAdapterSettings.model_validate({"instance": "epp-1", "port": 0}),
             policy=lambda: compiled,
             decisions=FixedDecision(),
-            stages_missing=lambda: None,
+            missing=lambda _policy: None,
             reviewers=FakeReviewers(),
             events=EncodedEvents(),
             tracing=Tracing(),

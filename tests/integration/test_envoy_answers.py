@@ -98,7 +98,7 @@ async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
             settings=settings,
             policy=lambda: compiled,
             decisions=stages,
-            stages_missing=lambda: None,
+            missing=lambda _policy: None,
             reviewers=reviewers,
             events=events,
             tracing=Tracing(),

@@ -14,7 +14,7 @@ from pointsman_contracts.subjects import ANY
 from pointsman_core.config import Config
 from pointsman_edge.announcer import Announcer, EventBus
 from pointsman_edge.credentials.provider_credentials import Credentials
-from pointsman_edge.decider import Decider, DecisionSource, Stages
+from pointsman_edge.decider import Decider, DecisionSource, Missing, Stages
 from pointsman_edge.domain.engine_load import EngineLoad
 from pointsman_edge.domain.policy import EdgePolicy, compile_policy
 from pointsman_edge.domain.request_headers import HeaderRules
@@ -31,8 +31,7 @@ from pointsman_epp_adapter.adapters.provider_way import ProviderWay
 from pointsman_epp_adapter.domain.epp_headers import OWNED
 from pointsman_epp_adapter.handlers import Handlers
 from pointsman_epp_adapter.settings import EppAdapterSettings
-from pointsman_runtime.journey_client import FIRST_STAGE, JourneyClient
-from pointsman_runtime.presence import Nobody
+from pointsman_runtime.journey_client import JourneyClient
 from pointsman_runtime.rollout import Rollout
 from pointsman_runtime.service import Service, run
 from pointsman_runtime.telemetry import Tracing
@@ -50,7 +49,7 @@ class Surroundings:
     policy: Callable[[], EdgePolicy]
     """The current revision's."""
     decisions: DecisionSource
-    stages_missing: Callable[[], str | None]
+    missing: Callable[[EdgePolicy], Missing | None]
     """Why the stages can't be asked; None when they can."""
     reviewers: Reviewers
     events: EventBus
@@ -78,7 +77,7 @@ class EppAdapter:
                 forward_credentials=settings.forward_credentials,
                 limit=settings.max_head_bytes,
             ),
-            trusted=TrustedProxies(settings.trusted_proxies),
+            trusted=TrustedProxies(settings.trusted_proxies, unnamed=settings.trust_unnamed),
             decider=Decider(around.decisions, self.pools, load),
             bodies=bodies,
             ways_back=WaysBack(around.instance, around.reviewers, bodies),
@@ -99,16 +98,18 @@ class EppAdapter:
         """Why requests would only be refused; None when they can be served, alone if need be."""
         if self._around.settings.mode == "body-based-routing":
             return None
-        missing = self._around.stages_missing()
+        policy = self._around.policy()
+        missing = self._around.missing(policy)
         if missing is None:
             return None
-        policy = self._around.policy()
+        if not missing.alone:
+            return missing.reason
         if policy.static.closed is not None:
-            return f"{missing}; not decided alone because {policy.static.closed}"
+            return f"{missing.reason}; not decided alone because {policy.static.closed}"
         known = any(snapshot.workers for snapshot in self.pools.values())
         if known or any(pool.engines for pool in policy.config.pools.values()):
             return None
-        return f"{missing}, and no engine is known"
+        return f"{missing.reason}, and no engine is known"
 
     def tick(self) -> None:
         """Call every `TICK_S`."""
@@ -131,22 +132,14 @@ def build(service: Service[EppAdapterSettings]) -> None:
     configuration = service.configuration(compile_policy)
     rollout = Rollout(configuration, bus.heartbeat.table)
     client = JourneyClient(bus)
-
-    def stages_missing() -> str | None:
-        if not bus.connected:
-            return f"bus disconnected: {bus.link.reason}"
-        now = asyncio.get_running_loop().time()
-        return (
-            f"no live {FIRST_STAGE}" if isinstance(bus.heartbeat.table.where(FIRST_STAGE, None, now), Nobody) else None
-        )
-
+    stages = Stages(bus, client)
     adapter = EppAdapter(
         Surroundings(
             instance=service.process.instance,
             settings=service.settings,
             policy=lambda: rollout.current.compiled,
-            decisions=Stages(bus, client),
-            stages_missing=stages_missing,
+            decisions=stages,
+            missing=stages.missing,
             reviewers=StageReviewers(bus),
             events=bus,
             tracing=service.tracing,

@@ -30,6 +30,9 @@ class EppAdapterSettings(ServiceSettings):
     trusted_proxies: tuple[Network, ...] = ()
     """Networks of Envoy's clients whose `x-gateway-*`, `x-pointsman-*`, objective and identity headers are believed.
     Envoy must send the attribute `source.address`."""
+    trust_unnamed: bool = False
+    """Believe them of clients whose address Envoy doesn't send, too: where it can't be told to send it, and strips such
+    headers from its clients itself."""
     identity_headers: tuple[str, ...] = IDENTITY
     """Headers by which a proxy tells who its client is; stripped from everybody else. `*` at the end: any ending."""
     forward_credentials: bool = False

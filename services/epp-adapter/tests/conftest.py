@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import load
+from pointsman_edge.decider import Missing
 from pointsman_edge.domain.policy import compile_policy
 from pointsman_epp_adapter.main import TICK_S, EppAdapter, Surroundings
 from pointsman_epp_adapter.settings import EppAdapterSettings
@@ -25,7 +26,7 @@ async def start_picker() -> AsyncIterator[StartPicker]:
     ends: list[Callable[[], Awaitable[None]]] = []
 
     async def start(
-        *urls: str, config: dict[str, object] | None = None, missing: str | None = None, **settings: object
+        *urls: str, config: dict[str, object] | None = None, missing: Missing | None = None, **settings: object
     ) -> PickerUnderTest:
         stages, events = FakeStages(*(urls or ("http://10.0.0.1:8000", "http://10.0.0.2:8000"))), RecordedEvents()
         reviewers = FakeReviewers()
@@ -36,7 +37,7 @@ async def start_picker() -> AsyncIterator[StartPicker]:
                 settings=EppAdapterSettings.model_validate({"instance": "epp-1", "port": 0, **settings}),
                 policy=lambda: compiled,
                 decisions=stages,
-                stages_missing=lambda: missing,
+                missing=lambda _policy: missing,
                 reviewers=reviewers,
                 events=events,
                 tracing=Tracing(),

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
+from pointsman_edge.decider import Missing
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import LIMIT_S, ExtProcClient, health
 from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
@@ -72,7 +73,7 @@ async def test_whoever_speaks_something_else_is_disconnected(start_picker: Start
 
 
 async def test_health_is_watched_from_change_to_change_and_to_the_end(start_picker: StartPicker) -> None:
-    picker = await start_picker(missing="bus disconnected", drain_timeout_s=20)
+    picker = await start_picker(missing=Missing("bus disconnected", alone=True), drain_timeout_s=20)
     method = picker.client.channel.unary_stream(
         "/grpc.health.v1.Health/Watch",
         request_serializer=CHECK.SerializeToString,
@@ -104,7 +105,15 @@ async def test_health_of_all_services_is_listed(start_picker: StartPicker) -> No
         response_deserializer=health_pb2.HealthListResponse.FromString,
     )
     listed = await call(health_pb2.HealthListRequest(), timeout=LIMIT_S)
-    assert set(listed.statuses) == {"", "envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension"}
+    assert set(listed.statuses) == {
+        *("", "envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension", "readiness", "liveness")
+    }
+
+
+async def test_a_picker_that_cant_route_is_alive_and_not_ready(start_picker: StartPicker) -> None:
+    picker = await start_picker(missing=Missing("bus disconnected", alone=True))
+    assert await health(picker.client, "readiness", "NOT_SERVING")
+    assert await health(picker.client, "liveness", "SERVING")
 
 
 async def _serving(picker: PickerUnderTest) -> bool:

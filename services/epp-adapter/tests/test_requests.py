@@ -98,20 +98,31 @@ async def test_the_decisions_headers_are_set_and_what_a_client_may_not_send_is_r
         )
     }
     sent = {
+        "x-kv-cache-source-host-port": "6.6.6.6:1", "x-data-parallel-rank": "3", "x-user-id": "root",
         "x-prefiller-host-port": "6.6.6.6:1", "x-encoder-hosts-ports": "6.6.6.6:1", DESTINATION: "6.6.6.6:1",
-        "x-user-id": "root", "x-llm-d-inference-objective": "vip", "authorization": "Bearer secret", "cookie": "a=b",
+        "x-llm-d-inference-objective": "vip", "authorization": "Bearer secret", "cookie": "a=b",
         "accept-encoding": "gzip", "user-agent": "me",
     }  # fmt: skip
     head, _ = await sent_on(picker.client.open(), headers=sent)
     assert head.set["x-prefiller-host-port"] == "10.0.0.9:8000"
     assert head.set[DESTINATION] == BOTH
     assert head.removed == {
-        "x-encoder-hosts-ports", "x-user-id", "x-llm-d-inference-objective", "authorization", "cookie",
-        "accept-encoding",
+        "x-kv-cache-source-host-port", "x-data-parallel-rank", "x-encoder-hosts-ports", "x-user-id",
+        "x-llm-d-inference-objective", "authorization", "cookie", "accept-encoding",
     }  # fmt: skip
     ((request, _, _),) = picker.stages.asked
     assert request.headers["authorization"] == "Bearer secret"
     assert not {"x-user-id", "x-llm-d-inference-objective", DESTINATION} & set(request.headers)
+
+
+@pytest.mark.parametrize("believed", [True, False])
+async def test_a_client_whose_address_envoy_does_not_send_is_believed_only_where_that_is_configured(
+    believed: bool, start_picker: StartPicker
+) -> None:
+    picker = await start_picker(trusted_proxies=["0.0.0.0/0", "::/0"], trust_unnamed=believed)
+    await sent_on(picker.client.open(), headers={"x-gateway-inference-objective": "vip"}, peer="")
+    ((request, _, _),) = picker.stages.asked
+    assert request.headers.get("x-pointsman-objective") == ("vip" if believed else None)
 
 
 WISHES = {
@@ -151,7 +162,7 @@ async def test_no_endpoint_outside_the_subset_is_told_whatever_was_decided(start
     picker = await start_picker("http://10.0.0.1:80", "http://[::1]:80", "http://10.0.0.3:80")
     for subset, told in (
         (["10.0.0.3"], "10.0.0.3:80"),
-        (["[::1]:80", "10.0.0.3:81"], "[::1]:80"),
+        (["[::1]:80", "10.0.0.3:81"], "[::1]:80,10.0.0.3:80"),
         (["::1"], "[::1]:80"),
     ):
         head, _ = await sent_on(picker.client.open(), subset=subset)

@@ -7,6 +7,7 @@ import grpc.aio
 import pytest
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_edge.decider import Missing
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.settings import SettingsError, load
 from pointsman_testing import eventually
@@ -27,13 +28,16 @@ async def test_health_says_whether_requests_can_be_routed(start_picker: StartPic
 async def test_without_stages_health_follows_from_whether_the_edge_may_and_can_decide_alone(
     start_picker: StartPicker,
 ) -> None:
-    picker = await start_picker(missing="bus disconnected")
+    picker = await start_picker(missing=Missing("bus disconnected", alone=True))
     await eventually(lambda: health(picker.client, "", "NOT_SERVING"))
     picker.hear(SNAPSHOT)
     await eventually(lambda: health(picker.client, "", "SERVING"))
-    strict = await start_picker(missing="bus disconnected", config={"profiles": {"standard": {"static": "deny"}}})
-    strict.hear(SNAPSHOT)
-    await eventually(lambda: health(strict.client, "", "NOT_SERVING"))
+    denied = {"profiles": {"standard": {"static": "deny"}}}
+    strict = await start_picker(missing=Missing("bus disconnected", alone=True), config=denied)
+    helpless = await start_picker(missing=Missing("no live preprocessor", alone=False))
+    for picker in (strict, helpless):
+        picker.hear(SNAPSHOT)
+        await eventually(lambda picker=picker: health(picker.client, "", "NOT_SERVING"))
 
 
 async def test_a_renewed_certificate_is_used_for_the_next_connection(start_picker: StartPicker, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pointsman_contracts.response import RequestRejected, ResponseCompleted
 from pointsman_core.config import load
 from pointsman_core.refusal import Refusal
 from pointsman_edge.announcer import Announcer
-from pointsman_edge.decider import Stages, StagesMissing
+from pointsman_edge.decider import Missing, Stages, StagesMissing
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.policy import compile_policy
 from pointsman_edge.domain.static_choice import Closed
@@ -168,6 +168,21 @@ async def test_a_missing_preprocessor_means_503_at_once(buses: Buses) -> None:
     with pytest.raises(Closed, match="No live instance of preprocessor") as closed:
         await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
     assert closed.value.retry_after_s == 1.0
+
+
+async def test_what_is_missing_is_known_before_a_request_comes(buses: Buses) -> None:
+    edge = buses.make("frontend")
+    pooled = compile_policy(load({"pools": {"p": {"models": ["m"]}}}), 1)
+    await buses.meet()
+    assert stages(edge).missing(pooled) == Missing("no live preprocessor", alone=False)
+    for service in ("preprocessor", "profile-picker"):
+        buses.make(service)
+    await buses.meet()
+    assert stages(edge).missing(pooled) == Missing("no live scheduler", alone=True)
+    assert stages(edge).missing(POLICY) is None
+    buses.make("scheduler")
+    await buses.meet()
+    assert stages(edge).missing(pooled) is None
 
 
 @pytest.mark.parametrize("hangs", [False, True])

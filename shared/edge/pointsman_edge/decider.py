@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
@@ -25,6 +25,17 @@ STAGE_UNAVAILABLE: Final = "stage_unavailable"
 SETTLING_S: Final = 5.0
 """After the bus came back: how long a stage that nobody answers for counts as one that still reconnects. The longest
 wait between two tries to reconnect is part of it."""
+
+
+_EVERY_JOURNEY: Final = ("preprocessor", "profile-picker")
+
+
+class Missing(NamedTuple):
+    """Why the stages can't be asked."""
+
+    reason: str
+    alone: bool
+    """Whether an edge may decide alone meanwhile."""
 
 
 class StagesMissing(Exception):
@@ -85,6 +96,18 @@ class Stages:
             if self._settling():
                 raise StagesMissing("the bus is back, a stage isn't yet")
         return reply
+
+    def missing(self, policy: EdgePolicy) -> Missing | None:
+        """What keeps every request from being decided by the stages; None when nothing is known to."""
+        if not self._bus.connected:
+            return Missing(f"bus disconnected: {self._bus.link.reason}", alone=True)
+        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        for stage in _EVERY_JOURNEY:
+            if isinstance(table.where(stage, None, now, patient=True), Nobody):
+                return Missing(f"no live {stage}", alone=self._settling())
+        if policy.config.pools and isinstance(table.where("scheduler", None, now), Nobody):
+            return Missing("no live scheduler", alone=True)
+        return None
 
     def _settling(self) -> bool:
         return self._bus.back_for < SETTLING_S

@@ -46,7 +46,11 @@ def changes(
     sent = {name for name, _ in head.headers}
     decided = edited(decision.headers, sent)
     removed = {*decided.remove, *stripped(head.headers, headers.engine)}
-    all_set = [*decided.set, (b"x-request-id", exchange.request_id.encode("ascii"))]
+    all_set = [
+        *decided.set,
+        (b"x-request-id", exchange.request_id.encode("ascii")),
+        (b"x-gateway-worker-id", found[0].worker.encode("ascii", "replace")),
+    ]
     if traceparent is not None:
         all_set.append((b"traceparent", traceparent.encode("ascii")))
     if desk.settings.dynamo_headers:

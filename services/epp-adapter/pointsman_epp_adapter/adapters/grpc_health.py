@@ -13,8 +13,10 @@ from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
 from pointsman_epp_adapter.adapters.grpc_connection import Method
 from pointsman_epp_adapter.adapters.wire import SERVICE
 
-NAMES: Final = ("", SERVICE, "inference-extension")
-"""Services that health is told of; the last is what charts of other endpoint pickers ask for."""
+LIVENESS: Final = "liveness"
+"""Served for as long as there is an answer at all."""
+NAMES: Final = ("", SERVICE, "inference-extension", "readiness", LIVENESS)
+"""Services that health is told of; the last three are what charts of other endpoint pickers ask for."""
 _HEALTH: Final = b"/grpc.health.v1.Health/"
 _SERVING: Final = HealthCheckResponse(status=HealthCheckResponse.SERVING)
 _NOT_SERVING: Final = HealthCheckResponse(status=HealthCheckResponse.NOT_SERVING)
@@ -50,29 +52,30 @@ class GrpcHealth:
         told.set()
 
     async def _check(self, call: Call) -> None:
-        if await _asked(call) not in NAMES:
+        name = await _asked(call)
+        if name not in NAMES:
             raise CallFailed(Status.NOT_FOUND, "There is no such service here.")
-        await call.write(self._status())
+        await call.write(self._status(name))
 
     async def _list(self, call: Call) -> None:
         await call.read()
         answer = HealthListResponse()
         for name in NAMES:
-            answer.statuses[name].MergeFromString(self._status())
+            answer.statuses[name].MergeFromString(self._status(name))
         await call.write(answer.SerializeToString())
 
     async def _watch(self, call: Call) -> None:
         """Until the client has heard enough, whose call is cancelled then."""
-        known = await _asked(call) in NAMES
+        name = await _asked(call)
         while True:
             news = self._news
-            await call.write(self._status() if known else _UNKNOWN.SerializeToString())
+            await call.write(self._status(name) if name in NAMES else _UNKNOWN.SerializeToString())
             if self._ended:
                 return
             await news.wait()
 
-    def _status(self) -> bytes:
-        return (_SERVING if self._serving else _NOT_SERVING).SerializeToString()
+    def _status(self, name: str) -> bytes:
+        return (_SERVING if self._serving or name == LIVENESS else _NOT_SERVING).SerializeToString()
 
 
 async def _asked(call: Call) -> str:

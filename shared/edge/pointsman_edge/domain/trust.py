@@ -10,12 +10,16 @@ _REMEMBERED = 4096
 class TrustedProxies:
     """Peers whose identity and forwarding headers are believed."""
 
-    def __init__(self, networks: Iterable[Network]) -> None:
+    def __init__(self, networks: Iterable[Network], *, unnamed: bool = False) -> None:
+        """`unnamed`: a peer whose address nobody tells is one, too."""
         self._networks = tuple(networks)
+        self._unnamed = unnamed
         self._known: dict[str, bool] = {}
 
     def include(self, host: str) -> bool:
-        """Whether `host` (an IP address as text) is one of them."""
+        """Whether `host` (an IP address as text, or nothing when it isn't known) is one of them."""
+        if not host:
+            return self._unnamed
         if not self._networks:
             return False
         known = self._known.get(host)
