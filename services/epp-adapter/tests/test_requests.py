@@ -37,6 +37,7 @@ async def test_header_and_metadata_name_the_same_endpoints_in_order(start_picker
     assert (head.kind, body.kind) == ("request_headers", "request_body")
     assert head.set[DESTINATION] == head.metadata["envoy.lb"][DESTINATION] == BOTH
     assert head.metadata["pointsman"] == {"level": "full", "request_id": "mine", "worker": "worker-1"}
+    assert head.set["x-gateway-worker-id"] == "worker-1"
     assert head.clears_route
     assert (body.body, body.end, head.set["content-length"]) == (BODY, True, str(len(BODY)))
     ((request, asked, _),) = picker.stages.asked
