@@ -24,6 +24,9 @@ def main() -> int:
         export.write(folder)
     elif arguments.command == "compat":
         problems = compatibility.check(folder)
+        if not problems:
+            compared = compatibility.released(folder)
+            print(f"{len(compared)} messages against {compared[0].parent}: compatible")  # noqa: T201
     else:
         problems = compatibility.release(folder)
     for problem in problems:

@@ -21,10 +21,24 @@ def violations(released: Schema, current: Schema) -> list[str]:
     return _compare(released, current, released, current, "", frozenset())
 
 
+def released(folder: Path) -> list[Path]:
+    """The schemas in `folder/released`, by name; empty before the first release."""
+    return sorted((folder / "released").glob("*.json"))
+
+
 def check(folder: Path) -> list[str]:
-    """Compare `folder/schemas` with `folder/released`: every violation, prefixed by the file's name."""
+    """Compare `folder/schemas` with `folder/released`: every violation, prefixed by the file's name.
+
+    Nothing to compare with is a problem too: a check that sees no schema would pass whatever is changed.
+    """
+    if not released(folder):
+        return [f"{folder / 'released'}: holds no schema to compare with; restore it, or release for the first time"]
+    return _changes(folder)
+
+
+def _changes(folder: Path) -> list[str]:
     problems: list[str] = []
-    for path in sorted((folder / "released").glob("*.json")):
+    for path in released(folder):
         now = folder / "schemas" / path.name
         if not now.exists():
             problems.append(f"{path.name}: the message was released and is gone")
@@ -34,8 +48,11 @@ def check(folder: Path) -> list[str]:
 
 
 def release(folder: Path) -> list[str]:
-    """Freeze the current schemas as released. Returns the violations and changes nothing when there are any."""
-    problems = check(folder)
+    """Freeze the current schemas as released, for the first time or again.
+
+    Returns the violations and changes nothing when there are any.
+    """
+    problems = _changes(folder)
     if not problems:
         (folder / "released").mkdir(exist_ok=True)
         for path in (folder / "schemas").glob("*.json"):

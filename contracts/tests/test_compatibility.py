@@ -1,12 +1,13 @@
 """A released message only gains optional fields."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from pydantic import create_model
 
-from pointsman_contracts import compatibility, export
+from pointsman_contracts import __main__, compatibility, export
 from pointsman_contracts.message import Part
 
 FOLDER = Path(__file__).resolve().parent.parent
@@ -61,6 +62,36 @@ def test_what_old_readers_or_senders_would_trip_over_is_refused(changes: dict[st
 
 def test_todays_messages_can_replace_the_released_ones() -> None:
     assert compatibility.check(FOLDER) == []
+
+
+def _compat(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["pointsman_contracts", "compat", "--folder", str(folder)])
+    return __main__.main()
+
+
+def test_the_check_says_what_it_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _compat(FOLDER, monkeypatch) == 0
+    count = len(list((FOLDER / "released").glob("*.json")))
+    assert capsys.readouterr().out == f"{count} messages against {FOLDER / 'released'}: compatible\n"
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["missing", "empty"])
+def test_a_check_without_anything_to_compare_with_fails(
+    exists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export.write(tmp_path)
+    if exists:
+        (tmp_path / "released").mkdir()
+    assert _compat(tmp_path, monkeypatch) == 1
+    assert "released: holds no schema to compare with" in capsys.readouterr().err
+
+
+def test_a_message_that_is_not_released_yet_may_come_and_change(tmp_path: Path) -> None:
+    export.write(tmp_path)
+    assert compatibility.release(tmp_path) == []
+    (tmp_path / "released/worker.load.v1.json").unlink()
+    (tmp_path / "schemas/worker.load.v1.json").write_text("{}", encoding="utf-8")
+    assert compatibility.check(tmp_path) == []
 
 
 def test_a_released_message_cannot_vanish_and_a_bad_release_changes_nothing(tmp_path: Path) -> None:
