@@ -1,4 +1,4 @@
-"""The whole policy of examples/policy.yaml on real processes: its order, who is let in, and what is told of it."""
+"""examples/policy.yaml as it is, on real processes: its order, its models, who is let in, and what is told of it."""
 
 import asyncio
 import json
@@ -16,27 +16,25 @@ from nats.aio.msg import Msg
 from pointsman_cli import api_keys, stored_keys
 from pointsman_contracts.api_key import ApiKey
 from pointsman_testing import eventually
-from pointsman_testing.stack import Stack, StackFactory
+from pointsman_testing.stack import Served, Stack, StackFactory
 
 EXAMPLE: Final = Path(__file__).resolve().parents[2] / "examples" / "policy.yaml"
 OWNER: Final = "pm-example-acme"
 GUEST: Final = "pm-example-guest"
 STORED: Final = {"use": "api-key-auth", "name": "stored-keys", "stored": True}
 
+SERVED: Final = Served("llama", ("llama-8b", "llama-70b"), ())
+
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def policed(stacks: StackFactory) -> AsyncIterator[Stack]:
-    """Every stage of the example, before the models of the sample; keys on the bus besides."""
-    example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
-    uses = [use if isinstance(use, str) else use["use"] for use in example["preprocessing"]]
-    place = uses.index("api-key-auth")
-    example["preprocessing"].insert(place + 1, STORED)
-    guest = example["preprocessing"][place]["keys"][1]
-    guest["models"] = ["llama-*"]
-    changes = {key: example[key] for key in ("preprocessing", "profile-picker", "profiles", "selectors")}
-    async with stacks.start(replicas={"guard": 1, "semantic-cache": 1}, engines=1, changes=changes) as started:
+async def policed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    """The example, with one engine for its pool."""
+    stacks = StackFactory(tmp_path_factory.mktemp("stacks"), EXAMPLE)
+    async with stacks.start(
+        replicas={"guard": 1, "semantic-cache": 1}, engines=1, static=None, stored=True, served=SERVED
+    ) as started:
 
         async def serves() -> bool:
             status, _, _ = await ask(started, OWNER, text="Is anybody there?")
@@ -84,6 +82,11 @@ async def ask(
         return answer.status, cast("dict[str, Any]", await answer.json()), answer.headers
 
 
+async def apply(stack: Stack, file: Path) -> None:
+    code, output = await stack.command("config", "apply", str(file))
+    assert code == 0, output
+
+
 @pytest.mark.requirement("S3-1", "S3-11", "S3-21", "S3-25")
 async def test_a_request_passes_every_stage_in_the_order_of_the_policy_and_leaves_a_trace_at_each(
     policed: Stack, wire: Wire
@@ -126,15 +129,21 @@ async def test_who_is_not_recognised_gets_401_and_no_later_stage_runs(policed: S
 
 @pytest.mark.requirement("S3-8")
 async def test_a_model_that_is_not_allowed_is_served_by_no_way(policed: Stack, wire: Wire) -> None:
-    status, document, _ = await ask(policed, GUEST, "sql-lora")
+    status, document, _ = await ask(policed, GUEST, "llama-70b")
     assert (status, document["error"]["code"]) == (403, "model_not_allowed")
     status, document, headers = await ask(policed, GUEST, "auto")
     assert (status, document["model"]) == (200, "auto")
     [scheduled] = await eventually(lambda: wire.of("pm.evt.request.scheduled", headers))
-    assert scheduled["target"]["model"] == "llama-3.1-8b"
+    assert scheduled["target"]["model"] == "llama-8b"
     status, document, _ = await ask(policed, GUEST, "no-such-model")
     assert status == 404
-    assert "sql-lora" not in document["error"]["message"]
+    assert "llama-70b" not in document["error"]["message"]
+
+
+async def test_every_model_of_the_example_is_served_and_the_guest_has_the_small_one(policed: Stack) -> None:
+    for key, model in ((OWNER, "llama-8b"), (OWNER, "llama-70b"), (GUEST, "llama-8b")):
+        status, document, _ = await ask(policed, key, model)
+        assert (status, document["model"]) == (200, model), document
 
 
 async def test_models_are_listed_for_whoever_may_use_them(policed: Stack) -> None:
@@ -144,12 +153,18 @@ async def test_models_are_listed_for_whoever_may_use_them(policed: Stack) -> Non
             document = await answer.json()
             return answer.status, [model["id"] for model in document.get("data", [])]
 
-    assert await listed(OWNER) == (200, ["llama-3.1-8b", "sql-lora"])
-    assert await listed(GUEST) == (200, ["llama-3.1-8b"])
+    assert await listed(OWNER) == (200, ["llama-70b", "llama-8b"])
+    assert await listed(GUEST) == (200, ["llama-8b"])
     assert await listed("pm-unknown") == (401, [])
 
 
-async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(policed: Stack) -> None:
+async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(policed: Stack, tmp_path: Path) -> None:
+    changed = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    uses = [use if isinstance(use, str) else use["use"] for use in changed["preprocessing"]]
+    changed["preprocessing"].insert(uses.index("api-key-auth") + 1, STORED)
+    with_stored = tmp_path / "stored.yaml"
+    with_stored.write_text(yaml.safe_dump(changed), encoding="utf-8")
+    await apply(policed, with_stored)
     record = ApiKey(tenant="acme", id="robot", scopes=("inference",))
     key, digest, _ = api_keys.made(record)
     await stored_keys.store(policed.nats.url, digest, record)
@@ -161,6 +176,7 @@ async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(p
     await eventually(lambda: asyncio.ensure_future(answered(200)), timeout=10)
     assert await stored_keys.revoke(policed.nats.url, "robot") == 1
     await eventually(lambda: asyncio.ensure_future(answered(401)), timeout=10)
+    await apply(policed, EXAMPLE)
 
 
 @pytest.mark.requirement("PRIVACY-1")

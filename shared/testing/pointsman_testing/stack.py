@@ -30,6 +30,14 @@ OPTIONAL: Final = ("recorder", "guard", "semantic-cache")
 """Services that a stack is without unless it is asked for replicas of them."""
 
 
+class Served(NamedTuple):
+    """What the engines of a stack serve, and in which pool."""
+
+    pool: str = POOL
+    models: tuple[str, ...] = ("llama-3.1-8b",)
+    loras: tuple[str, ...] = ("sql-lora",)
+
+
 class KvTelling(NamedTuple):
     """Engines that tokenize and tell what their KV caches hold."""
 
@@ -45,9 +53,16 @@ class EngineProcess:
     """One simulated engine and the agent beside it; the engine can come back on its address."""
 
     def __init__(
-        self, name: str, processes: Processes, folder: Path, speedup: float, cache: KvTelling | None = None
+        self,
+        name: str,
+        processes: Processes,
+        folder: Path,
+        speedup: float,
+        cache: KvTelling | None = None,
+        served: Served | None = None,
     ) -> None:
         self.name = name
+        self._served = served or Served()
         self.process: ServiceProcess
         self.agent: ServiceProcess
         self._processes = processes
@@ -75,7 +90,8 @@ class EngineProcess:
         self.process = self._processes.fork(
             "pointsman-simulator", "serve", "--name", self.name, "--port", str(self._port),
             "--port-file", str(port_file), "--admin-port", "0", "--admin-port-file", str(admin_file),
-            "--speedup", str(self._speedup), "--model", "llama-3.1-8b", "--lora", "sql-lora", *options,
+            "--speedup", str(self._speedup), *(part for model in self._served.models for part in ("--model", model)),
+            *(part for lora in self._served.loras for part in ("--lora", lora)), *options,
         )  # fmt: skip
         await eventually(lambda: port_file.exists() and admin_file.exists(), timeout=20)
         self._port = int(port_file.read_text())
@@ -95,7 +111,7 @@ class EngineProcess:
             env={
                 **env,
                 "POINTSMAN_ENGINE_URL": self.url,
-                "POINTSMAN_POOL": POOL,
+                "POINTSMAN_POOL": self._served.pool,
                 "POINTSMAN_WORKER": self.name,
                 **told,
             },
@@ -150,8 +166,10 @@ class Stack:
         *,
         stored: bool = False,
         logins: Login = nobody,
+        served: Served | None = None,
     ) -> None:
         self.nats = nats
+        self._served = served or Served()
         self.logins = logins
         self.services: dict[str, list[ServiceProcess]] = {}
         self.engines: list[EngineProcess] = []
@@ -190,10 +208,10 @@ class Stack:
             count = replicas.get(service, 0 if service in OPTIONAL else 1)
             self.services[service] = [self.start(service) for _ in range(count)]
         for number in range(1, engines + 1):
-            self.engines.append(EngineProcess(f"engine-{number}", self._processes, self._folder, speedup, cache))
+            self.engines.append(self._engine(f"engine-{number}", speedup, cache))
         await asyncio.gather(*(engine.start() for engine in self.engines))
         for engine in self.engines:
-            engine.start_agent({**self.env, **self.logins(f"worker-agent/{POOL}/{engine.name}")})
+            engine.start_agent({**self.env, **self.logins(f"worker-agent/{self._served.pool}/{engine.name}")})
         await asyncio.gather(*(process.wait_ready(timeout=60) for process in self.all_services()))
         self.door = f"http://127.0.0.1:{self._door_port}"
         async with aiohttp.ClientSession() as http:
@@ -203,11 +221,14 @@ class Stack:
                     if answer.status == 401:
                         return True  # whoever it lists models for
                     names = {model["id"] for model in (await answer.json())["data"]}
-                return {"llama-3.1-8b", "sql-lora"} <= names
+                return {*self._served.models, *self._served.loras} <= names
 
             await eventually(serves_on_every_engine, timeout=20)
         for engine in self.engines:
             await eventually(self.state_is(engine, "serving"), timeout=20)
+
+    def _engine(self, name: str, speedup: float, cache: KvTelling | None) -> EngineProcess:
+        return EngineProcess(name, self._processes, self._folder, speedup, cache, self._served)
 
     async def command(self, *arguments: str) -> tuple[int, str]:
         """Run `pointsman` with this stack's bus; returns its status and everything that it printed."""
@@ -262,22 +283,25 @@ class StackFactory:
         replicas: Mapping[str, int] | None = None,
         engines: int = 2,
         speedup: float = 50.0,
-        static: str = "deny",
+        static: str | None = "deny",
         changes: Mapping[str, JsonValue] | None = None,
         stored: bool = False,
         cache: KvTelling | None = None,
         nats: NatsServer | None = None,
         logins: Login = nobody,
+        served: Served | None = None,
     ) -> AsyncGenerator[Stack]:
-        """A stack with the sample configuration, this `static` policy everywhere, and `changes` of top-level keys;
+        """A stack with the sample configuration, this `static` policy everywhere (None: as it says), and `changes` of
+        top-level keys; the engines have what is `served`, by default what the sample of this repository names;
         `stored` applies it instead of giving services the file, `cache` lets the engines tell of theirs, `nats` is a
         server that isn't started yet."""
         self._count += 1
         folder = self._folder / f"stack-{self._count}"
         folder.mkdir()
         document = yaml.safe_load(self._sample.read_text(encoding="utf-8"))
-        for profile in document["profiles"].values():
-            profile["static"] = static
+        if static is not None:
+            for profile in document["profiles"].values():
+                profile["static"] = static
         document.update(changes or {})
         config = folder / "pointsman.yaml"
         config.write_text(yaml.safe_dump(document), encoding="utf-8")
@@ -285,7 +309,7 @@ class StackFactory:
         processes = Processes(folder)
         await asyncio.to_thread(nats.start)
         try:
-            stack = Stack(nats, processes, folder, config, stored=stored, logins=logins)
+            stack = Stack(nats, processes, folder, config, stored=stored, logins=logins, served=served)
             await stack.begin(replicas or {}, engines, speedup, cache)
             yield stack
         finally:

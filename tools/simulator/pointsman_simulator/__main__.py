@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Final
 
 from pointsman_simulator import faults
 from pointsman_simulator.engine import EngineConfig
@@ -11,6 +12,9 @@ from pointsman_simulator.fixed import FixedConfig, run_fixed
 from pointsman_simulator.inference import ModelConfig
 from pointsman_simulator.server import ServerConfig, SimulatedEngine, run_server
 from pointsman_simulator.timing import Timing
+
+_MODEL: Final = "simulated-model"
+"""What is served where no model is named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,11 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("replay", help="compare routing policies in virtual time", add_help=False)
     options = parser.parse_args(arguments)
     if options.command == "fixed":
-        return _run(_fixed(options))
+        return _run(_fixed(options, options.model))
+    named: list[str] = options.model or [_MODEL]
+    models = tuple(dict.fromkeys(named))
     if options.instant:
-        return _run(_fixed(options))
+        if len(models) > 1:
+            parser.error("--instant answers for one --model")
+        return _run(_fixed(options, named[0]))
     try:
-        config = _server_config(options)
+        config = _server_config(options, models)
     except ValueError as error:
         parser.error(str(error))
     return _run(_serve(options, config))
@@ -41,12 +49,12 @@ def _add_listening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 (default): any free port")
     parser.add_argument("--port-file", type=Path, help="write the chosen port here once it listens")
-    parser.add_argument("--model", default="simulated-model")
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
-    engine, model = EngineConfig(), ModelConfig(model="")
+    engine, model = EngineConfig(), ModelConfig((_MODEL,))
     _add_listening(parser)
+    parser.add_argument("--model", action="append", metavar="NAME", help=f"a base model; repeatable ({_MODEL})")
     parser.add_argument("--name", default="", help="sent back in the header x-simulated-engine")
     parser.add_argument("--lora", action="append", default=[], metavar="NAME", help="an adapter; repeatable")
     parser.add_argument("--max-loras", type=int, default=engine.max_loras)
@@ -76,16 +84,19 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 def _add_fixed(parser: argparse.ArgumentParser) -> None:
     _add_listening(parser)
+    parser.add_argument("--model", default=_MODEL)
     parser.add_argument("--tokens", type=int, default=16, help="tokens of an answer (%(default)s)")
     parser.add_argument("--interval-ms", type=float, default=0.0, help="between stream events (%(default)s)")
 
 
-def _server_config(options: argparse.Namespace) -> ServerConfig:
+def _server_config(options: argparse.Namespace, models: tuple[str, ...]) -> ServerConfig:
     for name in ("blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_loras", "speedup"):
         if getattr(options, name) <= 0:
             raise ValueError(f"--{name.replace('_', '-')} is above 0")
     if options.mean_output_tokens <= 16:
         raise ValueError("--mean-output-tokens is above 16")
+    if options.kv_events is not None and len(models) > 1:
+        raise ValueError("--kv-events tells of the blocks of one --model: an event names adapters, and no base model")
     engine = EngineConfig(
         num_blocks=options.blocks,
         block_size=options.block_size,
@@ -96,7 +107,7 @@ def _server_config(options: argparse.Namespace) -> ServerConfig:
         timing=Timing(speedup=options.speedup),
     )
     model = ModelConfig(
-        model=options.model,
+        models=models,
         loras=tuple(options.lora),
         max_model_len=min(options.max_model_len, options.blocks * options.block_size),
         mean_output_tokens=options.mean_output_tokens,
@@ -130,8 +141,8 @@ async def _serve(options: argparse.Namespace, config: ServerConfig) -> None:
     await run_server(config, announce)
 
 
-async def _fixed(options: argparse.Namespace) -> None:
-    config = FixedConfig(options.model, options.host, options.port, options.tokens, options.interval_ms)
+async def _fixed(options: argparse.Namespace, model: str) -> None:
+    config = FixedConfig(model, options.host, options.port, options.tokens, options.interval_ms)
 
     def announce(host: str, port: int) -> None:
         _write_port(options.port_file, port)

@@ -203,7 +203,8 @@ class Usage:
         }
 
 
-def model_list(base: str, loras: list[str], max_model_len: int) -> Json:
+def model_list(models: tuple[str, ...], loras: tuple[str, ...], max_model_len: int) -> Json:
+    """Base models, at least one, and the adapters of the first."""
     created = int(time.time())
 
     def card(name: str, parent: str | None) -> Json:
@@ -217,7 +218,7 @@ def model_list(base: str, loras: list[str], max_model_len: int) -> Json:
             "max_model_len": None if parent else max_model_len,
         }
 
-    cards = [card(base, None), *(card(name, base) for name in loras)]
+    cards = [*(card(name, None) for name in models), *(card(name, models[0]) for name in loras)]
     return {"object": "list", "data": cards}
 
 

@@ -17,11 +17,16 @@ _E2E_BUCKETS: Final = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0,
 
 
 class EngineMetrics(Collector):
-    """Reads the engine when scraped; only the histograms are fed as passes end. Times are wall seconds."""
+    """Reads the engine when scraped; only the histograms are fed as passes end. Times are wall seconds.
 
-    def __init__(self, engine: Engine, model: str) -> None:
+    What is of a request stands under its base model. The batch and the cache are one for all models, and stand under
+    the first, as vLLM's do with several served names: whoever reads samples of one engine takes them for twins.
+    """
+
+    def __init__(self, engine: Engine, models: tuple[str, ...]) -> None:
         self._engine = engine
-        self._labels = {"model_name": model, "engine": "0"}
+        self._models = models
+        self._labels = {"model_name": models[0], "engine": "0"}
         self._registry = CollectorRegistry()
         self._registry.register(self)
         # As vLLM does: when the process started tells one life of the engine from the next.
@@ -30,7 +35,7 @@ class EngineMetrics(Collector):
         self._itl = self._histogram("inter_token_latency", _ITL_BUCKETS)
         self._e2e = self._histogram("e2e_request_latency", _E2E_BUCKETS)
         self._queue = self._histogram("request_queue_time", _E2E_BUCKETS)
-        self._finished = {"stop": 0, "length": 0}
+        self._finished = {(model, reason): 0 for model in models for reason in ("stop", "length")}
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
@@ -38,16 +43,16 @@ class EngineMetrics(Collector):
     def observe(self, result: PassResult) -> None:
         for sequence in result.emitted:
             if sequence.generated == 1:
-                self._ttft.observe(max(0.0, result.ended_at - sequence.arrived_at) / 1000)
-                self._queue.observe(max(0.0, sequence.scheduled_at - sequence.arrived_at) / 1000)
+                self._ttft[sequence.model].observe(max(0.0, result.ended_at - sequence.arrived_at) / 1000)
+                self._queue[sequence.model].observe(max(0.0, sequence.scheduled_at - sequence.arrived_at) / 1000)
         for sequence in result.finished:
-            self._e2e.observe(max(0.0, result.ended_at - sequence.arrived_at) / 1000)
+            self._e2e[sequence.model].observe(max(0.0, result.ended_at - sequence.arrived_at) / 1000)
             if sequence.generated > 1:
                 decoded_ms = sequence.finished_at - sequence.first_token_at
-                self._itl.observe(decoded_ms / (sequence.generated - 1) / 1000)
+                self._itl[sequence.model].observe(decoded_ms / (sequence.generated - 1) / 1000)
 
-    def finished(self, reason: str) -> None:
-        self._finished[reason] += 1
+    def finished(self, model: str, reason: str) -> None:
+        self._finished[model, reason] += 1
 
     def collect(self) -> Iterator[Metric]:
         engine, counters = self._engine, self._engine.counters
@@ -62,8 +67,8 @@ class EngineMetrics(Collector):
         success = CounterMetricFamily(
             "vllm:request_success", "Finished requests.", labels=[*self._labels, "finished_reason"]
         )
-        for reason, count in (self._finished | {"abort": counters.aborted}).items():
-            success.add_metric([*self._labels.values(), reason], count)
+        for (model, reason), count in (self._finished | {(self._models[0], "abort"): counters.aborted}).items():
+            success.add_metric([model, self._labels["engine"], reason], count)
         yield success
         yield self._lora_info()
         config = engine.config
@@ -95,7 +100,8 @@ class EngineMetrics(Collector):
         family.add_metric(list(self._labels.values()), value)
         return family
 
-    def _histogram(self, name: str, buckets: tuple[float, ...]) -> Histogram:
+    def _histogram(self, name: str, buckets: tuple[float, ...]) -> dict[str, Histogram]:
+        """By model."""
         histogram = Histogram(
             f"vllm:{name}_seconds",
             f"Histogram of {name.replace('_', ' ')} in seconds.",
@@ -103,4 +109,4 @@ class EngineMetrics(Collector):
             registry=self._registry,
             buckets=buckets,
         )
-        return histogram.labels(**self._labels)
+        return {model: histogram.labels(**{**self._labels, "model_name": model}) for model in self._models}

@@ -70,7 +70,7 @@ class _Answers:
             self.events[path] = [_chunk(event) for event in events]
             self.events[path][-1] += b"0\r\n\r\n"
             self.stream[path] = _STREAM_HEAD + b"".join(self.events[path])
-        models = orjson.dumps(model_list(config.model, [], 131072))
+        models = orjson.dumps(model_list((config.model,), (), 131072))
         self.plain = {
             "/v1/models": _response(200, "application/json", models),
             "/health": _response(200, "text/plain", b""),

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import orjson
@@ -39,11 +39,21 @@ _EMBEDDING_WIDTH: Final = 64
 class ModelConfig:
     """What is served."""
 
-    model: str
+    models: tuple[str, ...]
+    """Base models, at least one; they share the batch and the cache. Adapters are the first one's."""
     loras: tuple[str, ...] = ()
     max_model_len: int = 131072
     mean_output_tokens: float = 200.0
     """Mean length of an answer that `max_tokens` does not cut; above 16."""
+
+
+class _Weights(NamedTuple):
+    """A base model, or an adapter on it."""
+
+    lora: str | None
+    model: str
+    root: str
+    """What sets its blocks apart from those of others with the same tokens."""
 
 
 @dataclass(slots=True)
@@ -96,11 +106,11 @@ class Inference:
     async def embeddings(self, request: web.Request) -> web.StreamResponse:
         await self._strike()
         embedding = parse_embedding(await request.read(), self._vocabulary)
-        lora = self._lora(embedding.model)
+        weights = self._weights(embedding.model)
         width = embedding.dimensions or _EMBEDDING_WIDTH
         vectors: list[object] = []
         for tokens in embedding.inputs:
-            stream = self._submit(tokens, len(tokens), lora, None)
+            stream = self._submit(tokens, len(tokens), weights, None)
             try:
                 await stream.next()
             finally:
@@ -119,9 +129,9 @@ class Inference:
     ) -> web.StreamResponse:
         strikes = await self._strike()
         generation = parse(await request.read(), self._vocabulary)
-        lora = self._lora(generation.model)
+        weights = self._weights(generation.model)
         limits = [self._output_limit(prompt, generation) for prompt in generation.prompts]
-        async with self._choices(generation, lora, limits) as choices:
+        async with self._choices(generation, weights, limits) as choices:
             shape = shape_of(generation, uuid.uuid4().hex)
             if generation.stream:
                 return await self._streamed(request, generation, shape, choices, strikes)
@@ -136,7 +146,7 @@ class Inference:
             _, done = await choice.next()
             if choice.sent > _last_token(strikes):
                 await self._break(request, strikes)
-        self._metrics.finished(choice.reason)
+        self._metrics.finished(choice.stream.sequence.model, choice.reason)
 
     async def _streamed(
         self,
@@ -164,7 +174,7 @@ class Inference:
                 event += shape.tokens(choice.index, words)
                 if done:
                     event += shape.closing(choice.index, choice.reason)
-                    self._metrics.finished(choice.reason)
+                    self._metrics.finished(choice.stream.sequence.model, choice.reason)
                 await response.write(event)
 
         if len(choices) == 1:
@@ -179,7 +189,7 @@ class Inference:
 
     @asynccontextmanager
     async def _choices(
-        self, generation: Generation, lora: str | None, limits: list[tuple[int, str]]
+        self, generation: Generation, weights: _Weights, limits: list[tuple[int, str]]
     ) -> AsyncGenerator[list[_Choice]]:
         """Submit every choice; abort what is unfinished when the reader leaves."""
         choices: list[_Choice] = []
@@ -189,18 +199,20 @@ class Inference:
                     seed = fingerprint(prompt) ^ generation.seed ^ len(choices)
                     words, output = self._vocabulary.answer(seed, length)
                     tokens = np.concatenate([prompt, output])
-                    stream = self._submit(tokens, len(prompt), lora, generation.cache_salt)
+                    stream = self._submit(tokens, len(prompt), weights, generation.cache_salt)
                     choices.append(_Choice(len(choices), words, reason, stream))
             yield choices
         finally:
             for choice in choices:
                 self._close(choice.stream)
 
-    def _submit(self, tokens: Tokens, prompt_tokens: int, lora: str | None, salt: str | None) -> TokenStream:
+    def _submit(self, tokens: Tokens, prompt_tokens: int, weights: _Weights, salt: str | None) -> TokenStream:
         """Queue a sequence of these tokens, prompt and answer; at least one is computed."""
-        root = (lora or "") if salt is None else f"{lora or ''}\0{salt}"
+        lora = weights.lora
+        root = weights.root if salt is None else f"{weights.root}\0{salt}"
         blocks = name_blocks(root, tokens, self._driver.engine.config.block_size)
-        sequence = Sequence(uuid.uuid4().hex, prompt_tokens, max(1, len(tokens) - prompt_tokens), blocks, lora)
+        output_tokens = max(1, len(tokens) - prompt_tokens)
+        sequence = Sequence(uuid.uuid4().hex, prompt_tokens, output_tokens, blocks, lora, weights.model)
         try:
             stream = self._driver.submit(sequence)
         except ValueError as error:
@@ -214,13 +226,14 @@ class Inference:
         if self._book is not None:
             self._book.closed(stream.sequence.blocks)
 
-    def _lora(self, model: str) -> str | None:
-        """The adapter a model name asks for; None for the base model."""
-        if model == self._config.model:
-            return None
-        if model not in self._config.loras:
-            raise ApiError(404, f"The model `{model}` does not exist.", "NotFoundError", "model")
-        return model
+    def _weights(self, name: str) -> _Weights:
+        """What computes the requests for this name."""
+        first = self._config.models[0]
+        if name in self._config.models:
+            return _Weights(None, name, "" if name == first else name)
+        if name not in self._config.loras:
+            raise ApiError(404, f"The model `{name}` does not exist.", "NotFoundError", "model")
+        return _Weights(name, first, name)
 
     def _output_limit(self, prompt: Tokens, generation: Generation) -> tuple[int, str]:
         """How many tokens the answer has, and why it ends there."""

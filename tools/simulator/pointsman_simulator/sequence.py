@@ -18,6 +18,7 @@ class Sequence:
         "generated",
         "has_partial",
         "lora",
+        "model",
         "output_tokens",
         "prompt_tokens",
         "request_id",
@@ -31,15 +32,18 @@ class Sequence:
         output_tokens: int,
         blocks: list[int],
         lora: str | None = None,
+        model: str = "",
     ) -> None:
         """`blocks` names the leading full blocks (ints >= 0, equal only for equal prefixes), the prompt's at
-        least; output blocks beyond them get names nobody else can match. Both token counts are at least 1.
+        least; output blocks beyond them get names nobody else can match. Both token counts are at least 1. `model`: the
+        base model, where an engine serves several.
         """
         self.request_id = request_id
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.blocks = blocks
         self.lora = lora
+        self.model = model
         self.cached_tokens = 0
         self.computed = 0
         self.generated = 0

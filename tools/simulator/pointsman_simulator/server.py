@@ -51,7 +51,7 @@ class SimulatedEngine:
         self.port = config.port
         self.admin_port = config.admin_port
         self._core = Engine(config.engine)
-        self._metrics = EngineMetrics(self._core, config.model.model)
+        self._metrics = EngineMetrics(self._core, config.model.models)
         self.kv = None if config.kv_events is None else KvPublisher(config.kv_events, config.kv_replay)
         self._book = None if self.kv is None else BlockBook(config.engine.block_size)
         self._driver = RealTimeEngine(self._core, self._observe)
@@ -182,7 +182,7 @@ class SimulatedEngine:
 
     async def _models(self, _: web.Request) -> web.Response:
         model = self.config.model
-        return _json(model_list(model.model, list(model.loras), model.max_model_len))
+        return _json(model_list(model.models, model.loras, model.max_model_len))
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(status=503 if self._draining else 200)

@@ -118,6 +118,20 @@ async def test_the_openai_client_completes_streams_embeds_and_lists_models(start
     assert [len(item.embedding) for item in embedding.data] == [8, 8]
 
 
+async def test_several_base_models_answer_under_their_names_and_share_no_blocks(start: Starter) -> None:
+    engine = await start("--model", "n")
+    assert [model.id for model in (await engine.client.models.list()).data] == ["m", "n", "sql"]
+    for name in ("m", "n"):
+        completion = await engine.client.completions.create(model=name, prompt="a" * 2000, max_tokens=2)
+        assert completion.model == name
+        assert completion.usage is not None
+        assert completion.usage.prompt_tokens_details is not None
+        assert completion.usage.prompt_tokens_details.cached_tokens == 0
+        assert await engine.metric("vllm:request_success_total", model_name=name, finished_reason="length") == 1
+        assert await engine.metric("vllm:time_to_first_token_seconds_count", model_name=name) == 1
+    assert await engine.metric("vllm:generation_tokens_total", model_name="m") == 4
+
+
 async def test_a_repeated_prefix_is_reported_as_cached(start: Starter) -> None:
     engine = await start()
     question = "word " * 400
