@@ -18,6 +18,7 @@ from pointsman_contracts.response import (
     RequestAnswered,
     RequestRejected,
     ResponseCompleted,
+    ResponseReviewed,
     ResponseStarted,
 )
 from pointsman_contracts.response_stage import ResponseReview, Verdict
@@ -44,6 +45,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     RequestRejected,
     RequestAnswered,
     ResponseCompleted,
+    ResponseReviewed,
     UsageRecord,
     UsageQuery,
     UsageSums,

@@ -47,6 +47,7 @@ PARTIES: Final[dict[str, Parties]] = {
     "request.answered.v1": Parties(EDGES, WATCHERS),
     "request.rejected.v1": Parties(EDGES, ("preprocessor", *WATCHERS)),
     "response.completed.v1": Parties(EDGES, ("scheduler", "metrics-collector", "preprocessor", *WATCHERS)),
+    "response.reviewed.v1": Parties(EDGES, WATCHERS),
     "scheduler.reservation.v1": Parties(("scheduler",), ("scheduler",)),
     "scheduler.state.v1": Parties(("scheduler",), ("scheduler",)),
     "scheduler.state-answer.v1": Parties(("scheduler",), ("scheduler",)),

@@ -179,3 +179,23 @@ class ResponseCompleted(Message):
     stages: tuple[StageReport, ...] = ()
     """What the stages on the way back said before the client had everything, in order. `outcome` of a report: `passed`,
     `replaced`, `blocked`, `skipped`, `failed`."""
+
+
+class ResponseReviewed(Message):
+    """What the stages that come after the last byte said of a request: one for every request that had such stages, when
+    the last of them has answered or its time is over. Published by the edge; read by anybody."""
+
+    address: ClassVar[Address] = Address("evt", "response", "reviewed", route=("pool",))
+
+    request_id: str
+    source: str
+    """Edge instance."""
+    sequence: int
+    """Counts this source's events of this type and pool from 1, without gaps."""
+    at_ms: int
+    pool: str
+    """As `ResponseCompleted.pool`."""
+    stages: tuple[StageReport, ...]
+    """In order; the others' reports are in `ResponseCompleted.stages`. `outcome` of a report: `passed`, `replaced` and
+    `blocked` (what it would have done: the client has everything), `shadow_passed`, `shadow_replaced`, `shadow_blocked`
+    of a stage in shadow, `failed`. `took_ms` is from asking it until its answer was here."""

@@ -63,6 +63,8 @@ class ResponseReview(Message):
     """Code of the gateway's own error."""
     profile: str | None = None
     """None when the request ended before one was picked."""
+    plan: str = ""
+    """The client's, as in `Identity.plan`; empty when nobody found out."""
     model: str | None = None
     """The model that the client asked for, as far as it is known."""
     target: Target | None = None
@@ -106,4 +108,4 @@ class Verdict(Message):
     instance: str = ""
     """Who answered, for the trail."""
     note: str | None = None
-    """Why, in words without text of the answer; shown in `ResponseCompleted.stages`."""
+    """Why, in words without text of the answer; shown in `ResponseCompleted.stages` and `ResponseReviewed.stages`."""

@@ -80,7 +80,7 @@ class EppAdapter:
             trusted=TrustedProxies(settings.trusted_proxies, unnamed=settings.trust_unnamed),
             decider=Decider(around.decisions, self.pools, load),
             bodies=bodies,
-            ways_back=WaysBack(around.instance, around.reviewers, bodies),
+            ways_back=WaysBack(around.instance, around.reviewers, bodies, self.announcer),
             providers=ProviderWay(ProviderBook(Credentials()), routed=settings.providers),
             announcer=self.announcer,
             metrics=self.metrics,

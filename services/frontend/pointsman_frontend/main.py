@@ -74,7 +74,7 @@ class Frontend:
         self._policy = around.policy
         self.engines = EngineClient(idle_s=settings.engine_idle_s, idle_connections=settings.engine_idle_connections)
         self.bodies = HeldBodies()
-        self.ways_back = WaysBack(around.instance, around.reviewers, self.bodies)
+        self.ways_back = WaysBack(around.instance, around.reviewers, self.bodies, self.announcer)
         headers = HeaderRules(
             settings.identity_headers, forward_credentials=settings.forward_credentials, limit=settings.max_head_bytes
         )

@@ -8,7 +8,7 @@ import pytest
 
 from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage
 from pointsman_contracts.reply import Rejection
-from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response import ResponseCompleted, ResponseReviewed
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_edge.reviews import NoVerdict
 from pointsman_testing import eventually
@@ -23,9 +23,11 @@ TOO_SLOW = NoVerdict("was too slow", 504, "stage_timeout")
 Say = Callable[[ResponseReview], Verdict]
 
 
-def stage(name: str = "guard", *, on_error: str = "deny", mode: str = "buffer", **use: object) -> Stage:
+def stage(
+    name: str = "guard", *, on_error: str = "deny", mode: str = "buffer", shadow: bool = False, **use: object
+) -> Stage:
     answer = AnswerUse.model_validate({"mode": mode, "content": "text"} | use)
-    return Stage(service=name, on_error=on_error, answer=answer)
+    return Stage(service=name, on_error=on_error, mode="shadow" if shadow else "enforce", answer=answer)
 
 
 def delta(text: str) -> bytes:
@@ -225,6 +227,49 @@ async def test_what_comes_after_the_last_byte_gets_all_of_it_and_nobody_waits(st
     cache, texts = edge.reviewers.asked
     assert (cache.body, cache.outcome, cache.mode) == (answer.body, "ok", "after")
     assert texts.texts[0].text == "my secret and more and more"
+
+
+@pytest.mark.requirement("S3-1")
+async def test_what_stages_after_the_last_byte_say_is_an_event_of_its_own(start_edge: StartEdge) -> None:
+    def say(review: ResponseReview) -> Verdict:
+        if review.stage == "gone":
+            raise TOO_SLOW
+        if review.stage == "cache":
+            return says(note="n" * 600, instance="c-1")(review)
+        return says(action="block", note="house: blocked secret", instance="g-1")(review)
+
+    async with ScriptedEngine(whole) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (
+            stage("tried", mode="after", shadow=True),
+            stage("audited", mode="after"),
+            stage("gone", mode="after", shadow=True),
+            stage("cache", mode="after"),
+        )
+        edge.reviewers.say = say
+        answer, done = await answered(edge)
+        (told,) = await eventually(lambda: edge.events.of(ResponseReviewed))
+    assert (answer.status, answer.body, done.stages) == (200, WHOLE, ())
+    assert (told.request_id, told.pool, told.source, told.sequence) == (done.request_id, done.pool, "edge-1", 1)
+    assert [(report.stage, report.outcome, report.note, report.instance) for report in told.stages] == [
+        ("tried", "shadow_blocked", "house: blocked secret", "g-1"),
+        ("audited", "blocked", "house: blocked secret", "g-1"),
+        ("gone", "failed", "was too slow", ""),
+        ("cache", "passed", "n" * 512, "c-1"),
+    ]
+    assert all(report.took_ms > 0 for report in told.stages)
+    # The stages among themselves tell what they would have done, in shadow or not.
+    assert [report.outcome for report in edge.reviewers.asked[-1].stages] == ["blocked", "blocked", "failed"]
+
+
+async def test_without_stages_after_the_last_byte_there_is_no_such_event(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(whole) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(),)
+        _, done = await answered(edge)
+        await edge.stop()
+    assert [report.stage for report in done.stages] == ["guard"]
+    assert edge.events.of(ResponseReviewed) == []
 
 
 @pytest.mark.requirement("S0-59")

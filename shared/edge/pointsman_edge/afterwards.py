@@ -1,9 +1,7 @@
 """What happens to answers after their last byte."""
 
 import asyncio
-from collections.abc import Callable
-
-from pointsman_edge.way_back import WayBack
+from collections.abc import Callable, Coroutine
 
 
 class Afterwards:
@@ -12,9 +10,9 @@ class Afterwards:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, way_back: WayBack, then: Callable[[], None]) -> None:
-        """Ask the stages that come after the last byte of an answer, and call `then` when they have answered."""
-        task = asyncio.get_running_loop().create_task(way_back.after())
+    def begin(self, work: Coroutine[None, None, None], then: Callable[[], None]) -> None:
+        """Run what comes after the last byte of an answer, and call `then` at its end."""
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: then())

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from pointsman_contracts.journey import StageReport
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import Answer, Rejection
 from pointsman_contracts.response import (
@@ -13,6 +14,7 @@ from pointsman_contracts.response import (
     RequestAnswered,
     RequestRejected,
     ResponseCompleted,
+    ResponseReviewed,
     ResponseStarted,
 )
 from pointsman_core.refusal import Refusal
@@ -131,6 +133,20 @@ class Announcer:
         """The request has ended; `now` is monotonic."""
         number = self._number(ResponseCompleted, exchange.pool)
         self._send(exchange.completed(self._source, number, _unix_ms(), now), exchange.pool)
+
+    def reviewed(self, exchange: Exchange, stages: tuple[StageReport, ...]) -> None:
+        """The stages that come after the last byte have answered."""
+        self._send(
+            ResponseReviewed(
+                request_id=exchange.request_id,
+                source=self._source,
+                sequence=self._number(ResponseReviewed, exchange.pool),
+                at_ms=_unix_ms(),
+                pool=exchange.pool,
+                stages=stages,
+            ),
+            exchange.pool,
+        )
 
     def flush(self) -> None:
         """Send what waits, as far as the bus takes it. Called every fraction of a second."""

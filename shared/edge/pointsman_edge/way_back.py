@@ -14,7 +14,7 @@ from pointsman_edge.domain.answer_window import AnswerWindow
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.domain.reviewing import Shown, Surrounding, review_of
-from pointsman_edge.domain.stage_trail import StageTrail
+from pointsman_edge.domain.stage_trail import StageTrail, in_shadow
 from pointsman_edge.domain.stream_events import Document, EventSplitter, StreamEvent, document_of
 from pointsman_edge.domain.withheld import StreamEnd
 from pointsman_edge.reviews import NoVerdict, Reviewers, timeout_of
@@ -159,10 +159,11 @@ class WayBack:
             else:
                 self._kept.append(data)
 
-    async def after(self) -> None:
-        """Ask the stages that come after the last byte, and tell each what those before it said. Never raises."""
+    async def after(self) -> tuple[StageReport, ...]:
+        """Ask the stages that come after the last byte, and tell each what those before it said. Never raises; what
+        they said, for the event."""
         exchange = self._exchange
-        said: list[StageReport] = []
+        trail = StageTrail()
         body = b"".join(self._kept) if self._kept is not None else None
         for gate in self._after:
             texts = self._texts(body) if gate.use.content == "text" and body is not None else ()
@@ -172,20 +173,25 @@ class WayBack:
                     "outcome": exchange.outcome or "",
                     "truncated": body is None and gate.use.content != "none",
                     "usage": exchange.usage,
-                    "stages": (*exchange.stages, *said),
+                    "stages": (*exchange.stages, *trail.reports()),
                 }
             )
-            said.append(await self._heard(gate.stage, review))
-
-    async def _heard(self, stage: Stage, review: ResponseReview) -> StageReport:
-        """What a stage after the last byte says."""
-        try:
-            verdict = await self._reviewers.ask(stage, review, self._surrounding.traceparent)
-        except NoVerdict as failure:  # counted and logged where it is asked
-            return StageReport(stage=stage.service, instance="", outcome="failed", note=failure.what)
-        return StageReport(
-            stage=stage.service, instance=verdict.instance, outcome=_OUTCOMES[verdict.action], note=verdict.note
+            await self._hear(gate, review, trail)
+        return tuple(
+            in_shadow(report) if gate.stage.mode == "shadow" else report
+            for gate, report in zip(self._after, trail.reports(), strict=True)
         )
+
+    async def _hear(self, gate: _Gate, review: ResponseReview, trail: StageTrail) -> None:
+        """What a stage after the last byte says."""
+        began = time.perf_counter()
+        try:
+            verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
+        except NoVerdict as failure:  # counted and logged where it is asked
+            outcome, instance, note = "failed", "", failure.what
+        else:
+            outcome, instance, note = _OUTCOMES[verdict.action], verdict.instance, verdict.note
+        trail.add(gate.position, gate.stage, outcome, time.perf_counter() - began, instance, note)
 
     async def _past(self, position: int, events: list[StreamEvent]) -> AsyncIterator[bytes]:
         """What leaves of events that the stages before this one let pass."""

@@ -7,6 +7,7 @@ from pointsman_contracts.journey import Stage
 from pointsman_contracts.reply import Answer, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.afterwards import Afterwards
+from pointsman_edge.announcer import Announcer
 from pointsman_edge.domain.error_body import error_body, error_headers
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.policy import EdgePolicy
@@ -33,11 +34,12 @@ class OpenRequest(Protocol):
 class WaysBack:
     """Sets up the way back of each request. One without stages on it costs nothing."""
 
-    def __init__(self, edge: str, reviewers: Reviewers, bodies: HeldBodies) -> None:
+    def __init__(self, edge: str, reviewers: Reviewers, bodies: HeldBodies, announcer: Announcer) -> None:
         """`bodies`: of the open requests; one is let go when nothing asks for it any more."""
         self._edge = edge
         self._reviewers = reviewers
         self._bodies = bodies
+        self._announcer = announcer
         self._afterwards = Afterwards()
 
     def begin(
@@ -75,13 +77,19 @@ class WaysBack:
             request.way_back = self._begin(policy.postprocessing, policy, exchange, request)
         held = request.held
         if request.way_back is not None:
-            self._afterwards.begin(request.way_back, lambda: None if held is None else self._bodies.let_go(held))
+            told = self._after(request.way_back, exchange)
+            self._afterwards.begin(told, lambda: None if held is None else self._bodies.let_go(held))
         elif held is not None:
             self._bodies.let_go(held)
 
     async def drained(self) -> None:
         """Wait until every stage that was asked has answered, or its time is over."""
         await self._afterwards.drain()
+
+    async def _after(self, way_back: WayBack, exchange: Exchange) -> None:
+        stages = await way_back.after()
+        if stages:
+            self._announcer.reviewed(exchange, stages)
 
     def _begin(self, stages: Sequence[Stage], policy: EdgePolicy, exchange: Exchange, request: OpenRequest) -> WayBack:
         traceparent = None if request.span is None else request.span.traceparent

@@ -2,7 +2,7 @@
 
 import json
 import time
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from nats.aio.msg import Msg
 from pydantic import ValidationError
@@ -15,6 +15,7 @@ from pointsman_contracts.response import (
     RequestAnswered,
     RequestRejected,
     ResponseCompleted,
+    ResponseReviewed,
     ResponseStarted,
 )
 from pointsman_contracts.scheduling import RequestScheduled
@@ -22,12 +23,18 @@ from pointsman_contracts.subjects import REST, ROOT
 
 ALL_EVENTS: Final = f"{ROOT}.evt.{REST}"
 
-Event = RequestScheduled | RequestAnswered | RequestRejected | ResponseStarted | AttemptFailed | ResponseCompleted
+Event = (
+    RequestScheduled
+    | RequestAnswered
+    | RequestRejected
+    | ResponseStarted
+    | AttemptFailed
+    | ResponseCompleted
+    | ResponseReviewed
+)
 
-_TYPES: Final[dict[str, type[Event]]] = {
-    kind.address.type_id: kind
-    for kind in (RequestScheduled, RequestAnswered, RequestRejected, ResponseStarted, AttemptFailed, ResponseCompleted)
-}
+_TYPES: Final[dict[str, type[Event]]] = {kind.address.type_id: kind for kind in get_args(Event)}
+_UNREMARKABLE: Final = ("passed", "shadow_passed")
 
 
 def decode(message: Msg) -> Event | None:
@@ -56,6 +63,8 @@ class Selection(NamedTuple):
     def wants(self, event: Event) -> bool:
         """Whether the event fits. With an outcome only events that end a request do."""
         if isinstance(event, ResponseStarted):
+            return False
+        if isinstance(event, ResponseReviewed) and not _remarkable(event):
             return False
         if self.pool is not None and getattr(event, "pool", None) != self.pool:
             return False
@@ -88,6 +97,10 @@ def as_line(event: Event) -> Text:
                     line.append(f"  {report.stage} {report.outcome}", "yellow")
             if event.reason:
                 line.append(f"  {event.reason}", "yellow")
+        case ResponseReviewed():
+            line.append("after the last byte")
+            for report in event.stages:
+                line.append(f"  {report.stage} {report.outcome}", "" if report.outcome in _UNREMARKABLE else "yellow")
         case RequestAnswered():
             line.append(f"{event.status} answered by {event.stage}", "bold")
             line.append(f"  {event.model or '-'} · {event.profile or '-'}")
@@ -122,6 +135,10 @@ def timing(event: ResponseCompleted) -> str:
         if usage.cached_tokens:
             parts.append(f"{usage.cached_tokens:,} cached")
     return ", ".join(parts)
+
+
+def _remarkable(event: ResponseReviewed) -> bool:
+    return any(report.outcome not in _UNREMARKABLE for report in event.stages)
 
 
 def _models(event: Event) -> set[str]:

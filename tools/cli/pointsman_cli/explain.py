@@ -14,10 +14,10 @@ from rich.text import Text
 
 from pointsman_cli import bus, events, recordings, why
 from pointsman_cli.events import Event
-from pointsman_cli.outcome import outcome
+from pointsman_cli.outcome import outcome, stages
 from pointsman_cli.words import CommandError
 from pointsman_contracts.journey import StageReport
-from pointsman_contracts.response import RequestAnswered, RequestRejected, ResponseCompleted
+from pointsman_contracts.response import RequestAnswered, RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
 from pointsman_contracts.story import Story, StoryQuery
 from pointsman_runtime.stores import EVENT_STREAM
@@ -53,6 +53,8 @@ def story(event: Event) -> list[RenderableType]:
         return [head, _trail(event.trail)]
     if isinstance(event, ResponseCompleted):
         return [head, *outcome(event)]
+    if isinstance(event, ResponseReviewed):
+        return [head, stages(event.stages)]
     return [head]
 
 

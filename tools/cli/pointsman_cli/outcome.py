@@ -1,9 +1,12 @@
 """How a request ended, line by line: attempts, stages on the way back, usage, cost. Pure."""
 
+from collections.abc import Sequence
+
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pointsman_contracts.journey import StageReport
 from pointsman_contracts.response import ResponseCompleted
 
 
@@ -14,8 +17,17 @@ def outcome(event: ResponseCompleted) -> list[RenderableType]:
     if event.attempts:
         parts.append(_attempts(event))
     if event.stages:
-        parts.append(_stages(event))
+        parts.append(stages(event.stages))
     return parts
+
+
+def stages(reports: Sequence[StageReport]) -> Table:
+    """What stages on the way back said."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for report in reports:
+        took = f"{report.took_ms:.1f} ms"
+        table.add_row(f"    {report.stage}", report.outcome, took, report.note or "", report.instance)
+    return table
 
 
 def _who(event: ResponseCompleted) -> str:
@@ -51,12 +63,4 @@ def _attempts(event: ResponseCompleted) -> Table:
         status = "" if attempt.status is None else str(attempt.status)
         took = f"{attempt.took_ms:.0f} ms"
         table.add_row(f"    attempt {number}", attempt.worker, attempt.outcome, status, took, model, attempt.reason)
-    return table
-
-
-def _stages(event: ResponseCompleted) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for report in event.stages:
-        took = f"{report.took_ms:.1f} ms"
-        table.add_row(f"    {report.stage}", report.outcome, took, report.note or "", report.instance)
     return table

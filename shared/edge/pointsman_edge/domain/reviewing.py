@@ -50,6 +50,7 @@ def review_of(
         outcome="answered" if shown.code is None else "rejected",
         code=shown.code,
         profile=(source.profile or None) if source is not None else None,
+        plan=source.identity.plan if source is not None and source.identity is not None else "",
         model=None if source is None or isinstance(source, Rejection) else source.model,
         target=source.target if source is not None else None,
         headers={name.decode("latin-1"): value.decode("latin-1") for name, value in shown.headers},

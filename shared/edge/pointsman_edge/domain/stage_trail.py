@@ -29,3 +29,8 @@ class StageTrail:
     def reports(self) -> tuple[StageReport, ...]:
         """In the order of the itinerary."""
         return tuple(self._reports[position] for position in sorted(self._reports))
+
+
+def in_shadow(report: StageReport) -> StageReport:
+    """The report of a stage whose verdict isn't acted on. That it failed is said as of any other."""
+    return report if report.outcome == "failed" else report.model_copy(update={"outcome": f"shadow_{report.outcome}"})

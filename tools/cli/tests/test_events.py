@@ -1,0 +1,37 @@
+"""What `watch` and `explain` make of events."""
+
+from io import StringIO
+
+from rich.console import Console
+
+from pointsman_cli import events
+from pointsman_cli.events import Selection
+from pointsman_cli.explain import story
+from pointsman_contracts.journey import StageReport
+from pointsman_contracts.response import ResponseReviewed
+
+
+def reviewed(*stages: StageReport) -> ResponseReviewed:
+    return ResponseReviewed(request_id="r-1", source="edge-1", sequence=1, at_ms=0, pool="p", stages=stages)
+
+
+KEPT = StageReport(stage="semantic-cache", instance="cache-1", took_ms=1.25, note="kept")
+SHADOW = StageReport(stage="guard", instance="g-1", outcome="shadow_blocked", took_ms=2, note="house: blocked secret.x")
+
+
+def test_explain_shows_what_stages_after_the_last_byte_said_and_why() -> None:
+    read = events.read("response.reviewed.v1", reviewed(SHADOW, KEPT).encode())
+    assert read is not None
+    console = Console(width=120, file=StringIO(), record=True)
+    console.print(*story(read), sep="\n")
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert lines[0][1:] == "r-1 after the last byte guard shadow_blocked semantic-cache passed".split()
+    assert lines[1] == "guard shadow_blocked 2.0 ms house: blocked secret.x g-1".split()
+    assert lines[2] == "semantic-cache passed 1.2 ms kept cache-1".split()
+
+
+def test_watch_shows_them_when_there_is_something_to_see() -> None:
+    everything = Selection()
+    assert not everything.wants(reviewed(KEPT))
+    assert everything.wants(reviewed(SHADOW, KEPT))
+    assert not Selection(outcome="ok").wants(reviewed(SHADOW))
