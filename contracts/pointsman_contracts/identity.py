@@ -28,6 +28,12 @@ class Identity(Part):
         return cls(tenant=_name(facts, "tenant"), subject=_name(facts, "subject"), plan=_name(facts, "plan"))
 
 
+def plan_of(attributes: Mapping[str, JsonValue]) -> str:
+    """`Identity.plan` alone, for who counts by it; empty when nobody asked who the client is."""
+    facts = attributes.get("identity")
+    return _name(facts, "plan") if isinstance(facts, dict) else ""
+
+
 def _name(facts: dict[str, JsonValue], key: str) -> str:
     value = cast("object", facts.get(key))
     return value[:LONGEST_NAME] if isinstance(value, str) else ""

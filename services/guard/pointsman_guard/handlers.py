@@ -10,6 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from pointsman_contracts.guarding import GUARDED, Guarded
+from pointsman_contracts.identity import plan_of
 from pointsman_contracts.journey import Journey, Stage
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
@@ -89,7 +90,7 @@ class Handlers:
         prompt = Prompt.of(body, journey.body)
         parking = asyncio.get_running_loop().call_later(PARK_AFTER_S, _park, hop) if policy.waits else None
         try:
-            judgement = await self._judged(policy, prompt, journey.request_id)
+            judgement = await self._judged(policy, prompt, journey)
         finally:
             if parking is not None:
                 parking.cancel()
@@ -167,7 +168,7 @@ class Handlers:
     def _said(
         self, review: ResponseReview, policy: Policy, originals: Mapping[str, str], judgement: Judgement, began: float
     ) -> Verdict:
-        self._metrics.judged("response", policy, judgement, time.perf_counter() - began)
+        self._metrics.judged("response", policy, judgement, time.perf_counter() - began, review.plan)
         blocked = judgement.blocked
         if blocked is not None:
             return self._verdict(
@@ -189,11 +190,12 @@ class Handlers:
             )
         return self._verdict(review, note=words.note(policy.name, judgement) if judgement.categories else None)
 
-    async def _judged(self, policy: Policy, prompt: Prompt, request_id: str) -> Judgement:
+    async def _judged(self, policy: Policy, prompt: Prompt, journey: Journey) -> Judgement:
         began = time.perf_counter()
-        checked = Checked("request", policy.name, request_id, prompt.texts)
+        checked = Checked("request", policy.name, journey.request_id, prompt.texts)
         judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
-        self._metrics.judged("request", policy, judgement, time.perf_counter() - began)
+        took_s = time.perf_counter() - began
+        self._metrics.judged("request", policy, judgement, took_s, plan_of(journey.request.attributes))
         return judgement
 
     async def _restorable(self, review: ResponseReview, policy: Policy) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from pointsman_guard.domain.checking import Direction
 from pointsman_guard.domain.policy import Judgement, Policy
+from pointsman_runtime.plan_labels import PlanLabels
 
 _BUCKETS: Final = (5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.25, 1.0)
 
@@ -15,8 +16,8 @@ class GuardMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._checked: Final = Counter(
-            "pointsman_guard_checked", "Prompts and windows of answers, by outcome.",
-            ["direction", "policy", "outcome"],
+            "pointsman_guard_checked", "Prompts and windows of answers, by outcome and the client's plan.",
+            ["direction", "policy", "outcome", "plan"],
             registry=registry,
         )  # fmt: skip
         self._found: Final = Counter(
@@ -31,14 +32,15 @@ class GuardMetrics:
             "pointsman_guard_check_seconds", "Time of one check, waiting for guardians included.", ["direction"],
             buckets=_BUCKETS, registry=registry,
         )  # fmt: skip
-        self._outcomes: dict[tuple[str, str, str], Counter] = {}
+        self._outcomes: dict[tuple[str, str, str, str], Counter] = {}
+        self._plans: Final = PlanLabels()
         self._times: Final = {name: self._seconds.labels(name) for name in ("request", "response")}
 
-    def judged(self, direction: Direction, policy: Policy, judgement: Judgement, took_s: float) -> None:
-        """A policy has said something."""
+    def judged(self, direction: Direction, policy: Policy, judgement: Judgement, took_s: float, plan: str) -> None:
+        """A policy has said something; `plan` is the client's, empty where nobody found out."""
         self._times[direction].observe(took_s)
         outcome = "failed" if judgement.failures and judgement.blocked is None else judgement.verdict
-        key = (direction, policy.name, outcome)
+        key = (direction, policy.name, outcome, self._plans.of(plan))
         counter = self._outcomes.get(key)
         if counter is None:
             counter = self._outcomes[key] = self._checked.labels(*key)

@@ -64,6 +64,7 @@ class World:
     def __init__(self, buses: Buses) -> None:
         self.registry = CollectorRegistry()
         self.bodies: dict[str, bytes] = {}
+        self.plan = ""
         self.edited: list[ContentEdits] = []
         self.queries: list[ContentQuery] = []
         self.journeys: list[Journey] = []
@@ -116,7 +117,11 @@ class World:
             request_id=request_id,
             edge=EDGE,
             revision=1,
-            request=RequestFacts(api="chat.completions", fingerprint=b"as sent"),
+            request=RequestFacts(
+                api="chat.completions",
+                fingerprint=b"as sent",
+                attributes={"identity": {"plan": self.plan}} if self.plan else {},
+            ),
             itinerary=(stage, Stage(service="scheduler")),
             response=(back,),
             body=changed,
@@ -183,7 +188,19 @@ async def test_a_harmless_prompt_goes_on_with_the_verdict_and_the_epoch_of_the_p
     assert said is not None
     assert (said.policy, said.verdict, len(said.epoch), said.restores) == ("default", "passed", 12, False)
     assert not world.edited
-    assert world.metric("pointsman_guard_checked_total", direction="request", policy="default", outcome="passed") == 1
+
+
+async def test_checks_are_counted_by_direction_outcome_and_the_clients_plan(world: World) -> None:
+    world.plan = "gold"
+    world.send("How do I sort a list in Python?")
+    await world.passed()
+    await world.review("Nothing to see", plan="gold")
+    await world.review("Use -----BEGIN RSA PRIVATE KEY-----\nMIIEow")
+    for direction, outcome, plan in (
+        ("request", "passed", "gold"), ("response", "passed", "gold"), ("response", "blocked", ""),
+    ):  # fmt: skip
+        labels = {"direction": direction, "policy": "default", "outcome": outcome, "plan": plan}
+        assert world.metric("pointsman_guard_checked_total", **labels) == 1
 
 
 async def test_an_attack_is_refused_with_its_category_and_place_and_nothing_of_its_text(world: World) -> None:

@@ -6,10 +6,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
 from pointsman_runtime.logs import Log
-
-PLANS: Final = 50
-"""Plans that are told apart; they come from credentials, and each makes its own series."""
-OTHER: Final = "other"
+from pointsman_runtime.plan_labels import PlanLabels
 
 _log = Log("policy")
 
@@ -25,14 +22,14 @@ class VerdictMetrics:
             registry=registry,
         )
         self._children: Final[dict[tuple[str, str, str], Counter]] = {}
-        self._plans: Final[set[str]] = set()
+        self._plans: Final = PlanLabels()
         self._told: Final[set[tuple[str, type[Exception]]]] = set()
 
     def count(self, incoming: Incoming) -> None:
         """A request whose processors have run, to the end or not."""
         if not incoming.verdicts:
             return
-        plan = self._plan(incoming)
+        plan = self._plans.of(str((incoming.read(IDENTITY) or {}).get("plan") or ""))
         for verdict in incoming.verdicts:
             key = (verdict.processor, verdict.outcome, plan)
             child = self._children.get(key)
@@ -50,12 +47,3 @@ class VerdictMetrics:
                     request_id=incoming.envelope.request_id,
                     hint="told once; pointsman_policy_verdicts counts every request",
                 )
-
-    def _plan(self, incoming: Incoming) -> str:
-        plan = str((incoming.read(IDENTITY) or {}).get("plan") or "")
-        if plan in self._plans:
-            return plan
-        if len(self._plans) >= PLANS:
-            return OTHER
-        self._plans.add(plan)
-        return plan

@@ -37,7 +37,7 @@ class Handlers:
         name = review.policy or DEFAULT_CACHE
         cache = policy.caches.get(name)
         if cache is None or review.mode != AFTER or review.memo is None:
-            return self._verdict(review, None)
+            return self._verdict(review, "not looked up")
         profile = policy.profiles.get(review.profile or "")
         guarded = profile is not None and profile.guarded
         why_not = refusal(review, cache, guarded=guarded)
@@ -83,7 +83,7 @@ class Handlers:
 
     def _judged(self, review: ResponseReview, name: str, why_not: str | None) -> Verdict:
         """`why_not`: in a word; None: it was kept."""
-        self._around.metrics.kept(name, why_not)
+        self._around.metrics.kept(name, why_not, review.plan)
         return self._verdict(review, why_not or "kept")
 
     def _verdict(self, review: ResponseReview, note: str | None) -> Verdict:

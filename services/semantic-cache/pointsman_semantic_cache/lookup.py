@@ -4,7 +4,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
-from pointsman_contracts.identity import Identity
+from pointsman_contracts.identity import Identity, plan_of
 from pointsman_contracts.journey import HeaderEdit, Journey, Stage
 from pointsman_contracts.reply import Answer
 from pointsman_core.config import DEFAULT_CACHE, Cache, Embeddings
@@ -150,7 +150,7 @@ class Lookup:
         return self._go_on("miss", "unavailable", memo=memo, missing=self._around.missing.note(what, problem))
 
     def _answered(self, cache: Cache, entry: Entry, result: str, note: str) -> Answer:
-        self._around.metrics.looked_up(self._name, result)
+        self._around.metrics.looked_up(self._name, result, plan_of(self._journey.request.attributes))
         age_s = max(0, self._now_ms - entry.kept_ms) // 1000
         # What the guard let pass under this very policy passes again; whoever else looks at answers looks at this one.
         checked = {SERVICE, GUARD} if entry.verdict == PASSED else {SERVICE}
@@ -168,7 +168,9 @@ class Lookup:
 
     def _go_on(self, result: str, note: str, *, memo: memos.Memo | None = None, missing: str | None = None) -> Journey:
         journey = self._journey
-        self._around.metrics.looked_up(self._name, "failed" if missing is not None else result)
+        self._around.metrics.looked_up(
+            self._name, "failed" if missing is not None else result, plan_of(journey.request.attributes)
+        )
         changes: dict[str, object] = {
             "answer_headers": (*journey.answer_headers, HeaderEdit(name=TOLD, value=result)),
         }

@@ -7,6 +7,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from pointsman_runtime.plan_labels import PlanLabels
 from pointsman_semantic_cache.domain.memory import MemoryStore
 
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
@@ -18,11 +19,12 @@ class CacheMetrics:
     def __init__(self, registry: CollectorRegistry, memory: MemoryStore) -> None:
         self._lookups: Final = Counter(
             "pointsman_cache_lookups",
-            "Requests by what became of them: hit, semantic, miss, bypass, failed.",
-            ["cache", "result"],
+            "Requests by what became of them (hit, semantic, miss, bypass, failed) and the client's plan.",
+            ["cache", "result", "plan"],
             registry=registry,
         )
-        self._results: Final[dict[tuple[str, str], Counter]] = {}
+        self._results: Final[dict[tuple[str, str, str], Counter]] = {}
+        self._plans: Final = PlanLabels()
         self._refused: Final = Counter(
             "pointsman_cache_gate_refusals",
             "Close questions whose answer wouldn't do, by what differs.",
@@ -30,7 +32,10 @@ class CacheMetrics:
             registry=registry,
         )
         self._answers: Final = Counter(
-            "pointsman_cache_answers", "Answers by why they aren't kept; kept.", ["cache", "outcome"], registry=registry
+            "pointsman_cache_answers",
+            "Answers by why they aren't kept (kept: they are) and the client's plan.",
+            ["cache", "outcome", "plan"],
+            registry=registry,
         )
         self._evicted: Final = Counter(
             "pointsman_cache_evicted", "Answers that had to go for others.", ["cache"], registry=registry
@@ -43,20 +48,22 @@ class CacheMetrics:
         held = Gauge("pointsman_cache_bytes", "Bytes of answers kept in this process.", registry=registry)
         held.set_function(lambda: memory.held_in_all)
 
-    def looked_up(self, cache: str, result: str) -> None:
-        """A request went through."""
-        counter = self._results.get((cache, result))
+    def looked_up(self, cache: str, result: str, plan: str) -> None:
+        """A request went through; `plan` is the client's, empty where nobody found out."""
+        key = (cache, result, self._plans.of(plan))
+        counter = self._results.get(key)
         if counter is None:
-            counter = self._results[cache, result] = self._lookups.labels(cache, result)
+            counter = self._results[key] = self._lookups.labels(*key)
         counter.inc()
 
     def refused(self, cache: str, difference: str) -> None:
         """The gate refused a close question."""
         self._refused.labels(cache, difference).inc()
 
-    def kept(self, cache: str, why_not: str | None) -> None:
-        """An answer came; None: it was kept."""
-        self._answers.labels(cache, "kept" if why_not is None else why_not.replace(" ", "_")).inc()
+    def kept(self, cache: str, why_not: str | None, plan: str) -> None:
+        """An answer came; None: it was kept. `plan` as in `looked_up`."""
+        outcome = "kept" if why_not is None else why_not.replace(" ", "_")
+        self._answers.labels(cache, outcome, self._plans.of(plan)).inc()
 
     def evicted(self, cache: str, count: int) -> None:
         """Answers had to go."""

@@ -55,7 +55,7 @@ class World:
 
     def __init__(self, config: Mapping[str, object] | None = None) -> None:
         self.edge = Edge()
-        registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self.configuration: Configuration[Policy] = Configuration(
             lambda config, revision: compile_policy(config), registry
         )
@@ -77,6 +77,7 @@ class World:
         *,
         tenant: str = "acme",
         subject: str = "",
+        plan: str = "",
         headers: Mapping[str, str] | None = None,
         fields: Mapping[str, Any] | None = None,
         fingerprint: bytes = b"",
@@ -86,7 +87,7 @@ class World:
         facts = RequestFacts(
             api="chat.completions",
             headers=dict(headers or {}),
-            attributes={"identity": {"tenant": tenant, "subject": subject}} if tenant else {},
+            attributes={"identity": {"tenant": tenant, "subject": subject, "plan": plan}} if tenant else {},
             fields=dict(fields or {}),
             fingerprint=fingerprint,
         )
@@ -231,8 +232,22 @@ async def test_an_answer_of_a_fallback_is_not_kept_for_the_model_that_was_meant(
     first = await world.look_up()
     assert await world.keep(first, target=Target(model="other", pool="llama-8b")) == "another model"
     assert await world.keep(first, memo="gibberish") == "memo unreadable"
-    assert await world.keep(first, memo=None) is None
+    assert await world.keep(first, memo=None) == "not looked up"
     assert told(await world.look_up()) == "miss"
+
+
+async def test_lookups_and_answers_are_counted_by_outcome_and_the_clients_plan() -> None:
+    world = World()
+    await world.keep(await world.look_up(plan="gold"), plan="gold")
+    await world.look_up(plan="gold")
+    await world.keep(await world.look_up("Is it?", tenant=""), status=500)
+
+    def count(name: str, **labels: str) -> float | None:
+        return world.registry.get_sample_value(f"pointsman_cache_{name}_total", {"cache": "default", **labels})
+
+    assert [count("lookups", result=result, plan="gold") for result in ("miss", "hit")] == [1, 1]
+    assert count("lookups", result="miss", plan="") == 1
+    assert count("answers", outcome="kept", plan="gold") == count("answers", outcome="error", plan="") == 1
 
 
 async def test_answers_count_for_their_time() -> None:

@@ -1,0 +1,23 @@
+"""Plans of clients as a label of metrics."""
+
+from typing import Final
+
+PLANS: Final = 50
+"""Plans that are told apart; they come from credentials, and each makes its own series."""
+OTHER: Final = "other"
+
+
+class PlanLabels:
+    """Of one process: the first plans that come have a label of their own."""
+
+    def __init__(self) -> None:
+        self._known: Final[set[str]] = set()
+
+    def of(self, plan: str) -> str:
+        """The label; empty where nobody found out who the client is."""
+        if plan in self._known:
+            return plan
+        if len(self._known) >= PLANS:
+            return OTHER
+        self._known.add(plan)
+        return plan
