@@ -1,12 +1,13 @@
 """The command's own connection to NATS: plain nats-py with the login that services use."""
 
 import os
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import DEFAULT_RECONNECT_TIME_WAIT, Client
 
 from pointsman_cli.words import CommandError
 from pointsman_contracts.subjects import inbox
@@ -35,6 +36,7 @@ async def connected(
     client = await _logged_in(login, name, on_error)
     client.options["allow_reconnect"] = True
     client.options["max_reconnect_attempts"] = -1
+    client.options["reconnect_time_wait"] = DEFAULT_RECONNECT_TIME_WAIT
     try:
         yield client
     finally:
@@ -69,8 +71,11 @@ async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) 
             login.nats_servers,
             name=name,
             connect_timeout=CONNECT_TIMEOUT_S,
-            # A server that isn't there now is an answer; one that was there is waited for.
+            # A server that isn't there now is an answer; one that was there is waited for. nats-py takes the first for
+            # servers that say no and the others for those that can't be reached, and tries these twice at least.
             allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
             user=credentials.user,
             password=credentials.password,
             token=credentials.token,
@@ -115,6 +120,10 @@ def shown(login: ServiceSettings) -> str:
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):  # its number is the resolver's
+        return str(error.strerror).lower()
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return f"no word within {CONNECT_TIMEOUT_S} s"
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno).lower()
     return str(error).removeprefix("nats: ") or type(error).__name__

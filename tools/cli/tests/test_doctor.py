@@ -9,12 +9,15 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from pointsman_cli import bus
 from pointsman_cli.bus import connected
 from pointsman_cli.words import CommandError
 from pointsman_runtime.settings import ServiceSettings
+from pointsman_testing import eventually
 from pointsman_testing.nats_server import LocalNatsServer
 
 POINTSMAN = str(Path(sys.executable).with_name("pointsman"))
@@ -30,9 +33,9 @@ def _server(extra_config: str = "", max_payload: int = 8 * 2**20) -> Generator[L
         server.close()
 
 
-async def _doctor(server: LocalNatsServer, **login: str) -> tuple[int, str]:
+async def _doctor(url: str, **login: str) -> tuple[int, str]:
     environment = {**os.environ, **{f"POINTSMAN_NATS_{name.upper()}": value for name, value in login.items()}}
-    command = [POINTSMAN, "doctor", "--nats", server.url]
+    command = [POINTSMAN, "doctor", "--nats", url]
     ran = await asyncio.to_thread(
         subprocess.run, command, check=False, capture_output=True, text=True, env=environment, timeout=60
     )
@@ -41,7 +44,7 @@ async def _doctor(server: LocalNatsServer, **login: str) -> tuple[int, str]:
 
 async def test_a_server_with_the_defaults_lacks_room_and_a_configuration() -> None:
     with _server(max_payload=2**20) as server:
-        code, text = await _doctor(server)
+        code, text = await _doctor(server.url)
     assert code == 1
     assert "✗ max_payload is 1 MiB, too small for bodies of 4 MiB" in text
     assert "✗ the stored configuration: none is stored" in text
@@ -53,7 +56,7 @@ async def test_what_an_identity_may_not_read_is_said() -> None:
     users = """authorization { users: [ { user: reader, password: secret, permissions: {
         subscribe: ["_INBOX.>", "pm.sig.pool.>"], publish: ["$JS.API.>"] } } ] }"""
     with _server(users) as server:
-        _, text = await _doctor(server, user="reader", password="secret")  # noqa: S106 - of this server
+        _, text = await _doctor(server.url, user="reader", password="secret")  # noqa: S106 - of this server
     assert 'not permitted: permissions violation for subscription to "pm.sig.service.presence.v1.*.*"' in text
     assert 'not permitted: permissions violation for subscription to "pm.evt.>"' in text
     assert "pm.sig.pool.snapshot" not in text
@@ -61,12 +64,43 @@ async def test_what_an_identity_may_not_read_is_said() -> None:
 
 async def test_a_refused_login_is_said_in_words() -> None:
     with _server("authorization { user: someone, password: secret }") as server:
-        code, text = await _doctor(server, user="someone", password="wrong")  # noqa: S106 - of nobody
+        code, text = await _doctor(server.url, user="someone", password="wrong")  # noqa: S106 - of nobody
     assert code == 1
     assert "refuses this login" in text
     assert "POINTSMAN_NATS_USER" in text
     assert "secret" not in text
     assert "wrong" not in text
+
+
+async def test_a_server_that_isnt_there_is_said_at_once() -> None:
+    code, text = await _doctor("nats://127.0.0.1:1")
+    assert code == 1
+    assert "no NATS server answers at nats://127.0.0.1:1: connection refused" in text
+
+
+async def test_a_name_that_nobody_knows_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=socket.gaierror(-2, "Name or service not known")))
+    with pytest.raises(CommandError, match=r"at nats://nobody\.invalid: name or service not known\."):
+        async with connected(ServiceSettings(nats_url="nats://nobody.invalid", nats_insecure=True)):
+            pass
+
+
+async def test_a_server_that_says_nothing_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bus, "CONNECT_TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(CommandError, match=f"at {url}: no word within 0.1 s"):
+            async with connected(ServiceSettings(nats_url=url)):
+                pass
+
+
+async def test_a_server_that_was_there_is_waited_for() -> None:
+    with _server() as server:
+        async with connected(ServiceSettings(nats_url=server.url)) as client:
+            server.kill()
+            await eventually(lambda: not client.is_connected)
+            server.start()
+            await eventually(lambda: client.is_connected)
 
 
 async def test_a_refusal_that_a_reset_overtook_is_asked_for_again() -> None:

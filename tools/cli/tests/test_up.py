@@ -164,3 +164,9 @@ def test_an_engine_that_is_not_there_is_named(tmp_path: Path) -> None:
     ran = _run("up", *FREE, "--run-dir", str(tmp_path), "--engine", "http://127.0.0.1:1")
     assert ran.returncode == 1
     assert "http://127.0.0.1:1 can't be asked for its models" in ran.stderr
+
+
+def test_a_nats_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    ran = _run("up", "--port", "0", "--nats", "nats://127.0.0.1:1", "--run-dir", str(tmp_path), "--config", str(SAMPLE))
+    assert ran.returncode == 1
+    assert "no NATS server answers at nats://127.0.0.1:1: connection refused" in ran.stderr
