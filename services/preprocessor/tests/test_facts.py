@@ -5,7 +5,7 @@ import pytest
 from pydantic import JsonValue
 
 from pointsman_preprocessor.domain.body import StructuredBody
-from pointsman_preprocessor.domain.facts import FIELDS_LIMIT, features, max_output_tokens, readable_fields
+from pointsman_preprocessor.domain.facts import FIELDS_LIMIT, choices, features, max_output_tokens, readable_fields
 from pointsman_preprocessor.domain.parse import parse
 
 
@@ -48,6 +48,23 @@ def test_the_newer_limit_on_output_wins() -> None:
     assert max_output_tokens(body("/v1/responses", input="x", max_output_tokens=7)) == 7
     assert max_output_tokens(body("/v1/completions", prompt="x", max_tokens=0)) == 0
     assert max_output_tokens(body("/v1/embeddings", input="x")) == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (chat(), 1),
+        (chat(n=None), 1),
+        (chat(n=4), 4),
+        (body("/v1/completions", prompt=["a", "b", "c"], n=2), 6),
+        (body("/v1/completions", prompt=["a", "b"], n=2, best_of=5), 10),
+        (body("/v1/completions", prompt=[1, 2, 3]), 1),
+        (body("/v1/embeddings", input=["a", "b"]), 1),
+        (body("/v1/responses", input="x", n=3), 1),
+    ],
+)
+def test_answers_are_counted_by_choices_and_prompts(asked: StructuredBody, expected: int) -> None:
+    assert choices(asked) == expected
 
 
 def test_rules_read_numbers_flags_and_identifiers_but_nothing_that_people_wrote() -> None:

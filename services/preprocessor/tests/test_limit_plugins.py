@@ -31,11 +31,15 @@ def pipeline(*entries: object) -> Pipeline:
 
 
 def incoming(
-    body: dict[str, JsonValue] | None = None, *, at_s: float = 0, headers: dict[str, str] | None = None
+    body: dict[str, JsonValue] | None = None,
+    *,
+    at_s: float = 0,
+    headers: dict[str, str] | None = None,
+    path: str = "/v1/chat/completions",
 ) -> Incoming:
     document: dict[str, JsonValue] = {"model": "m", "messages": [{"role": "user", "content": "x" * 388}]}
     envelope = builders.preprocess_request(
-        received_ms=NOW_MS + round(at_s * 1000), deadline_ms=NOW_MS + 600_000, headers=headers or {}
+        path=path, received_ms=NOW_MS + round(at_s * 1000), deadline_ms=NOW_MS + 600_000, headers=headers or {}
     )
     raw = orjson.dumps(document | (body or {}))
     return Incoming(envelope, parse(envelope.path, raw), read_headers(envelope.headers))
@@ -125,6 +129,24 @@ def test_tokens_are_reserved_for_the_prompt_and_the_expected_answer() -> None:
     refusal = run(chain, incoming())
     assert refusal is not None
     assert (refusal.status, refusal.type) == (429, "tokens")
+
+
+@pytest.mark.requirement("S3-6", "S3-10")
+def test_every_choice_of_a_request_is_reserved_and_the_prompt_once() -> None:
+    chain = pipeline({"use": "infra-token-limit", "amount": "1000/min"})
+    request = incoming({"max_tokens": 50, "n": 4})
+    assert run(chain, request) is None
+    assert request.charges[0].cost == request.prompt.tokens + 200
+
+
+def test_every_answer_to_every_prompt_of_a_completion_is_reserved_and_an_embedding_has_none() -> None:
+    chain = pipeline({"use": "infra-token-limit", "amount": "1M/min", "expected_output": 10})
+    several = incoming({"prompt": ["abcd" * 3, "abcd" * 5], "n": 2, "best_of": 3}, path="/v1/completions")
+    assert run(chain, several) is None
+    assert several.charges[0].cost == 3 + 5 + 2 * 3 * 10
+    embedding = incoming({"input": ["abcd", "efgh"]}, path="/v1/embeddings")
+    assert run(chain, embedding) is None
+    assert embedding.charges[0].cost == 2
 
 
 def test_a_cost_weighs_what_is_reserved_too() -> None:

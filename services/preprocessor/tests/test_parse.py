@@ -200,6 +200,34 @@ WRONG: Final[list[tuple[str, dict[str, JsonValue], str, str]]] = [
     ("chat.completions", {"tools": [1]}, "tools[0]", "expected an object, but got an integer"),
     ("chat.completions", {"stop": 5}, "stop", "expected a string or an array"),
     ("chat.completions", {"response_format": "json"}, "response_format", "expected an object"),
+    ("chat.completions", {"stop": [1]}, "stop[0]", "expected a string, but got an integer"),
+    ("chat.completions", {"stop": ["a", None]}, "stop[1]", "expected a string, but got null"),
+    ("completions", {"stop": [[[]]]}, "stop[0]", "expected a string, but got an array"),
+    ("messages", {"stop_sequences": [1]}, "stop_sequences[0]", "expected a string, but got an integer"),
+    ("chat.completions", {"documents": [1]}, "documents[0]", "expected an object, but got an integer"),
+    ("chat.completions", {"functions": ["f"]}, "functions[0]", "expected an object, but got a string"),
+    ("chat.completions", {"modalities": [None]}, "modalities[0]", "expected a string, but got null"),
+    ("chat.completions", {"store": "x"}, "store", "expected a boolean, but got a string"),
+    ("responses", {"tools": [1]}, "tools[0]", "expected an object, but got an integer"),
+    ("chat.completions", {"temperature": -1}, "temperature", "expected a number of 0 or more, but got -1"),
+    ("messages", {"temperature": -0.1}, "temperature", "expected a number of 0 or more, but got -0.1"),
+    ("completions", {"top_p": 7}, "top_p", "expected a number from 0 to 1, but got 7"),
+    ("responses", {"top_p": -0.5}, "top_p", "expected a number from 0 to 1, but got -0.5"),
+    ("chat.completions", {"top_logprobs": -2}, "top_logprobs", "-1 for all of them, but got -2"),
+    ("chat.completions", {"messages": [{"role": "user"}]}, "messages[0].content", "Missing required parameter"),
+    (
+        "chat.completions",
+        {"messages": [{"role": "tool", "tool_call_id": "1", "content": None}]},
+        "messages[0].content",
+        "Missing required parameter",
+    ),
+    (
+        "chat.completions",
+        {"messages": [{"role": "assistant", "tool_calls": ["f"]}]},
+        "messages[0].tool_calls[0]",
+        "expected an object, but got a string",
+    ),
+    ("completions", {"prompt": ""}, "prompt", "it is empty"),
     ("completions", {"prompt": None}, "prompt", "Missing required parameter: 'prompt'."),
     ("completions", {"prompt": 5}, "prompt", "expected a string or an array, but got an integer"),
     ("completions", {"prompt": []}, "prompt", "it is empty"),
@@ -233,9 +261,81 @@ def test_a_wrong_field_is_named_with_what_would_be_right(
     assert words in refused.message
 
 
+@pytest.mark.parametrize(
+    ("part", "param", "words"),
+    [
+        ({"type": "image_url", "image_url": 5}, "image_url", "expected a string or an object, but got an integer"),
+        ({"type": "image_url", "image_url": {"url": [1]}}, "image_url.url", "expected a string, but got an array"),
+        ({"type": "input_image", "image_url": 5}, "image_url", "expected a string or an object, but got an integer"),
+        ({"type": "video_url", "video_url": True}, "video_url", "expected a string or an object, but got a boolean"),
+        ({"type": "audio_url", "audio_url": {"url": 1}}, "audio_url.url", "expected a string, but got an integer"),
+        ({"type": "input_audio", "input_audio": "x"}, "input_audio", "expected an object, but got a string"),
+        ({"type": "input_audio", "input_audio": {"data": 1}}, "input_audio.data", "expected a string"),
+        ({"type": "file", "file": "x"}, "file", "expected an object, but got a string"),
+        ({"type": "file", "file": {"file_data": 1}}, "file.file_data", "expected a string"),
+        ({"type": "image", "source": "x"}, "source", "expected an object, but got a string"),
+        ({"type": "refusal", "refusal": 1}, "refusal", "expected a string, but got an integer"),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_a_content_part_of_the_wrong_type_is_named_by_its_path(
+    part: dict[str, JsonValue], param: str, words: str
+) -> None:
+    content = [{"type": "text", "text": "x"}, part]
+    refused = refusal("chat.completions", {"model": "m", "messages": [{"role": "user", "content": content}]})
+    assert (refused.status, refused.code) == (400, "invalid_type")
+    assert refused.param == f"messages[0].content[1].{param}"
+    assert words in refused.message
+
+
+@pytest.mark.parametrize(
+    ("api", "change"),
+    [
+        ("chat.completions", {"stop": []}),
+        ("chat.completions", {"stop": "x", "documents": [], "modalities": ["text"], "store": None}),
+        ("chat.completions", {"temperature": 2.5, "top_p": 1}),
+        ("chat.completions", {"temperature": 0, "top_p": 0}),
+        ("chat.completions", {"stream_options": {"include_usage": True}}),
+        ("chat.completions", {"logprobs": True, "top_logprobs": -1}),
+        ("completions", {"logprobs": -1}),
+        ("chat.completions", {"reasoning_effort": 0.5}),
+        ("completions", {"prompt": "", "prompt_embeds": "AAAA"}),
+        ("embeddings", {"input": ""}),
+        ("responses", {"input": ""}),
+        ("chat.completions", {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}]}),
+        ("chat.completions", {"messages": [{"role": "assistant", "reasoning_content": "so"}]}),
+        ("chat.completions", {"messages": [{"role": "system", "tools": [{"type": "function"}]}]}),
+        ("chat.completions", {"messages": [{"role": "critic"}]}),
+        (
+            "chat.completions",
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "image_url", "image_url": "https://x/y.png"},
+                            {"type": "image_url", "image_url": None, "uuid": "u"},
+                            {"type": "image", "image": "https://x/y.png"},
+                            {"type": "thinking", "thinking": "so"},
+                            "text",
+                        ],
+                    }
+                ]
+            },
+        ),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_what_some_engine_takes_is_left_to_the_engine(api: str, change: dict[str, JsonValue]) -> None:
+    assert parsed(api, GOOD[api] | change).model == "m"
+
+
 @pytest.mark.parametrize("api", PATHS)
 def test_a_null_field_counts_as_absent(api: str) -> None:
-    assert parsed(api, GOOD[api] | {"temperature": None, "stream": None, "user": None}).model == "m"
+    assert (
+        parsed(api, GOOD[api] | {"temperature": None, "stream": None, "n": None, "stop": None, "user": None}).model
+        == "m"
+    )
 
 
 def test_an_unknown_path_names_the_known_ones() -> None:

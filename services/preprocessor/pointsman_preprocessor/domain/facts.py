@@ -54,7 +54,7 @@ def features(body: StructuredBody) -> tuple[str, ...]:
 
 
 def max_output_tokens(body: StructuredBody) -> int | None:
-    """The client's limit on the answer; None when it set none."""
+    """The client's limit on each answer; None when it set none."""
     get = body.document.get
     content = body.content
     if isinstance(content, Embedding):
@@ -65,6 +65,16 @@ def max_output_tokens(body: StructuredBody) -> int | None:
     if isinstance(content, Responses):
         return cast("int | None", get("max_output_tokens"))
     return cast("int | None", get("max_tokens"))
+
+
+def choices(body: StructuredBody) -> int:
+    """Answers that the engine generates: `n` of them, or the `best_of` that it chooses from, for each prompt."""
+    get, content = body.document.get, body.content
+    if isinstance(content, Chat):
+        return cast("int", get("n") or 1)
+    if isinstance(content, Completion):
+        return max(cast("int", get("n") or 1), cast("int", get("best_of") or 1)) * len(content.prompts)
+    return 1
 
 
 def _wants_json(body: StructuredBody) -> bool:

@@ -7,7 +7,6 @@ from pydantic import JsonValue
 
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.body import (
-    MEDIA,
     Chat,
     Completion,
     Content,
@@ -17,6 +16,7 @@ from pointsman_preprocessor.domain.body import (
     Responses,
     StructuredBody,
 )
+from pointsman_preprocessor.domain.content_parts import check_content
 from pointsman_preprocessor.domain.decode import decode
 from pointsman_preprocessor.domain.density import check_density
 from pointsman_preprocessor.domain.schema import (
@@ -24,17 +24,25 @@ from pointsman_preprocessor.domain.schema import (
     COMPLETIONS,
     EMBEDDINGS,
     MESSAGES,
+    OBJECT,
     RESPONSES,
     Fields,
     check_fields,
+    check_items,
     empty,
     missing,
     wrong_type,
 )
 
+_PROMPT: Final = "a string, an array of strings or an array of token ids"
+
 LONGEST_MODEL_NAME: Final = 256
 MAX_VALUES: Final = 262144
 """JSON values in a body: a prompt of 262,143 token ids, or any text."""
+
+_ROLES_THAT_SAY_SOMETHING: Final = frozenset({"system", "developer", "user", "tool"})
+"""Their messages have a content, unless they bring tools. An assistant's may have none: it called tools, or its
+reasoning took all its tokens. Of other roles, which some chat templates know, nothing is demanded."""
 
 
 def parse(path: str, raw: bytes | memoryview, max_values: int = MAX_VALUES) -> StructuredBody:
@@ -71,7 +79,7 @@ def _chat(document: Document, media: list[str]) -> Content:
     get = document.get
     return Chat(
         _messages(document, media),
-        cast("list[JsonValue] | None", _objects(document, "tools")),
+        cast("list[JsonValue] | None", document.get("tools")),
         cast("list[JsonValue] | None", get("documents")),
         cast("str | None", get("chat_template")),
         cast("Document | None", get("chat_template_kwargs")),
@@ -83,6 +91,9 @@ def _chat(document: Document, media: list[str]) -> Content:
 
 def _completion(document: Document, media: list[str]) -> Content:
     del media
+    # vLLM takes an empty prompt beside `prompt_embeds`; apart from that neither it nor SGLang does.
+    if document.get("prompt") == "" and document.get("prompt_embeds") is None:
+        raise empty("prompt", _PROMPT)
     return Completion(_texts(document, "prompt"))
 
 
@@ -106,11 +117,11 @@ def _responses(document: Document, media: list[str]) -> Content:
         for position, item in enumerate(items):
             if type(item) is not dict:
                 raise wrong_type(f"input[{position}]", "an object", item)
-            _check_content(item.get("content"), f"input[{position}].content", media)
+            check_content(item.get("content"), f"input[{position}].content", media)
     return Responses(
         items,
         cast("str | None", document.get("instructions")),
-        cast("list[JsonValue] | None", _objects(document, "tools")),
+        cast("list[JsonValue] | None", document.get("tools")),
         cast("str | None", document.get("previous_response_id")),
     )
 
@@ -124,11 +135,11 @@ def _anthropic(document: Document, media: list[str]) -> Content:
             raise missing(f"messages[{position}].content")
     system = document.get("system")
     if type(system) is list:
-        _check_content(system, "system", media)
+        check_content(system, "system", media)
     return Messages(
         messages,
         cast("str | list[JsonValue] | None", system),
-        cast("list[JsonValue] | None", _objects(document, "tools")),
+        cast("list[JsonValue] | None", document.get("tools")),
     )
 
 
@@ -147,45 +158,16 @@ def _messages(document: Document, media: list[str]) -> list[Document]:
             where = f"messages[{position}].role"
             raise missing(where) if role is None else wrong_type(where, "a string", role)
         content = message.get("content")
-        if type(content) is not str and content is not None:
-            _check_content(content, f"messages[{position}].content", media)
+        if type(content) is not str:
+            if content is None and role in _ROLES_THAT_SAY_SOMETHING and "tools" not in message:
+                raise missing(f"messages[{position}].content")
+            check_content(content, f"messages[{position}].content", media)
         calls = message.get("tool_calls")
-        if calls is not None and type(calls) is not list:
-            raise wrong_type(f"messages[{position}].tool_calls", "an array", calls)
+        if calls is not None:
+            if type(calls) is not list:
+                raise wrong_type(f"messages[{position}].tool_calls", "an array", calls)
+            check_items(f"messages[{position}].tool_calls", calls, OBJECT)
     return messages
-
-
-def _check_content(content: JsonValue, where: str, media: list[str]) -> None:
-    """A text or an array of parts; parts that aren't text add what they need of a model to `media`."""
-    if content is None or type(content) is str:
-        return
-    if type(content) is not list:
-        raise wrong_type(where, "a string or an array of content parts", content)
-    for position, part in enumerate(content):
-        if type(part) is str:
-            continue
-        if type(part) is not dict:
-            raise wrong_type(f"{where}[{position}]", "an object", part)
-        kind = part.get("type")
-        if type(kind) is not str:
-            kind_at = f"{where}[{position}].type"
-            raise missing(kind_at) if kind is None else wrong_type(kind_at, "a string", kind)
-        if kind == "text" or kind.endswith("_text"):
-            text = part.get("text")
-            if type(text) is not str:
-                text_at = f"{where}[{position}].text"
-                raise missing(text_at) if text is None else wrong_type(text_at, "a string", text)
-        elif kind in MEDIA:
-            media.append(MEDIA[kind])
-
-
-def _objects(document: Document, name: str) -> JsonValue:
-    items = document.get(name)
-    if items is not None:
-        for position, item in enumerate(cast("list[JsonValue]", items)):
-            if type(item) is not dict:
-                raise wrong_type(f"{name}[{position}]", "an object", item)
-    return items
 
 
 def _texts(document: Document, name: str) -> list[str | list[int]]:
@@ -197,7 +179,7 @@ def _texts(document: Document, name: str) -> list[str | list[int]]:
         return [given]
     items = cast("list[JsonValue]", given)
     if not items:
-        raise empty(name, "a string, an array of strings or an array of token ids")
+        raise empty(name, _PROMPT)
     if type(items[0]) is int:
         _check_tokens(items, name)
         return [cast("list[int]", items)]

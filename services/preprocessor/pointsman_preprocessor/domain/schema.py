@@ -1,12 +1,21 @@
-"""Which fields the five APIs have and of which types. What isn't listed is passed on unseen."""
+"""Which fields the five APIs have, of which types and within which bounds. What isn't listed is passed on unseen.
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+A value is refused that neither OpenAI's documentation nor vLLM nor SGLang allows, so that it gets the same words before
+every engine. Finer bounds differ between engines and are theirs to judge: `temperature` above 2, `top_p` of 0,
+`stream_options` without `stream`.
+"""
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Final, NamedTuple, cast
 
 from pydantic import JsonValue
 
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.decode import Document, kind_of
+
+Rule = Callable[[str, JsonValue], None]
+"""Checks a value of the right type, given the name of its field. Raises Refusal 400."""
 
 
 class Expected(NamedTuple):
@@ -14,45 +23,75 @@ class Expected(NamedTuple):
 
     words: str
     types: tuple[type, ...]
-    least: int | None = None
-    """Smallest number allowed."""
+    rule: Rule | None = None
+    """What else must be right about it."""
 
 
-_TEXT: Final = Expected("a string", (str,))
+def _bounded(words: str, types: tuple[type, ...], least: float, most: float = inf) -> Expected:
+    def rule(name: str, value: JsonValue) -> None:
+        if not least <= cast("float", value) <= most:
+            raise Refusal(
+                400,
+                f"Invalid value for '{name}': expected {words}, but got {value}.",
+                param=name,
+                code="invalid_value",
+            )
+
+    return Expected(words, types, rule)
+
+
+def _with_items(words: str, types: tuple[type, ...], item: Expected) -> Expected:
+    def rule(name: str, value: JsonValue) -> None:
+        if type(value) is list:
+            check_items(name, value, item)
+
+    return Expected(words, types, rule)
+
+
+TEXT: Final = Expected("a string", (str,))
+OBJECT: Final = Expected("an object", (dict,))
+TEXT_OR_OBJECT: Final = Expected("a string or an object", (str, dict))
 _FLAG: Final = Expected("a boolean", (bool,))
 _NUMBER: Final = Expected("a number", (int, float))
 _INTEGER: Final = Expected("an integer", (int,))
-_COUNT: Final = Expected("an integer of 0 or more", (int,), 0)
-_POSITIVE: Final = Expected("an integer of 1 or more", (int,), 1)
+_COUNT: Final = _bounded("an integer of 0 or more", (int,), 0)
+_POSITIVE: Final = _bounded("an integer of 1 or more", (int,), 1)
+_TEMPERATURE: Final = _bounded("a number of 0 or more", (int, float), 0)
+_TOP_P: Final = _bounded("a number from 0 to 1", (int, float), 0, 1)
+# vLLM takes -1.
+_ALTERNATIVES: Final = _bounded("an integer of 0 or more, or -1 for all of them", (int,), -1)
+# SGLang takes numbers.
+_EFFORT: Final = Expected("a string or a number", (str, int, float))
 _LIST: Final = Expected("an array", (list,))
-_OBJECT: Final = Expected("an object", (dict,))
+_TEXTS: Final = _with_items("an array", (list,), TEXT)
+_OBJECTS: Final = _with_items("an array", (list,), OBJECT)
 _TEXT_OR_LIST: Final = Expected("a string or an array", (str, list))
-_TEXT_OR_OBJECT: Final = Expected("a string or an object", (str, dict))
+_TEXT_OR_TEXTS: Final = _with_items("a string or an array", (str, list), TEXT)
 
 Fields = Mapping[str, Expected]
 
 _SAMPLING: Final[Fields] = {
-    "model": _TEXT,
+    "model": TEXT,
     "stream": _FLAG,
-    "stream_options": _OBJECT,
-    "temperature": _NUMBER,
-    "top_p": _NUMBER,
-    "user": _TEXT,
-    "metadata": _OBJECT,
-    "cache_salt": _TEXT,
+    "stream_options": OBJECT,
+    "temperature": _TEMPERATURE,
+    "top_p": _TOP_P,
+    "user": TEXT,
+    "metadata": OBJECT,
+    "cache_salt": TEXT,
 }
 _GENERATION: Final[Fields] = {
     **_SAMPLING,
     "max_tokens": _COUNT,
     "n": _POSITIVE,
-    "stop": _TEXT_OR_LIST,
+    "stop": _TEXT_OR_TEXTS,
     "seed": _INTEGER,
     "presence_penalty": _NUMBER,
     "frequency_penalty": _NUMBER,
-    "logit_bias": _OBJECT,
-    "response_format": _OBJECT,
+    "logit_bias": OBJECT,
+    "response_format": OBJECT,
 }
-_TOOLS: Final[Fields] = {"tools": _LIST, "tool_choice": _TEXT_OR_OBJECT, "parallel_tool_calls": _FLAG}
+_TOOLS: Final[Fields] = {"tools": _OBJECTS, "tool_choice": TEXT_OR_OBJECT, "parallel_tool_calls": _FLAG}
 
 CHAT: Final[Fields] = {
     **_GENERATION,
@@ -60,15 +99,16 @@ CHAT: Final[Fields] = {
     "messages": _LIST,
     "max_completion_tokens": _POSITIVE,
     "logprobs": _FLAG,
-    "top_logprobs": _COUNT,
-    "reasoning_effort": _TEXT,
-    "service_tier": _TEXT,
-    "modalities": _LIST,
-    "functions": _LIST,
+    "top_logprobs": _ALTERNATIVES,
+    "reasoning_effort": _EFFORT,
+    "store": _FLAG,
+    "service_tier": TEXT,
+    "modalities": _TEXTS,
+    "functions": _OBJECTS,
     # Hugging Face chat-template fields (S4-3).
-    "documents": _LIST,
-    "chat_template": _TEXT,
-    "chat_template_kwargs": _OBJECT,
+    "documents": _OBJECTS,
+    "chat_template": TEXT,
+    "chat_template_kwargs": OBJECT,
     "add_generation_prompt": _FLAG,
     "continue_final_message": _FLAG,
     "return_assistant_tokens_mask": _FLAG,
@@ -76,60 +116,61 @@ CHAT: Final[Fields] = {
 COMPLETIONS: Final[Fields] = {
     **_GENERATION,
     "prompt": _TEXT_OR_LIST,
-    "suffix": _TEXT,
+    "suffix": TEXT,
     "best_of": _POSITIVE,
     "echo": _FLAG,
-    "logprobs": _COUNT,
+    "logprobs": _ALTERNATIVES,
 }
 EMBEDDINGS: Final[Fields] = {
-    "model": _TEXT,
+    "model": TEXT,
     "input": _TEXT_OR_LIST,
-    "encoding_format": _TEXT,
+    "encoding_format": TEXT,
     "dimensions": _POSITIVE,
-    "user": _TEXT,
+    "user": TEXT,
 }
 RESPONSES: Final[Fields] = {
     **_SAMPLING,
     **_TOOLS,
     "input": _TEXT_OR_LIST,
-    "instructions": _TEXT,
+    "instructions": TEXT,
     "max_output_tokens": _POSITIVE,
-    "previous_response_id": _TEXT,
-    "reasoning": _OBJECT,
-    "text": _OBJECT,
+    "previous_response_id": TEXT,
+    "reasoning": OBJECT,
+    "text": OBJECT,
     "store": _FLAG,
     "background": _FLAG,
-    "service_tier": _TEXT,
+    "service_tier": TEXT,
 }
 MESSAGES: Final[Fields] = {
     **_SAMPLING,
     "messages": _LIST,
     "system": _TEXT_OR_LIST,
     "max_tokens": _POSITIVE,
-    "stop_sequences": _LIST,
+    "stop_sequences": _TEXTS,
     "top_k": _INTEGER,
-    "tools": _LIST,
-    "tool_choice": _OBJECT,
-    "thinking": _OBJECT,
+    "tools": _OBJECTS,
+    "tool_choice": OBJECT,
+    "thinking": OBJECT,
 }
 
 
 def check_fields(document: Document, fields: Fields) -> None:
-    """Refuse the first field of a wrong type. A field that is null counts as absent."""
+    """Refuse the first field that is wrong. A field that is null counts as absent."""
     for name, value in document.items():
         expected = fields.get(name)
         if expected is None or value is None:
             continue
         if type(value) not in expected.types:
             raise wrong_type(name, expected.words, value)
-        # Whatever has a least value has numeric types only.
-        if expected.least is not None and value < expected.least:  # pyright: ignore[reportOperatorIssue]
-            raise Refusal(
-                400,
-                f"Invalid value for '{name}': expected {expected.words}, but got {value}.",
-                param=name,
-                code="invalid_value",
-            )
+        if expected.rule is not None:
+            expected.rule(name, value)
+
+
+def check_items(where: str, items: list[JsonValue], item: Expected) -> None:
+    """Refuse the first item that is of a wrong type."""
+    for position, value in enumerate(items):
+        if type(value) not in item.types:
+            raise wrong_type(f"{where}[{position}]", item.words, value)
 
 
 def wrong_type(param: str, expected: str, value: JsonValue) -> Refusal:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue
 from pointsman_contracts.limits import LimitWindow
 from pointsman_contracts.response import Usage
 from pointsman_core.plugins import Params, Plugin
-from pointsman_preprocessor.domain.facts import max_output_tokens
+from pointsman_preprocessor.domain.facts import choices, max_output_tokens
 from pointsman_preprocessor.domain.limits.rate import Rate, Rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.processing import Incoming
@@ -41,8 +41,8 @@ class TokenLimitParams(LimitParams):
     """What a request costs, in CEL over `input_tokens`, `output_tokens`, `total_tokens`, `cached_tokens`,
     `reasoning_tokens` (numbers with a point) and `model`; default `total_tokens`."""
     expected_output: int | None = Field(default=None, ge=0)
-    """Tokens of output to reserve, at most the request's own limit; default: what 95 % of the model's answers didn't
-    exceed lately."""
+    """Tokens of output to reserve for each answer (`n`, or `best_of`, to a prompt), at most the request's own limit;
+    default: what 95 % of the model's answers didn't exceed lately."""
 
 
 class TokenLimit(Limit):
@@ -88,7 +88,7 @@ class TokenLimit(Limit):
             expected = self._expected_output
         else:
             expected = self._limiter.lengths.expected(incoming.model) or UNKNOWN_LENGTH
-        return expected if most is None else min(most, expected)
+        return (expected if most is None else min(most, expected)) * choices(incoming.body)
 
 
 def _window(each: Rate) -> LimitWindow:

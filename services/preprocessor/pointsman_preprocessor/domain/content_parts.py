@@ -1,0 +1,75 @@
+"""What a message holds: a text, or parts that are texts, images, clips and files."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from pydantic import JsonValue
+
+from pointsman_preprocessor.domain.body import MEDIA, Document
+from pointsman_preprocessor.domain.schema import OBJECT, TEXT, TEXT_OR_OBJECT, Expected, missing, wrong_type
+
+
+class _Payload(NamedTuple):
+    """Where a part carries what it is about. It may be null or absent: vLLM knows media by a `uuid` too."""
+
+    name: str
+    expected: Expected
+    inner: str = ""
+    """The field of the payload that holds a text, where the payload is an object."""
+
+
+_PAYLOADS: Final[Mapping[str, _Payload]] = {
+    # OpenAI documents objects with a `url` for chats and texts for responses; engines take both.
+    "image_url": _Payload("image_url", TEXT_OR_OBJECT, "url"),
+    "input_image": _Payload("image_url", TEXT_OR_OBJECT, "url"),
+    "video_url": _Payload("video_url", TEXT_OR_OBJECT, "url"),
+    "audio_url": _Payload("audio_url", TEXT_OR_OBJECT, "url"),
+    "input_audio": _Payload("input_audio", OBJECT, "data"),
+    "file": _Payload("file", OBJECT, "file_data"),
+    # Anthropic's.
+    "image": _Payload("source", OBJECT),
+    "document": _Payload("source", OBJECT),
+    "refusal": _Payload("refusal", TEXT),
+}
+"""By the type of the part."""
+
+
+def check_content(content: JsonValue, where: str, media: list[str]) -> None:
+    """A text or an array of parts; parts that aren't text add what they need of a model to `media`.
+
+    Raises Refusal 400 that names the place, which begins with `where`.
+    """
+    if content is None or type(content) is str:
+        return
+    if type(content) is not list:
+        raise wrong_type(where, "a string or an array of content parts", content)
+    for position, part in enumerate(content):
+        if type(part) is str:
+            continue
+        if type(part) is not dict:
+            raise wrong_type(f"{where}[{position}]", "an object", part)
+        kind = part.get("type")
+        if type(kind) is not str:
+            kind_at = f"{where}[{position}].type"
+            raise missing(kind_at) if kind is None else wrong_type(kind_at, "a string", kind)
+        if kind == "text" or kind.endswith("_text"):
+            text = part.get("text")
+            if type(text) is not str:
+                text_at = f"{where}[{position}].text"
+                raise missing(text_at) if text is None else wrong_type(text_at, "a string", text)
+            continue
+        if kind in _PAYLOADS:
+            _check_payload(part, _PAYLOADS[kind], f"{where}[{position}]")
+        if kind in MEDIA:
+            media.append(MEDIA[kind])
+
+
+def _check_payload(part: Document, payload: _Payload, where: str) -> None:
+    value = part.get(payload.name)
+    if value is None:
+        return
+    if type(value) not in payload.expected.types:
+        raise wrong_type(f"{where}.{payload.name}", payload.expected.words, value)
+    inner = value.get(payload.inner) if isinstance(value, dict) else None
+    if inner is not None and type(inner) is not str:
+        raise wrong_type(f"{where}.{payload.name}.{payload.inner}", TEXT.words, inner)
