@@ -48,6 +48,17 @@ BODIES = {
     "temperature text": (chat(temperature="hot"), 400),
     "tools text": (chat(tools="hammer"), 400),
     "stop a number": (chat(stop=3), 400),
+    "stop of numbers": (chat(stop=[1]), 400),
+    "documents of numbers": (chat(documents=[1]), 400),
+    "modalities of nulls": (chat(modalities=[None]), 400),
+    "store text": (chat(store="x"), 400),
+    "a message without content": (chat(messages=[{"role": "user"}]), 400),
+    "an image that is a number": (
+        chat(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": 5}]}]),
+        400,
+    ),
+    "temperature negative": (chat(temperature=-1), 400),
+    "top_p above 1": (chat(top_p=7), 400),
     "9 MiB": (chat(padding="x" * (9 * 2**20)), 413),
 }
 
