@@ -18,7 +18,11 @@ from pointsman_testing import NatsServer, Processes, eventually
 from pointsman_testing.processes import ServiceProcess
 
 POINTSMAN = str(Path(sys.executable).with_name("pointsman"))
-SAMPLE = Path(__file__).resolve().parents[3] / "pointsman.yaml"
+ROOT = Path(__file__).resolve().parents[3]
+SAMPLE = ROOT / "pointsman.yaml"
+POLICY = ("up", "--config", "examples/policy.yaml")
+"""Starts the whole policy, as docs/policy.md says."""
+POLICY_KEY = "pm-example-acme"
 FREE = ("--port", "0", "--nats-port", "0")
 READY_S = 90
 
@@ -61,25 +65,29 @@ def _alive(pid: int) -> bool:
         return False
 
 
-async def _complete(http: aiohttp.ClientSession, door: str, model: str) -> int:
+async def _complete(http: aiohttp.ClientSession, door: str, model: str, key: str = "") -> int:
     body = {"model": model, "prompt": "Count to three", "max_tokens": 4}
-    async with http.post(f"{door}/v1/completions", json=body) as answer:
+    async with http.post(f"{door}/v1/completions", json=body, headers={"x-api-key": key}) as answer:
         return answer.status
 
 
-async def test_a_crashed_service_is_started_again_and_nothing_outlives_a_killed_up(
-    tmp_path: Path, processes: Processes, http: aiohttp.ClientSession
+async def test_the_whole_policy_serves_each_model_starts_what_crashed_again_and_nothing_outlives_a_killed_up(
+    tmp_path: Path, processes: Processes, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    up = _up(processes, tmp_path, "--nats-port", "0", "--config", str(SAMPLE), "--replicas", "scheduler=2")
+    monkeypatch.chdir(ROOT)
+    options = (*FREE, "--run-dir", str(tmp_path), "--speedup", "10", "--simulated", "2", "--replicas", "scheduler=2")
+    up = processes.start("pointsman", *POLICY, *options)
     state = await _state(up, tmp_path)
     pids = _pids(state)
     assert {"nats", "frontend", "scheduler-1", "scheduler-2", "engine-1", "engine-2", "agent-1", "agent-2"} <= set(pids)
-    assert await _complete(http, state["door"], "auto") == 200
+    assert {"guard", "semantic-cache"} <= set(pids)
+    for model in ("llama-8b", "llama-70b", "auto"):
+        assert await _complete(http, state["door"], model, POLICY_KEY) == 200, model
 
     os.kill(pids["scheduler-1"], signal.SIGKILL)
     await eventually(lambda: "scheduler-1 killed by SIGKILL; starting it again" in up.log_text(), timeout=20)
     await eventually(lambda: "scheduler-1 is ready again" in up.log_text(), timeout=READY_S)
-    assert await _complete(http, state["door"], "auto") == 200
+    assert await _complete(http, state["door"], "auto", POLICY_KEY) == 200
 
     up.signal(signal.SIGKILL)
     await eventually(lambda: up.returncode is not None)
