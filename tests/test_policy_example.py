@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 
 from pointsman_cli import configuration
-from pointsman_cli.policy_walk import Row, walk
+from pointsman_cli.policy_rows import Row
+from pointsman_cli.policy_walk import walk
 from pointsman_cli.sample_request import read_sample
 from pointsman_core.config import Config
 

@@ -2,22 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
+from pointsman_cli.absent_detectors import Nobody
+from pointsman_cli.policy_rows import Row, answers, mode_of, processors, unpicked, unreached_processors, unsettled
 from pointsman_cli.sample_request import Sample
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport, Target
-from pointsman_core.config import DEFAULT_GUARD, Config, ProcessorUse, StageUse, active
+from pointsman_core.config import DEFAULT_GUARD, Config, Profile, StageUse
 from pointsman_core.permission import allowed_models
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.request_headers import HeaderRules
 from pointsman_edge.domain.routes import METHOD
 from pointsman_guard.configuration import compile_all as compile_guards
 from pointsman_guard.domain import words
-from pointsman_guard.domain.checking import Checked, DetectorFailed, Embedder
+from pointsman_guard.domain.checking import Checked
 from pointsman_guard.domain.policy import Policy
 from pointsman_guard.domain.prompt import Prompt
 from pointsman_model_selector.configuration import compile_all as compile_selectors
@@ -42,18 +43,6 @@ PATIENCE_S: Final = 5.0
 Headers = Mapping[str, str]
 
 
-class Row(NamedTuple):
-    """One stage."""
-
-    stage: str
-    mode: str
-    """`enforce`, `shadow` or `off`; empty for what has no switch."""
-    outcome: str
-    """As `StageReport.outcome`; `off`, `not reached`, or `bus` for what only a running gateway can say."""
-    took_ms: float | None
-    note: str
-
-
 class Walk(NamedTuple):
     """The whole way."""
 
@@ -72,11 +61,13 @@ async def walk(config: Config, sample: Sample, *, trusted: bool = False) -> Walk
         incoming = _incoming(sample, headers)
     except Refusal as refusal:
         rows.append(Row("edge" if not rows else "preprocessor", "", "rejected", None, _words(refusal)))
+        running = [step.processor.name for step in compile_pipeline(config).steps]
+        rows += [*unreached_processors(config.preprocessing, running), *unpicked(config)]
         return Walk(rows, refusal, None, None)
     refusal = await _preprocess(config, incoming, rows)
     identity = incoming.read(IDENTITY)
     if refusal is not None:
-        return Walk(rows, refusal, identity, None)
+        return Walk([*rows, *unpicked(config)], refusal, identity, None)
     routing = compile_routing(config)
     journey = depart(incoming, describe(incoming, (64,)), StageReport(stage="preprocessor", instance="policy-test"))
     pools = PoolStates()
@@ -86,7 +77,7 @@ async def walk(config: Config, sample: Sample, *, trusted: bool = False) -> Walk
     except (Refusal, PickError) as error:
         told = error if isinstance(error, Refusal) else Refusal(500, str(error), code="profile_pick_failed")
         rows.append(Row("profile-picker", "", "rejected", None, _words(told)))
-        return Walk(rows, told, identity, None)
+        return Walk([*rows, *unsettled(config, None)], told, identity, None)
     rows.append(Row("profile-picker", "", "passed", None, f"{picked.profile}: {picked.note}"))
     journey = journey.model_copy(update={"profile": picked.profile})
     if not picked.route.selects:
@@ -95,10 +86,10 @@ async def walk(config: Config, sample: Sample, *, trusted: bool = False) -> Walk
             target = routing.target(journey.wanted, pools, journey.model, allowed)
         except Refusal as error:
             rows.append(Row("profile-picker", "", "rejected", None, _words(error)))
-            return Walk(rows, error, identity, None)
+            return Walk([*rows, *unsettled(config, picked.profile)], error, identity, None)
         journey = journey.model_copy(update=settled(journey, target, None))
     profile = config.profiles[picked.profile]
-    return await _stages(config, sample, journey, profile.request, rows, identity, [*profile.response])
+    return await _stages(config, sample, journey, profile, rows, identity)
 
 
 def _edge(sample: Sample, *, trusted: bool) -> tuple[Headers, Row]:
@@ -139,7 +130,7 @@ async def _preprocess(config: Config, incoming: Incoming, rows: list[Row]) -> Re
         refusal = error
     verdicts = {verdict.processor: verdict for verdict in incoming.verdicts}
     reached = True
-    for name, mode in _processors(config.preprocessing, [step.processor.name for step in chain.steps]):
+    for name, mode in processors(config.preprocessing, [step.processor.name for step in chain.steps]):
         verdict = verdicts.get(name)
         if verdict is None:
             outcome = "off" if mode == "off" else "passed" if reached else "not reached"
@@ -152,37 +143,18 @@ async def _preprocess(config: Config, incoming: Incoming, rows: list[Row]) -> Re
     return refusal
 
 
-def _processors(uses: Sequence[ProcessorUse], running: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Name and mode of each, those that are off at their places, those that were added where they run."""
-    modes = {use.name or use.use: use.mode for use in uses}
-    left = list(running)
-    for use in uses:
-        name = use.name or use.use
-        if use.mode == "off":
-            yield name, "off"
-            continue
-        while left and left[0] not in modes:
-            yield left.pop(0), "enforce"
-        if left:
-            left.pop(0)
-        yield name, use.mode
-    for name in left:
-        yield name, "enforce"
-
-
 async def _stages(
     config: Config,
     sample: Sample,
     journey: Journey,
-    stages: Sequence[StageUse],
+    profile: Profile,
     rows: list[Row],
     identity: dict[str, JsonValue] | None,
-    back: Sequence[StageUse],
 ) -> Walk:
     refusal: Refusal | None = None
-    compiled = _Compiled(compile_selectors(config), compile_guards(config, _Nobody()))
-    for use in stages:
-        mode = "off" if use.mode == "off" else "shadow" if use.shadow else "enforce"
+    compiled = _Compiled(compile_selectors(config), compile_guards(config, Nobody()))
+    for use in profile.request:
+        mode = mode_of(use)
         if mode == "off" or refusal is not None:
             rows.append(Row(use.stage, mode, "off" if mode == "off" else "not reached", None, ""))
             continue
@@ -193,11 +165,9 @@ async def _stages(
             outcome, note = "rejected", _words(error)
             refusal = None if use.shadow else error
         took_ms = None if outcome == "bus" else round((time.perf_counter() - began) * 1000, 3)
-        rows.append(Row(use.stage, mode, f"shadow_{outcome}" if use.shadow else outcome, took_ms, note))
-    rows += [
-        Row(f"answer: {use.stage}", "shadow" if use.shadow else "enforce", "bus", None, "sees the answer")
-        for use in active([*back, *config.postprocessing])
-    ]
+        told = f"shadow_{outcome}" if use.shadow and outcome != "bus" else outcome
+        rows.append(Row(use.stage, mode, told, took_ms, note))
+    rows += answers(profile.response, config.postprocessing, refused=refusal is not None)
     return Walk(rows, refusal, identity, journey.target)
 
 
@@ -221,43 +191,12 @@ async def _stage(compiled: _Compiled, sample: Sample, journey: Journey, use: Sta
         )
         if judgement.blocked is not None:
             raise Refusal(403, words.prompt_blocked(policy.name, judgement.blocked.category), code="content_filter")
-        return "passed", words.note(policy.name, judgement), journey
+        return "bus" if judgement.failures else "passed", words.note(policy.name, judgement), journey
     if use.service == "scheduler" and journey.target is not None:
         target = journey.target
         where = f"pool {target.pool}: its scheduler chooses" if target.pool else f"provider {target.provider}"
         return "bus", f"{target.model}, {where}", journey
     return "bus", "asked on the bus", journey
-
-
-class _Nobody:
-    """Detectors that ask somebody get no answer here."""
-
-    async def post(
-        self, url: str, document: JsonValue, *, credential: str | None, headers: Mapping[str, str], timeout_s: float
-    ) -> JsonValue:
-        """As `Outside.post`."""
-        del document, credential, headers, timeout_s
-        raise DetectorFailed(f"{url} isn't asked here")
-
-    def read(self, path: str) -> bytes:
-        """As `Outside.read`."""
-        return Path(path).read_bytes()
-
-    def embedder(self, folder: str) -> Embedder:
-        """As `Outside.embedder`."""
-        return _NoModel(folder)
-
-
-class _NoModel:
-    """Embedding models are on the guard's disk."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    async def embed(self, texts: Sequence[str]) -> NoReturn:
-        """As `Embedder.embed`."""
-        del texts
-        raise DetectorFailed(f"{self._folder} isn't loaded here")
 
 
 def _words(refusal: Refusal) -> str:

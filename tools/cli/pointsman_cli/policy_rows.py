@@ -1,0 +1,80 @@
+"""The lines of `pointsman policy test`: one for each stage, those that a request doesn't come to too. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from pointsman_core.config import Config, ProcessorUse, StageUse
+
+
+class Row(NamedTuple):
+    """One stage."""
+
+    stage: str
+    mode: str
+    """`enforce`, `shadow` or `off`; empty for what has no switch."""
+    outcome: str
+    """As `StageReport.outcome`; `off`, `not reached`, or `bus` for what only a running gateway can say."""
+    took_ms: float | None
+    note: str
+
+
+def processors(uses: Sequence[ProcessorUse], running: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Name and mode of each, those that are off at their places, those that were added where they run."""
+    modes = {use.name or use.use: use.mode for use in uses}
+    left = list(running)
+    for use in uses:
+        name = use.name or use.use
+        if use.mode == "off":
+            yield name, "off"
+            continue
+        while left and left[0] not in modes:
+            yield left.pop(0), "enforce"
+        if left:
+            left.pop(0)
+        yield name, use.mode
+    for name in left:
+        yield name, "enforce"
+
+
+def unreached_processors(uses: Sequence[ProcessorUse], running: Sequence[str]) -> Iterator[Row]:
+    """The processors of a request that doesn't come to them."""
+    for name, mode in processors(uses, running):
+        yield _unreached(name, mode)
+
+
+def unpicked(config: Config) -> Iterator[Row]:
+    """What is behind the processors, of a request that doesn't leave them."""
+    yield _unreached("profile-picker", "")
+    yield from unsettled(config, None)
+
+
+def unsettled(config: Config, profile: str | None) -> Iterator[Row]:
+    """What is behind the profile-picker, of a request that doesn't leave it. None: no profile was picked for it."""
+    if profile is None and len(config.profiles) > 1:
+        yield _unreached("stages of its profile", "")._replace(note="the profile-picker would say which profile")
+        yield from answers((), config.postprocessing, refused=True)
+        return
+    use = next(iter(config.profiles.values())) if profile is None else config.profiles[profile]
+    for stage in use.request:
+        yield _unreached(stage.stage, mode_of(stage))
+    yield from answers(use.response, config.postprocessing, refused=True)
+
+
+def answers(response: Iterable[StageUse], everywhere: Iterable[StageUse], *, refused: bool) -> Iterator[Row]:
+    """The way back: the stages of the profile, which see no refusal, and those of `postprocessing`, which do."""
+    for use in response:
+        row = _unreached(f"answer: {use.stage}", mode_of(use))
+        yield row if refused or row.outcome == "off" else row._replace(outcome="bus", note="sees the answer")
+    for use in everywhere:
+        row = _unreached(f"answer: {use.stage}", mode_of(use))
+        note = "sees the refusal" if refused else "sees the answer"
+        yield row if row.outcome == "off" else row._replace(outcome="bus", note=note)
+
+
+def mode_of(use: StageUse) -> str:
+    """As `Row.mode`."""
+    return "off" if use.mode == "off" else "shadow" if use.shadow else "enforce"
+
+
+def _unreached(stage: str, mode: str) -> Row:
+    return Row(stage, mode, "off" if mode == "off" else "not reached", None, "")
