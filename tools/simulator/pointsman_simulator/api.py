@@ -52,14 +52,15 @@ class _Request(BaseModel):
 
 
 class _StreamOptions(BaseModel):
-    include_usage: bool = False
+    include_usage: bool | None = False
 
 
 class _Generation(_Request):
     max_tokens: int | None = Field(None, ge=1)
     min_tokens: int = Field(0, ge=0)
-    n: int = Field(1, ge=1, le=128)
-    stream: bool = False
+    # vLLM takes null for the default in these.
+    n: int | None = Field(1, ge=1, le=128)
+    stream: bool | None = False
     stream_options: _StreamOptions | None = None
     ignore_eos: bool = False
     seed: int | None = None
@@ -91,7 +92,7 @@ class _Response(_Request):
     input: str | list[Json] = Field(min_length=1)
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
-    stream: bool = False
+    stream: bool | None = False
     tools: list[Json] | None = None
     tool_choice: str | Json | None = None
 
@@ -100,7 +101,7 @@ class _AnthropicMessages(_Request):
     messages: list[_Message] = Field(min_length=1)
     system: str | list[Json] | None = None
     max_tokens: int = Field(ge=1)
-    stream: bool = False
+    stream: bool | None = False
     tools: list[Json] | None = None
     tool_choice: Json | None = None
 
@@ -169,7 +170,7 @@ def parse_response(body: bytes, vocabulary: Vocabulary) -> Generation:
     system = [] if request.instructions is None else [{"role": "system", "content": request.instructions}]
     prompt = _chat(vocabulary, [*system, *items], request.field)
     call = _forced_call(request.tools, request.tool_choice)
-    return _one_choice("responses", request.model, prompt, request.max_output_tokens, request.stream, call)
+    return _one_choice("responses", request.model, prompt, request.max_output_tokens, bool(request.stream), call)
 
 
 def parse_messages(body: bytes, vocabulary: Vocabulary) -> Generation:
@@ -179,7 +180,7 @@ def parse_messages(body: bytes, vocabulary: Vocabulary) -> Generation:
     messages = [message.model_dump(exclude_none=True) for message in request.messages]
     prompt = _chat(vocabulary, [*system, *messages], request.field)
     call = _forced_call(request.tools, request.tool_choice)
-    return _one_choice("messages", request.model, prompt, request.max_tokens, request.stream, call)
+    return _one_choice("messages", request.model, prompt, request.max_tokens, bool(request.stream), call)
 
 
 def parse_embedding(body: bytes, vocabulary: Vocabulary) -> EmbeddingRequest:
@@ -232,9 +233,9 @@ def _generation(
         prompts=prompts,
         max_tokens=limit,
         min_tokens=limit if request.ignore_eos and limit else request.min_tokens,
-        choices_per_prompt=request.n,
-        stream=request.stream,
-        include_usage=options is not None and options.include_usage,
+        choices_per_prompt=request.n or 1,
+        stream=bool(request.stream),
+        include_usage=options is not None and bool(options.include_usage),
         seed=request.seed or 0,
         cache_salt=request.cache_salt,
         call=call,
