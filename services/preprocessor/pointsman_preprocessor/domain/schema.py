@@ -1,8 +1,8 @@
 """Which fields the five APIs have, of which types and within which bounds. What isn't listed is passed on unseen.
 
-A value is refused that neither OpenAI's documentation nor vLLM nor SGLang allows, so that it gets the same words before
-every engine. Finer bounds differ between engines and are theirs to judge: `temperature` above 2, `top_p` of 0,
-`stream_options` without `stream`.
+Types are those that OpenAI documents (Anthropic for its own API), wider where vLLM or SGLang takes more. Bounds are
+coarse: a negative `temperature` is refused by OpenAI, vLLM and SGLang alike. Finer ones differ between them and are
+the engine's to judge: `temperature` above 2, a `top_p` of 0, `stream_options` without `stream`, an empty `input`.
 """
 
 from collections.abc import Callable, Mapping
