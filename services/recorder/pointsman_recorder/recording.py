@@ -82,8 +82,10 @@ class Recording:
                 kept = await self._store.keep(batch.entries)
                 await self._write_owed()
                 await batch.acknowledge()
+                for subject, size, sequence in batch.unreadable:
+                    _log.warning("malformed_message", subject=subject, size=size, sequence=sequence)
                 for outcome, count in (
-                    ("kept", kept.new), ("repeated", kept.repeated), ("unreadable", batch.unreadable),
+                    ("kept", kept.new), ("repeated", kept.repeated), ("unreadable", len(batch.unreadable)),
                 ):  # fmt: skip
                     self._metrics.events.labels(outcome).inc(count)
                 self._is_behind(batch.behind)

@@ -150,11 +150,18 @@ async def test_a_recorder_that_lost_its_folder_has_the_same_story_and_sums_again
 async def test_an_outage_of_the_bus_and_events_that_cant_be_read_dont_end_it(scene: Scene) -> None:
     recorder = scene.start()
     await recorder.wait_ready(timeout=60)
-    await scene.seen.js.publish(
-        "pm.evt.response.completed.v1.p", b"nonsense", headers={"Pm-Type": "response.completed.v1"}
-    )
+    subject, body = "pm.evt.response.completed.v1.p", b"canary nonsense"
+    published = await scene.seen.js.publish(subject, body, headers={"Pm-Type": "response.completed.v1"})
     scene.seen.bus.publish(completed(1), "p")
     await patiently(partial(scene.summed, 1))
+
+    def told() -> list[tuple[object, ...]]:
+        lines = [line for line in recorder.log_lines() if line["event"] == "malformed_message"]
+        return [(line["subject"], line["size"], line["sequence"]) for line in lines]
+
+    await patiently(told)
+    assert told() == [(subject, len(body), published.seq)]
+    assert "canary" not in recorder.log_text()
     await asyncio.to_thread(scene.server.kill)
     await asyncio.to_thread(scene.server.start)
     await patiently(lambda: scene.seen.bus.connected)

@@ -1,7 +1,7 @@
 """The stream of events, read by a durable consumer: what wasn't acknowledged comes again, also to the next process."""
 
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -20,20 +20,30 @@ _DAY_S: Final = 86400.0
 _FOR_EVER_DAYS: Final = 36500.0
 
 
+class Unreadable(NamedTuple):
+    """What an operator may know of an event that can't be read."""
+
+    subject: str
+    size: int
+    """Bytes."""
+    sequence: int
+    """Its place in the stream."""
+
+
 class Batch:
     """Some events as they came, and what they are."""
 
     def __init__(self, messages: list[Msg]) -> None:
         self._messages = messages
         self.entries: list[Entry] = []
-        self.unreadable = 0
+        self.unreadable: list[Unreadable] = []
         for message in messages:
             metadata = message.metadata
             position = f"{metadata.stream}:{metadata.sequence.stream}"
             stored_ms = round(metadata.timestamp.timestamp() * 1000)
             read = entry(message.headers or {}, message.data, position, stored_ms)
             if read is None:
-                self.unreadable += 1
+                self.unreadable.append(Unreadable(message.subject, len(message.data), metadata.sequence.stream))
             else:
                 self.entries.append(read)
 
