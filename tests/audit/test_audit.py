@@ -1,10 +1,12 @@
-"""The two subscribers of docs/auditing.md, killed in the middle of 5,000 requests."""
+"""The two subscribers of docs/auditing.md: killed in the middle of 5,000 requests, given what no event should be, and
+kept from their table."""
 
 import asyncio
 import sqlite3
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +16,9 @@ import pytest
 
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.scheduling import RequestScheduled
-from pointsman_testing import Processes, eventually
+from pointsman_runtime.stores import EVENT_STREAM, EVENT_SUBJECTS
+from pointsman_testing import NatsServer, Processes, eventually
+from pointsman_testing.observer import observing
 from pointsman_testing.processes import ServiceProcess
 from pointsman_testing.stack import StackFactory
 
@@ -50,6 +54,13 @@ class Audit:
             return int(str(count)) >= events
 
         return kept
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Nobody else can write to what it keeps."""
+        with closing(sqlite3.connect(self._file, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield
 
     def rows(self, columns: str) -> list[tuple[object, ...]]:
         if not self._file.exists():
@@ -103,6 +114,48 @@ async def test_a_killed_subscriber_finds_every_event_once_and_in_order(tmp_path:
         for audit in audits:
             await eventually(audit.has(last), timeout=120)
             _check(audit, last)
+
+
+COMPLETED: Final = ResponseCompleted.address.type_id
+GOOD: Final = ResponseCompleted(
+    request_id="r", source="edge", sequence=1, at_ms=1, pool="p", status=200, outcome="ok"
+).encode()  # fmt: skip
+STRANGE: Final[tuple[tuple[str | None, bytes], ...]] = (
+    (None, b"{}"),
+    (COMPLETED, b"nonsense"),
+    (COMPLETED, b"\xff"),
+    (COMPLETED, b"[" * 100_000),
+    ("response.completed.v999", GOOD),
+)
+"""Types and bodies that are no events of this version."""
+
+
+async def test_what_cant_be_read_is_kept_and_what_couldnt_be_written_comes_again(
+    tmp_path: Path, processes: Processes, own_nats_server: NatsServer
+) -> None:
+    async with observing(own_nats_server.url) as seen:
+        js = seen.js
+        await js.add_stream(name=EVENT_STREAM, subjects=[EVENT_SUBJECTS])  # pyright: ignore[reportUnknownMemberType] - nats-py
+        for kind, body in (*STRANGE, (COMPLETED, GOOD)):
+            await js.publish("pm.evt.any", body, headers=None if kind is None else {"Pm-Type": kind})
+        given = [(kind, body.decode(errors="backslashreplace")) for kind, body in (*STRANGE, (COMPLETED, GOOD))]
+        faststream, plain = [Audit(example, tmp_path, own_nats_server.url, processes) for example in EXAMPLES]
+
+        for audit, durable in ((faststream, "audit-faststream"), (plain, "audit-nats")):
+
+            async def acknowledged(durable: str = durable) -> bool:
+                floor = (await js.consumer_info(EVENT_STREAM, durable)).ack_floor
+                return floor is not None and floor.stream_seq == len(given)
+
+            await eventually(audit.has(len(given)), timeout=30)
+            await eventually(acknowledged)
+            assert audit.rows("type, body") == given
+        assert plain.rows("valid") == [(0,)] * len(STRANGE) + [(1,)]
+
+        with faststream.locked():
+            await js.publish("pm.evt.any", GOOD, headers={"Pm-Type": COMPLETED})
+            await eventually(lambda: "database is locked" in faststream.process.log_text(), timeout=30)
+        await eventually(faststream.has(len(given) + 1), timeout=30)
 
 
 def _check(audit: Audit, last: int) -> None:
