@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from openai.types.chat import ChatCompletion
 
-from pointsman_contracts.response import RequestAnswered, ResponseCompleted, Usage
+from pointsman_contracts.response import RequestAnswered, ResponseCompleted, ResponseReviewed, Usage
 from pointsman_contracts.subjects import ANY, stage_subject
 from pointsman_testing import eventually
 from pointsman_testing.observer import observing
@@ -73,13 +73,21 @@ async def test_a_second_request_is_answered_without_a_model_and_says_so(stack: S
     async with client(stack) as ai, observing(stack.nats.url) as observer:
         completions = observer.listen(ResponseCompleted, ANY)
         told = observer.listen(RequestAnswered, ANY)
+        reviewed = observer.listen(ResponseReviewed, ANY)
         first = await ask(ai, "Why is the sky blue at noon?")
         assert first[0] == "miss"
         # The first answer is kept when its client has it: until then a request like it is a first one too.
         again = await kept(ai, "Why is the sky blue at noon?")
         last = await ask(ai, "Why is the sky blue at noon?")
         assert last == ("hit", again)
-        await eventually(lambda: completions and completions[-1].answered_by and told)
+        await eventually(lambda: completions and completions[-1].answered_by and told and reviewed)
+    [kept_report] = reviewed[0].stages
+    assert (reviewed[0].request_id, kept_report.stage, kept_report.note) == (
+        completions[0].request_id,
+        "semantic-cache",
+        "kept",
+    )
+    assert kept_report.took_ms > 0
     done = completions[-1]
     assert (done.answered_by, done.outcome, done.worker, done.usage) == ("semantic-cache", "ok", None, Usage())
     assert again.usage is not None
@@ -92,6 +100,9 @@ async def test_a_second_request_is_answered_without_a_model_and_says_so(stack: S
     code, output = await stack.command("explain", done.request_id)
     assert code == 0, output
     assert "answered by semantic-cache" in output
+    code, output = await stack.command("explain", reviewed[0].request_id)
+    assert code == 0, output
+    assert "after the last byte  semantic-cache passed" in output
 
 
 @pytest.mark.requirement("CACHE-6")

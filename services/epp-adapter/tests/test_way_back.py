@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage
-from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response import ResponseCompleted, ResponseReviewed
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_edge.reviews import NoVerdict
 from pointsman_testing import eventually
@@ -221,6 +221,11 @@ async def test_what_comes_after_the_last_byte_sees_what_left(start_picker: Start
     await eventually(lambda: picker.reviewers.asked)
     [review] = picker.reviewers.asked
     assert (review.outcome, [text.text for text in review.texts]) == ("ok", ["one two"])
+    [told] = await eventually(lambda: picker.events.of(ResponseReviewed))
+    assert (told.request_id, [(report.stage, report.outcome) for report in told.stages]) == (
+        review.request_id,
+        [("audit", "passed")],
+    )
 
 
 async def test_errors_pass_the_stages_of_every_answer(start_picker: StartPicker) -> None:

@@ -24,10 +24,12 @@ def test_explain_shows_what_stages_after_the_last_byte_said_and_why() -> None:
     assert read is not None
     console = Console(width=120, file=StringIO(), record=True)
     console.print(*story(read), sep="\n")
-    lines = [line.split() for line in console.export_text().splitlines()]
-    assert lines[0][1:] == "r-1 after the last byte guard shadow_blocked semantic-cache passed".split()
-    assert lines[1] == "guard shadow_blocked 2.0 ms house: blocked secret.x g-1".split()
-    assert lines[2] == "semantic-cache passed 1.2 ms kept cache-1".split()
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert lines[0].endswith("r-1 after the last byte guard shadow_blocked semantic-cache passed")
+    assert lines[1:] == [
+        "guard shadow_blocked 2.0 ms house: blocked secret.x g-1",
+        "semantic-cache passed 1.2 ms kept cache-1",
+    ]
 
 
 def test_watch_shows_them_when_there_is_something_to_see() -> None:
