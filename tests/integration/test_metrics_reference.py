@@ -3,6 +3,8 @@
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import aiohttp
 import pytest
@@ -10,12 +12,21 @@ import pytest_asyncio
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from pointsman_runtime.bus import Bus
+from pointsman_runtime.connection import Connection
+from pointsman_runtime.process import Process
 from pointsman_testing.stack import Stack, StackFactory
+from pointsman_worker_agent.kv_metrics import KvMetrics
+from pointsman_worker_agent.kv_speaker import KvSpeaker
+
+if TYPE_CHECKING:
+    from pointsman_worker_agent.adapters.kv_subscriber import KvSubscriber
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs/metrics.md"
 EVERY_SERVICE = "Every service"
+KV_EVENTS = "With KV events"
 OF_THE_CLIENT = ("process_", "python_")
 
 Row = tuple[str, frozenset[str], str]
@@ -27,8 +38,8 @@ def documented() -> dict[str, dict[str, Row]]:
     sections: dict[str, dict[str, Row]] = {}
     section = ""
     for line in REFERENCE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("## "):
-            section = line.removeprefix("## ")
+        if line.startswith(("## ", "### ")):
+            section = line.lstrip("# ")
         elif match := re.fullmatch(r"\| `(\w+)` \| (counter|gauge|histogram) \| ([^|]*) \| (.*) \|", line):
             labels = frozenset(re.findall(r"`(\w+)`", match[3]))
             sections.setdefault(section, {})[match[1]] = (match[2], labels, match[4])
@@ -67,6 +78,7 @@ async def test_every_metric_is_documented_where_it_comes_from(stack: Stack) -> N
                 await answer.read()
     sections = documented()
     everywhere = sections.pop(EVERY_SERVICE)
+    del sections[KV_EVENTS]
     assert set(sections) == {*stack.services, "worker-agent"}
     processes = {name: replicas[0] for name, replicas in stack.services.items() if replicas}
     processes["worker-agent"] = stack.engines[0].agent
@@ -87,3 +99,15 @@ async def test_every_metric_is_documented_where_it_comes_from(stack: Stack) -> N
             assert (kind, text) == (family.type, family.documentation), f"should be {row(name, family)}"
             for sample in family.samples:
                 assert set(sample.labels) - {"le"} == labels, f"labels of {name} are {sorted(sample.labels)}"
+
+
+async def test_what_an_agent_exposes_of_a_kv_cache_is_documented() -> None:
+    bus = Bus(Connection(["nats://127.0.0.1:1"], name="agent"), Process("worker-agent", "agent-1"))
+    speaker = KvSpeaker(bus, pool="p", worker="w", block_tokens=16, boot_id=str, model=str, capacity=lambda: None)
+    subscriber = SimpleNamespace(connected=True, heard=1, sequence=SimpleNamespace(missed=0))
+    found: dict[str, Row] = {}
+    for family in KvMetrics(speaker, [cast("KvSubscriber", subscriber)]).collect():
+        labels = frozenset(label for sample in family.samples for label in sample.labels)
+        name = family.name + ("_total" if family.type == "counter" else "")
+        found[name] = (family.type, labels, family.documentation)
+    assert documented()[KV_EVENTS] == found

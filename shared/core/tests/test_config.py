@@ -205,7 +205,9 @@ def test_a_plugins_mistake_is_placed_in_its_section() -> None:
     assert error.problems == [("preprocessing.2.use", "unknown")]
 
 
-@pytest.mark.parametrize("name", ["scheduler", "preprocessor", "profile-picker", "my.stage", "a b"])
+@pytest.mark.parametrize(
+    "name", ["scheduler", "preprocessor", "frontend", "worker-agent", "auditor", "my.stage", "a b"]
+)
 def test_a_custom_stage_needs_a_name_that_is_free_and_fits_a_subject(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"stages\.{re.escape(name)}"):
         load({"stages": {name: {}}})

@@ -9,6 +9,7 @@ import yaml
 from pointsman_cli import accounts, logins
 from pointsman_cli.permissions import Worker, of_agent, of_service
 from pointsman_cli.words import CommandError
+from pointsman_core.config.stages import OWN_NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
 ENGINE = Worker("llama-8b", "engine-1")
@@ -17,6 +18,10 @@ ENGINE = Worker("llama-8b", "engine-1")
 def test_the_committed_permissions_are_those_of_the_contracts() -> None:
     """After a change of parties or messages: pointsman nats permissions > deploy/nats/permissions.conf."""
     assert (ROOT / "deploy/nats/permissions.conf").read_text() == accounts.permissions()
+
+
+def test_no_stage_of_somebody_elses_can_have_a_login_of_ours() -> None:
+    assert {*accounts.LOGINS, accounts.SYSTEM} <= OWN_NAMES
 
 
 def test_passwords_that_exist_stay_and_new_logins_get_theirs(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pointsman_core.config.scheduling import SchedulingPolicy
 from pointsman_core.config.section import ConfigError, Section
 from pointsman_core.config.selection import PickerUse, Selector
 from pointsman_core.config.stages import (
-    OWN_SERVICES,
+    OWN_NAMES,
     STAGE_NAME,
     STAGES,
     CustomStage,
@@ -203,8 +203,8 @@ class Config(Section):
         problems += self._rewrite_problems(names)
         stages = dict.fromkeys((*STAGES, *self.stages))
         for name in self.stages:
-            if name in OWN_SERVICES:
-                problems.append(f"stages.{name}: {name!r} is a service of this project; give the stage another name")
+            if name in OWN_NAMES:
+                problems.append(f"stages.{name}: {name!r} is a name of this project's own; give the stage another one")
             elif not STAGE_NAME.fullmatch(name):
                 problems.append(f"stages.{name}: a stage's name has letters, digits, '-' and '_' only")
         for name, profile in self.profiles.items():

@@ -12,7 +12,13 @@ from pointsman_core.units import Duration
 
 STAGES: Final = ("model-selector", "guard", "semantic-cache", "scheduler")
 """Stages of this project that an itinerary may name; others are declared under `stages`."""
-OWN_SERVICES: Final = (*STAGES, "preprocessor", "profile-picker")
+OWN_NAMES: Final = frozenset(
+    {
+        *STAGES, "preprocessor", "profile-picker", "frontend", "epp-adapter", "metrics-collector", "recorder",
+        "worker-agent", "operator", "auditor", "system",
+    }
+)  # fmt: skip
+"""Names of this project's services and logins: one of somebody else's stage would be let in as theirs."""
 STAGE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 Mode = Literal["buffer", "window", "after"]
