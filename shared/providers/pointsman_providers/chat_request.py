@@ -110,6 +110,8 @@ def read_chat(body: bytes, who: str, extras: Iterable[str] = ()) -> Chat:
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
         raise unsayable("max_tokens", who)
     effort, user = fields.get("reasoning_effort"), fields.get("safety_identifier", fields.get("user"))
+    if effort is not None and not isinstance(effort, str):
+        raise unsayable("reasoning_effort", who)
     return Chat(
         system=tuple(system),
         turns=tuple(turns),
@@ -123,7 +125,7 @@ def read_chat(body: bytes, who: str, extras: Iterable[str] = ()) -> Chat:
         stream=fields.get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
         schema=_schema(fields, who),
-        effort=effort if isinstance(effort, str) else None,
+        effort=effort,
         user=user if isinstance(user, str) else None,
         extra=extra,
     )

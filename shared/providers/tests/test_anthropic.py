@@ -162,6 +162,7 @@ def test_a_schema_for_the_answer_and_an_effort_become_the_output_configuration()
         ({"logprobs": True}, "logprobs"),
         ({"temperature": 1.5}, "temperature"),
         ({"reasoning_effort": "minimal"}, "reasoning_effort"),
+        ({"reasoning_effort": 0.5}, "reasoning_effort"),
         ({"guided_regex": "a*"}, "guided_regex"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
