@@ -1,6 +1,6 @@
-"""Events and control on a connection of their own, so that a slow handler never stalls the journey.
+"""JetStream, buckets and what is asked now and then, on a connection of their own: nothing slow stalls the journey.
 
-Handlers are FastStream's: at this rate its middlewares, test broker and AsyncAPI are worth more than the
+Handlers are FastStream's: at that rate its middlewares, test broker and AsyncAPI are worth more than the
 microseconds that the journey saves by doing without (docs/adr/0001-two-ways-onto-the-bus.md).
 """
 
