@@ -13,6 +13,7 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import STAGES, stage_subject, subject
 from pointsman_core.config import Config, SchedulingPolicy
 from pointsman_core.plugins import Registry
+from pointsman_guard.configuration import plugins as detectors
 from pointsman_model_selector.configuration import plugins as model_plugins
 from pointsman_preprocessor.configuration import processors
 from pointsman_profile_picker.configuration import pickers as profile_pickers
@@ -68,6 +69,7 @@ def test_every_group_of_plugins_is_documented_with_its_base_class() -> None:
         processors(),
         profile_pickers(),
         *model_plugins(),
+        detectors(),
         *scheduling_registries(),
     ]
     text = (ROOT / "docs" / "writing-a-plugin.md").read_text()
