@@ -34,12 +34,10 @@ from pointsman_preprocessor.domain.schema import (
     wrong_type,
 )
 
-_PROMPT: Final = "a string, an array of strings or an array of token ids"
-
 LONGEST_MODEL_NAME: Final = 256
 MAX_VALUES: Final = 262144
 """JSON values in a body: a prompt of 262,143 token ids, or any text."""
-
+_TEXTS_OR_TOKENS: Final = "a string, an array of strings or an array of token ids"
 _ROLES_THAT_SAY_SOMETHING: Final = frozenset({"system", "developer", "user", "tool"})
 """Their messages have a content, unless they bring tools. An assistant's may have none: it called tools, or its
 reasoning took all its tokens. Of other roles, which some chat templates know, nothing is demanded."""
@@ -93,7 +91,7 @@ def _completion(document: Document, media: list[str]) -> Content:
     del media
     # vLLM takes an empty prompt beside `prompt_embeds`; apart from that neither it nor SGLang does.
     if document.get("prompt") == "" and document.get("prompt_embeds") is None:
-        raise empty("prompt", _PROMPT)
+        raise empty("prompt", _TEXTS_OR_TOKENS)
     return Completion(_texts(document, "prompt"))
 
 
@@ -179,7 +177,7 @@ def _texts(document: Document, name: str) -> list[str | list[int]]:
         return [given]
     items = cast("list[JsonValue]", given)
     if not items:
-        raise empty(name, _PROMPT)
+        raise empty(name, _TEXTS_OR_TOKENS)
     if type(items[0]) is int:
         _check_tokens(items, name)
         return [cast("list[int]", items)]
