@@ -239,7 +239,7 @@ async def test_what_stages_after_the_last_byte_say_is_an_event_of_its_own(start_
         return says(action="block", note="house: blocked secret", instance="g-1")(review)
 
     async with ScriptedEngine(whole) as engine:
-        edge = await start_edge(engine.url)
+        edge = await start_edge(engine.url, config={"postprocessing": [{"stage": "guard", "mode": "shadow"}]})
         edge.stages.changes["response"] = (
             stage("tried", mode="after", shadow=True),
             stage("audited", mode="after"),
@@ -256,10 +256,11 @@ async def test_what_stages_after_the_last_byte_say_is_an_event_of_its_own(start_
         ("audited", "blocked", "house: blocked secret", "g-1"),
         ("gone", "failed", "was too slow", ""),
         ("cache", "passed", "n" * 512, "c-1"),
+        ("guard", "shadow_blocked", "house: blocked secret", "g-1"),
     ]
     assert all(report.took_ms > 0 for report in told.stages)
     # The stages among themselves tell what they would have done, in shadow or not.
-    assert [report.outcome for report in edge.reviewers.asked[-1].stages] == ["blocked", "blocked", "failed"]
+    assert [report.outcome for report in edge.reviewers.asked[-1].stages] == ["blocked", "blocked", "failed", "passed"]
 
 
 async def test_without_stages_after_the_last_byte_there_is_no_such_event(start_edge: StartEdge) -> None:

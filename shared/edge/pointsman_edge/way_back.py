@@ -87,6 +87,11 @@ class WayBack:
         """Whether a stage gets to see what has left."""
         return self._keeps
 
+    @property
+    def follows(self) -> bool:
+        """Whether a stage is asked after the last byte."""
+        return bool(self._after)
+
     async def whole(self, status: int, headers: Headers, body: bytes, code: str | None = None) -> tuple[Headers, bytes]:
         """What the client gets of an answer that isn't streamed. `code`: it is an error of the gateway's own, which no
         stage's failing holds up. Raises Withheld."""
@@ -161,7 +166,7 @@ class WayBack:
 
     async def after(self) -> tuple[StageReport, ...]:
         """Ask the stages that come after the last byte, and tell each what those before it said. Never raises; what
-        they said, for the event."""
+        they said."""
         exchange = self._exchange
         trail = StageTrail()
         body = b"".join(self._kept) if self._kept is not None else None

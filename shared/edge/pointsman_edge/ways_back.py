@@ -76,7 +76,7 @@ class WaysBack:
         if request.way_back is None and policy.postprocessing:
             request.way_back = self._begin(policy.postprocessing, policy, exchange, request)
         held = request.held
-        if request.way_back is not None:
+        if request.way_back is not None and request.way_back.follows:
             told = self._after(request.way_back, exchange)
             self._afterwards.begin(told, lambda: None if held is None else self._bodies.let_go(held))
         elif held is not None:
@@ -87,9 +87,7 @@ class WaysBack:
         await self._afterwards.drain()
 
     async def _after(self, way_back: WayBack, exchange: Exchange) -> None:
-        stages = await way_back.after()
-        if stages:
-            self._announcer.reviewed(exchange, stages)
+        self._announcer.reviewed(exchange, await way_back.after())
 
     def _begin(self, stages: Sequence[Stage], policy: EdgePolicy, exchange: Exchange, request: OpenRequest) -> WayBack:
         traceparent = None if request.span is None else request.span.traceparent
