@@ -11,3 +11,5 @@ class Pattern(NamedTuple):
     regex: str
     valid: Callable[[str], bool] | None = None
     group: int = 0
+    unless: Callable[[str, int, int], bool] | None = None
+    """Whether what stands around the match, in this text from here to there, makes it harmless."""

@@ -40,7 +40,11 @@ class PatternSet:
         for number in self._expressions.among(text):
             pattern = self._patterns[number]
             for found, start, end in self._expressions.spans(number, text, pattern.group):
-                if (pattern.valid is None or pattern.valid(found)) and not self._allowed.whole(found):
+                if pattern.valid is not None and not pattern.valid(found):
+                    continue
+                if pattern.unless is not None and pattern.unless(text, start, end):
+                    continue
+                if not self._allowed.whole(found):
                     yield Hit(pattern.category, start, end)
 
 

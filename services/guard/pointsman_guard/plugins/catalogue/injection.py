@@ -3,11 +3,17 @@
 from typing import Final
 
 from pointsman_guard.domain.pattern import Pattern
+from pointsman_guard.plugins.catalogue.technical import of_a_machine, of_a_person
 from pointsman_guard.plugins.catalogue.wording import phrase
 
 
 def _override(*parts: str) -> Pattern:
     return phrase("injection.override", *parts)
+
+
+def _neutral(*parts: str) -> Pattern:
+    """As `_override`, in words that are used of machines too."""
+    return _override(*parts)._replace(unless=of_a_machine)
 
 
 def _extract(*parts: str) -> Pattern:
@@ -19,10 +25,10 @@ def _persona(*parts: str) -> Pattern:
 
 
 INJECTION: Final = (
-    _override("<drop>", "<fill>{0,6}<earlier>", "<fill>{0,3}<orders>"),
-    _override("<drop>", "<fill>{0,3}all", "<fill>{0,3}<earlier>", "<fill>{0,2}<rules>"),
-    _override("<drop>", "<fill>{0,4}<your>", "<fill>{0,3}(?:<orders>|<rules>)"),
-    _override(
+    _neutral("<drop>", "<fill>{0,6}<earlier>", "<fill>{0,3}<orders>"),
+    _neutral("<drop>", "<fill>{0,3}all", "<fill>{0,3}<earlier>", "<fill>{0,2}<rules>"),
+    _neutral("<drop>", "<fill>{0,4}<your>", "<fill>{0,3}(?:<orders>|<rules>)"),
+    _neutral(
         "<drop>",
         "(?:all|any|every|the) (?:of )?(?:the|your|these)? <orders>",
         "(?:above|before|so far|given|you|that|until|up to)",
@@ -167,7 +173,7 @@ INJECTION: Final = (
         "|enable|switch)",
         "(?:now|to|be|like|you|are|as|as if|that|in|into|the|an?|role|of|going|acting|being|my|your|new| ){0,8}",
         r"(?:<free>|dan\b|do anything now|(?:jailbreak|dan) mode|aim\b always)",
-    ),
+    )._replace(unless=of_a_person),
     _persona(
         r"\b(?:you (?:are|re|will be)|act|behave|respond|answer|operate|pretend)",
         "(?:now |to be |as if |as |in |like ){0,3}"
