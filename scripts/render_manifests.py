@@ -5,9 +5,13 @@
 
 The renderings stand in tests/deploy/rendered, with a fingerprint of the files that they were made of, so that they can
 be tested where neither tool is. `--check` writes nothing; it compares with what the named tools render.
+
+Of the chart's examples, which no overlay has, what they make otherwise than `production` is kept. The hash at the end
+of a name is each tool's own: names are compared without it.
 """
 
 import hashlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +23,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 RENDERED: Final = ROOT / "tests/deploy/rendered"
 CHART: Final = ROOT / "deploy/helm/pointsman"
 OVERLAYS: Final = ("dev", "production", "complete")
+EXAMPLES: Final = ("mounts",)
+_HASHED: Final = re.compile(r"\b(pointsman-configuration)-[0-9a-z]{10}\b")
 NAMESPACE: Final = "pointsman"
 KUBERNETES: Final = "1.34.0"
 """The version that the schemas are of."""
@@ -36,18 +42,22 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def kustomized(overlay: str) -> Objects:
+def kustomized(overlay: str) -> str:
     """What `kubectl kustomize` makes of an overlay."""
     return _run("kubectl", "kustomize", str(ROOT / "deploy/k8s/overlays" / overlay))
 
 
-def templated(overlay: str) -> Objects:
+def templated(overlay: str) -> str:
     """What `helm template` makes of the chart with the values that stand for an overlay."""
     values = CHART / f"values-{overlay}.yaml"
-    given = ("--values", str(values)) if values.exists() else ()
-    return _run(
-        "helm", "template", "pointsman", str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES, *given
-    )
+    return _templated(*(("--values", str(values)) if values.exists() else ()))
+
+
+def exemplified(example: str) -> Objects:
+    """The objects that an example's values make otherwise than the chart's own."""
+    usual = objects(_templated())
+    found = objects(_templated("--values", str(CHART / "examples" / f"{example}.yaml")))
+    return {key: each for key, each in found.items() if usual.get(key) != each}
 
 
 def objects(text: str) -> Objects:
@@ -55,39 +65,59 @@ def objects(text: str) -> Objects:
     return {(each["kind"], each["metadata"]["name"]): each for each in yaml.load_all(text, yaml.CSafeLoader) if each}
 
 
-def _run(*command: str) -> Objects:
-    return objects(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def _templated(*given: str) -> str:
+    return _run(
+        "helm", "template", "pointsman", str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES, *given
+    )
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def write() -> list[str]:
     """Keep what both tools render; returns what they don't agree on."""
     problems: list[str] = []
     for overlay in OVERLAYS:
-        found = kustomized(overlay)
-        problems += _differences(overlay, "helm", templated(overlay), found)
-        text = yaml.dump_all([found[key] for key in sorted(found)], Dumper=yaml.CSafeDumper, width=120)
-        (RENDERED / f"{overlay}.yaml").write_text(text, encoding="utf-8")
+        text = kustomized(overlay)
+        problems += _differences(overlay, "helm", templated(overlay), text)
+        _keep(overlay, objects(text))
+    for example in EXAMPLES:
+        _keep(example, exemplified(example))
     (RENDERED / "fingerprint").write_text(f"{fingerprint()}\n", encoding="utf-8")
     return problems
+
+
+def _keep(name: str, found: Objects) -> None:
+    text = yaml.dump_all([found[key] for key in sorted(found)], Dumper=yaml.CSafeDumper, width=120)
+    (RENDERED / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+def _kept(name: str) -> str:
+    return (RENDERED / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def check(tools: list[str]) -> list[str]:
     """What isn't as it is kept."""
     problems: list[str] = []
     for overlay in OVERLAYS:
-        kept = objects((RENDERED / f"{overlay}.yaml").read_text(encoding="utf-8"))
         for tool in tools:
-            problems += _differences(overlay, tool, _RENDERERS[tool](overlay), kept)
+            problems += _differences(overlay, tool, _RENDERERS[tool](overlay), _kept(overlay))
+    if "helm" in tools:
+        for example in EXAMPLES:
+            if exemplified(example) != objects(_kept(example)):
+                problems.append(f"helm renders the example {example} otherwise")
     if (RENDERED / "fingerprint").read_text(encoding="utf-8").strip() != fingerprint():
         problems.append("deploy/k8s or deploy/helm has changed since: run scripts/render_manifests.py")
     return problems
 
 
-def _differences(overlay: str, tool: str, rendered: Objects, kept: Objects) -> list[str]:
+def _differences(overlay: str, tool: str, rendered: str, kept: str) -> list[str]:
+    one, other = (objects(_HASHED.sub(r"\1", text)) for text in (rendered, kept))
     return [
         f"{overlay}: {tool} renders {kind} {name} otherwise"
-        for kind, name in sorted({*rendered, *kept})
-        if rendered.get((kind, name)) != kept.get((kind, name))
+        for kind, name in sorted({*one, *other})
+        if one.get((kind, name)) != other.get((kind, name))
     ]
 
 

@@ -56,6 +56,7 @@ def test_a_command_works_or_names_what_exists(document: str, command: str, tmp_p
     else:
         assert command in (
             "kubectl create namespace pointsman",
+            "kubectl label namespace pointsman pointsman-gateway=true",
             "kubectl apply --namespace pointsman --filename secrets/secrets.yaml",
         )
 

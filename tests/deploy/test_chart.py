@@ -1,0 +1,121 @@
+"""What the Helm chart alone can do: how its configuration is applied, and what its values mount."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy/helm/pointsman"
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+EXAMPLE: dict[str, Any] = yaml.safe_load((CHART / "examples/mounts.yaml").read_text())
+Object = dict[str, Any]
+
+
+def _rendered(name: str) -> list[Object]:
+    text = (ROOT / f"tests/deploy/rendered/{name}.yaml").read_text()
+    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
+
+
+def _pods(objects: list[Object]) -> dict[str, Object]:
+    return {
+        each["metadata"]["name"].removeprefix("pointsman-"): each["spec"]["template"]["spec"]
+        for each in objects
+        if each["kind"] == "Deployment"
+    }
+
+
+MOUNTED = _pods(_rendered("mounts"))
+USUAL = _pods(_rendered("production"))
+
+
+def test_every_service_takes_secrets_and_volumes() -> None:
+    for name, service in VALUES["services"].items():
+        assert (service["envFrom"], service["volumes"], service["volumeMounts"]) == ([], [], []), name
+
+
+def test_the_example_changes_the_services_that_it_names_and_no_other_object() -> None:
+    assert set(MOUNTED) == set(EXAMPLE["services"])
+    assert len(_rendered("mounts")) == len(MOUNTED)
+
+
+@pytest.mark.parametrize("service", sorted(EXAMPLE["services"]))
+def test_what_the_values_name_comes_beside_what_was_there(service: str) -> None:
+    given = EXAMPLE["services"][service]
+    pod, usual = MOUNTED[service], USUAL[service]
+    [container], [before] = pod["containers"], usual["containers"]
+    assert pod["volumes"] == [*usual["volumes"], *given["volumes"]]
+    assert container["volumeMounts"] == [*before["volumeMounts"], *given["volumeMounts"]]
+    assert container["envFrom"] == [*before["envFrom"], *given.get("envFrom", [])]
+    assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
+
+
+def test_the_example_has_the_certificate_that_the_adapter_reads() -> None:
+    [container] = MOUNTED["epp-adapter"]["containers"]
+    [mount] = EXAMPLE["services"]["epp-adapter"]["volumeMounts"]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    assert environment["POINTSMAN_TLS_CERT"] == f"{mount['mountPath']}/tls.crt"
+    assert environment["POINTSMAN_TLS_KEY"] == f"{mount['mountPath']}/tls.key"
+
+
+def test_a_comment_names_a_command_that_runs() -> None:
+    [folder] = re.findall(r"`pointsman nats users (\S+) --kubernetes`", (CHART / "values.yaml").read_text())
+    assert f"$ pointsman nats users {folder} --kubernetes" in (ROOT / "deploy/README.md").read_text()
+
+
+@pytest.mark.parametrize("overlay", ["dev", "production", "complete"])
+def test_the_configuration_is_applied_while_others_wait_for_services_to_be_ready(overlay: str) -> None:
+    """A hook that runs when everything is ready never runs: no service is ready without a configuration."""
+    objects = _rendered(overlay)
+    [job] = [each for each in objects if each["kind"] == "Job"]
+    [stored] = [
+        each
+        for each in objects
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"].startswith("pointsman-configuration")
+    ]
+    assert not [key for key in job["metadata"].get("annotations", {}) if "hook" in key]
+    # Gone by itself, it would be missed by whoever compares the cluster with what was rendered.
+    assert "ttlSecondsAfterFinished" not in job["spec"]
+    # A Job can't be changed: another configuration or version is another one.
+    assert re.fullmatch(r"pointsman-configuration-[0-9a-z]{10}", job["metadata"]["name"])
+    assert job["metadata"]["name"] == stored["metadata"]["name"]
+    assert {"configMap": {"name": stored["metadata"]["name"]}, "name": "configuration"} in (
+        job["spec"]["template"]["spec"]["volumes"]
+    )
+    assert stored["data"]["version"] == job["metadata"]["labels"]["app.kubernetes.io/version"]
+
+
+def test_another_configuration_is_another_job() -> None:
+    names = {
+        each["metadata"]["name"]
+        for name in ("production", "complete")
+        for each in _rendered(name)
+        if each["kind"] == "Job"
+    }
+    assert len(names) == 2
+
+
+def test_no_template_has_a_hook() -> None:
+    """Argo CD takes a hook of Helm's for one of its own, also in what kustomize renders."""
+    for folder in (CHART, ROOT / "deploy/k8s"):
+        assert [path.name for path in folder.rglob("*.yaml") if "helm.sh/hook" in path.read_text()] == []
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here; the names that it gave aren't kept")
+def test_whatever_changes_the_pod_renames_the_job() -> None:
+    names: list[str] = []
+    for change in (
+        "nats.tls=true",
+        "image.tag=2",
+        "image.prefix=registry.example/",
+        "nats.tls=false",
+        "configuration=a: 1",
+    ):
+        command = ["helm", "template", "pointsman", str(CHART), "--show-only", "templates/configuration.yaml"]
+        ran = subprocess.run([*command, "--set", change], check=True, capture_output=True, text=True)
+        names += [each["metadata"]["name"] for each in yaml.safe_load_all(ran.stdout) if each["kind"] == "Job"]
+    assert len(set(names)) == 5

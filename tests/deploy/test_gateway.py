@@ -1,0 +1,133 @@
+"""The Gateway API objects of the overlay `complete`, and of the example beside it, do what their comments say."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from pointsman_core.config import Config
+from pointsman_epp_adapter.adapters.other_paths import MODEL_HEADER
+from pointsman_epp_adapter.settings import EppAdapterSettings
+from pointsman_metrics_collector.configuration import check
+from pointsman_metrics_collector.domain.kubernetes.collections import inference_pool, objectives, pods, rewrites
+from pointsman_runtime.config_text import parse
+from pointsman_runtime.settings import load
+
+ROOT = Path(__file__).resolve().parents[2]
+Object = dict[str, Any]
+
+
+def _objects(path: str) -> list[Object]:
+    return [each for each in yaml.load_all((ROOT / path).read_text(), yaml.CSafeLoader) if each]
+
+
+COMPLETE = _objects("tests/deploy/rendered/complete.yaml")
+EXAMPLE = _objects("deploy/k8s/examples/body-based-routing.yaml")
+DOCUMENT = (ROOT / "docs/kubernetes.md").read_text()
+
+
+def _one(objects: list[Object], kind: str, name: str = "") -> Object:
+    [found] = [each for each in objects if each["kind"] == kind and each["metadata"]["name"].startswith(name)]
+    return found
+
+
+def _configuration() -> Config:
+    return parse(_one(COMPLETE, "ConfigMap", "pointsman-configuration")["data"]["pointsman.yaml"])
+
+
+def _environment(deployment: Object) -> dict[str, str]:
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each["value"] for each in container["env"]}
+
+
+def test_the_pool_of_the_objective_is_one_whose_objectives_are_read() -> None:
+    config = _configuration()
+    check(config)
+    pool = _one(COMPLETE, "InferencePool")["metadata"]
+    read = {each.kubernetes.inference_pool for each in config.pools.values() if each.kubernetes}
+    assert read == {pool["name"]}
+    assert _one(COMPLETE, "InferenceObjective")["spec"]["poolRef"]["name"] in read
+    assert {each["backendRefs"][0]["name"] for each in _one(COMPLETE, "HTTPRoute")["spec"]["rules"]} == read
+
+
+def test_the_collector_may_do_what_that_pool_needs_and_no_more() -> None:
+    role = _one(COMPLETE, "Role")
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    watched = [inference_pool("n", "p"), pods("n", {}), *objectives("n"), *rewrites("n")]
+    assert granted == {
+        (each.api.rpartition("/")[0], each.plural, verb) for each in watched for verb in ("list", "watch")
+    }
+
+
+def test_somebody_is_believed_who_names_an_objective(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in _environment(_one(COMPLETE, "Deployment", "pointsman-epp-adapter")).items():
+        monkeypatch.setenv(name, value)
+    settings = load(EppAdapterSettings)
+    assert settings.trusted_proxies
+    assert all(network.is_private for network in settings.trusted_proxies)
+    assert not settings.trust_unnamed
+
+
+@pytest.mark.requirement("S1-21")
+def test_a_route_by_the_model_of_the_body_is_what_the_documents_show_first() -> None:
+    shown = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)[0])
+    assert shown == _one(EXAMPLE, "HTTPRoute")
+    assert DOCUMENT.index("## Routes by a request's model") < DOCUMENT.index("## Objectives and rewrites")
+
+
+@pytest.mark.requirement("S1-21")
+def test_the_example_routes_every_model_of_a_pool_by_the_header_that_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    routed: dict[str, set[str]] = {}
+    for rule in _one(EXAMPLE, "HTTPRoute")["spec"]["rules"]:
+        [backend] = rule["backendRefs"]
+        for match in rule["matches"]:
+            [header] = match["headers"]
+            assert header["name"].lower() == MODEL_HEADER.decode()
+            routed.setdefault(backend["name"], set()).add(header["value"])
+    [(name, pool)] = _configuration().pools.items()
+    assert routed[name] == set(pool.models)
+    assert len(routed) > 1, "one pool needs no such route"
+    for variable, value in _environment(_one(EXAMPLE, "Deployment")).items():
+        monkeypatch.setenv(variable, value)
+    settings = load(EppAdapterSettings)
+    assert settings.mode == "body-based-routing"
+    [port] = _one(EXAMPLE, "Service")["spec"]["ports"]
+    assert port["port"] == settings.port
+
+
+def test_the_adapter_of_the_example_is_one_of_the_services_and_restricted_as_they_are() -> None:
+    example, usual = (
+        _one(objects, "Deployment", name)["spec"]["template"]
+        for objects, name in ((EXAMPLE, ""), (COMPLETE, "pointsman-epp-adapter"))
+    )
+    name = {"app.kubernetes.io/name", "app.kubernetes.io/version"}
+    assert {key: value for key, value in usual["metadata"]["labels"].items() if key not in name}.items() <= example[
+        "metadata"
+    ]["labels"].items()
+    for key in ("securityContext", "serviceAccountName", "volumes"):
+        assert example["spec"][key] == usual["spec"][key]
+    [one], [other] = example["spec"]["containers"], usual["spec"]["containers"]
+    for key in ("image", "envFrom", "ports", "securityContext", "volumeMounts", "lifecycle"):
+        assert one[key] == other[key]
+
+
+def test_every_object_of_the_example_follows_its_schema() -> None:
+    schemas = json.loads((ROOT / "tests/deploy/schemas/objects.json").read_text())
+    for each in EXAMPLE:
+        definition = schemas["kinds"][f"{each['apiVersion']} {each['kind']}"].replace("/", "~1")
+        check = jsonschema.Draft7Validator(
+            {"$ref": f"#/definitions/{definition}", "definitions": schemas["definitions"]}
+        )
+        assert list(check.iter_errors(each)) == [], each["kind"]  # pyright: ignore[reportUnknownMemberType] - an overload of it is untyped

@@ -1,0 +1,119 @@
+"""The network policies that production renders let through what services connect to, and nothing else."""
+
+import ipaddress
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+RENDERED = yaml.load_all((ROOT / "tests/deploy/rendered/complete.yaml").read_text(), yaml.CSafeLoader)
+OBJECTS: list[dict[str, Any]] = [each for each in RENDERED if each]
+POLICIES: list[dict[str, Any]] = [each["spec"] for each in OBJECTS if each["kind"] == "NetworkPolicy"]
+LABELS: dict[str, dict[str, str]] = {
+    each["metadata"]["name"].removeprefix("pointsman-"): each["spec"]["template"]["metadata"]["labels"]
+    for each in OBJECTS
+    if each["kind"] in ("Deployment", "StatefulSet", "Job")
+}
+SERVICES = sorted(name for name, labels in LABELS.items() if labels.get("pointsman-role") == "service")
+README = (ROOT / "deploy/README.md").read_text()
+
+
+class Peer(NamedTuple):
+    """Who is at the other end: a pod beside the services, a pod of another namespace, or an address."""
+
+    pod: dict[str, str] | None = None
+    namespace: dict[str, str] | None = None
+    address: str | None = None
+
+
+PROVIDER = Peer(address="203.0.113.7")
+NEIGHBOUR = Peer(address="10.1.2.3")
+METADATA_SERVICE = Peer(address="169.254.169.254")
+COLLECTOR = Peer(namespace={"kubernetes.io/metadata.name": "monitoring"})
+
+
+def _matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    wanted = selector.get("matchLabels", {}).items() <= labels.items()
+    return wanted and all(
+        rule["operator"] == "In" and labels.get(rule["key"]) in rule["values"]
+        for rule in selector.get("matchExpressions", [])
+    )
+
+
+def _is(peer: dict[str, Any], other: Peer) -> bool:
+    if "ipBlock" in peer:
+        networks = (peer["ipBlock"]["cidr"], *peer["ipBlock"].get("except", []))
+        inside, *cut = (
+            other.address is not None and ipaddress.ip_address(other.address) in ipaddress.ip_network(network)
+            for network in networks
+        )
+        return inside and not any(cut)
+    if "namespaceSelector" in peer:
+        return other.namespace is not None and _matches(peer["namespaceSelector"], other.namespace)
+    return other.pod is not None and _matches(peer["podSelector"], other.pod)
+
+
+def _reaches(service: str, other: Peer, port: int) -> bool:
+    return any(
+        ("to" not in rule or any(_is(peer, other) for peer in rule["to"]))
+        and port in [each["port"] for each in rule["ports"]]
+        for policy in POLICIES
+        if _matches(policy["podSelector"], LABELS[service])
+        for rule in policy.get("egress", [])
+    )
+
+
+def _asks_others(service: str) -> bool:
+    """Whether it has a client for HTTP or for providers, and not for engines and the API server alone."""
+    project = tomllib.loads((ROOT / "services" / service / "pyproject.toml").read_text())["project"]
+    return service != "metrics-collector" and bool({"aiohttp", "pointsman-providers"} & set(project["dependencies"]))
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_who_has_a_client_for_the_outside_reaches_it_by_tls_and_nobody_else_does(service: str) -> None:
+    assert _reaches(service, PROVIDER, 443) == (_asks_others(service) or service == "metrics-collector")
+    assert not _reaches(service, PROVIDER, 80)
+    assert not _reaches(service, METADATA_SERVICE, 80)
+    # The address of the API server is the cluster's own.
+    assert _reaches(service, NEIGHBOUR, 443) == (service == "metrics-collector")
+
+
+def test_somebody_reads_keys_and_somebody_gets_tokens_for_providers() -> None:
+    assert {"preprocessor", "epp-adapter", "frontend", "guard", "semantic-cache"} == set(filter(_asks_others, SERVICES))
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_service_may_export_traces_and_reach_the_bus(service: str) -> None:
+    assert _reaches(service, COLLECTOR, 4318)
+    assert _reaches(service, Peer(pod=LABELS["nats"]), 4222)
+
+
+@pytest.mark.parametrize(
+    ("label", "port", "services"),
+    [
+        ("pointsman-engine", 8000, {"frontend", "metrics-collector"}),
+        ("pointsman-guardian", 8000, {"guard"}),
+        ("pointsman-embeddings", 8000, {"semantic-cache"}),
+        ("pointsman-cache-database", 5432, {"semantic-cache"}),
+    ],
+)
+def test_what_runs_in_the_cluster_is_reached_by_its_label(label: str, port: int, services: set[str]) -> None:
+    assert {service for service in SERVICES if _reaches(service, Peer(pod={label: "true"}), port)} == services
+    assert f'`{label}: "true"`' in README
+
+
+def test_the_documented_installation_lets_the_gateway_in() -> None:
+    """The namespace that the README makes has the label that the policy of the epp-adapter asks for."""
+    [policy] = [each for each in POLICIES if _matches(each["podSelector"], LABELS["epp-adapter"]) and "ingress" in each
+                and {"port": "grpc"} in each["ingress"][0]["ports"]]  # fmt: skip
+    [peer] = policy["ingress"][0]["from"]
+    [gateway] = [each for each in OBJECTS if each["kind"] == "Gateway"]
+    [command] = re.findall(r"^\$ (kubectl label namespace .*)$", README, re.MULTILINE)
+    namespace, *pairs = shlex.split(command)[3:]
+    assert namespace == gateway["metadata"]["namespace"]
+    assert _matches(peer["namespaceSelector"], dict(pair.split("=") for pair in pairs))
