@@ -13,7 +13,7 @@ from pointsman_semantic_cache.domain.entry import decode_signature, encode_signa
 from pointsman_semantic_cache.domain.gate.comparing import difference
 from pointsman_semantic_cache.domain.gate.reading import read
 
-from .pairs import PAIRS
+from .pairs import APART, PAIRS
 
 QUESTIONS = st.sampled_from([text for pair in PAIRS for text in (pair.asked, pair.paraphrase)])
 
@@ -53,6 +53,34 @@ def test_whatever_an_embedding_says_the_gate_alone_tells_the_pairs_apart(kind: s
     pairs = [pair for pair in PAIRS if pair.kind == kind]
     assert len(pairs) == 8
     assert [pair for pair in pairs if difference(read(pair.asked), read(pair.different)) is None] == []
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_a_sign_or_a_small_word_tells_two_questions_apart_whatever_an_embedding_says(kind: str) -> None:
+    pairs = [*APART[kind], *((other, one) for one, other in APART[kind])]
+    assert len(APART[kind]) >= 12
+    assert [pair for pair in pairs if difference(read(pair[0]), read(pair[1])) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Can you tell me the capital of France?", "What is the capital of France?"),
+        ("what's the capital of france", "what is the capital of france"),
+        ("How do I reset my router?", "How can I reset my router?"),
+        ("5GB of data", "5 gb of data"),
+        ("½ cup of sugar", "half cup of sugar"),
+        ("“What is love?”", "What is love?"),
+        ("Explain monads in Haskell", "Please explain monads in Haskell"),
+        ("Convert 5 kg to pounds", "How much is 5 kg in pounds?"),
+        ("Could you explain recursion?", "Explain recursion."),
+        ("Who wrote Dune?", "Who was the author of Dune?"),
+        ("I'd like to know how tall Everest is", "How tall is Everest?"),
+    ],
+)
+def test_small_words_that_change_nothing_tell_nothing_apart(one: str, other: str) -> None:
+    assert difference(read(one), read(other)) is None
+    assert difference(read(other), read(one)) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pointsman_contracts.response import Usage
 from pointsman_semantic_cache.domain.entry import Entry, Meaning, Partition, decode_signature, encode_signature
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _HEAD: Final = "head.json"
 _BODIES: Final = "bodies"
 

@@ -8,7 +8,7 @@ import orjson
 from pointsman_contracts.journey import Target
 from pointsman_contracts.response import Usage
 from pointsman_semantic_cache.domain.embedding import Vector
-from pointsman_semantic_cache.domain.gate.reading import Signature
+from pointsman_semantic_cache.domain.gate.signature import Signature
 
 OVERHEAD: Final = 512
 """Bytes that an entry takes beside its body and vector, about."""
@@ -87,13 +87,22 @@ def encode_signature(signature: Signature) -> bytes:
             sorted(signature.opposites),
             [sorted(groups) for groups in signature.synonyms],
             signature.caseless,
+            signature.marks,
+            sorted(signature.governed),
+            sorted(signature.said),
+            sorted(signature.always),
+            signature.ended,
+            signature.foreign,
         ]
     )
 
 
 def decode_signature(data: bytes) -> Signature:
     """What `encode_signature` wrote. Raises ValueError, TypeError and IndexError for anything else."""
-    language, negations, numbers, units, poles, words, names, opposites, synonyms, caseless = orjson.loads(data)
+    (
+        language, negations, numbers, units, poles, words, names, opposites, synonyms, caseless, marks, governed, said,
+        always, ended, foreign,
+    ) = orjson.loads(data)  # fmt: skip
     return Signature(
         language,
         negations,
@@ -105,4 +114,10 @@ def decode_signature(data: bytes) -> Signature:
         frozenset(opposites),
         tuple(frozenset(groups) for groups in synonyms),
         caseless,
+        tuple(marks),
+        frozenset((word, relation) for word, relation in governed),
+        frozenset((dimension, side) for dimension, side in said),
+        frozenset(always),
+        ended,
+        tuple(foreign),
     )

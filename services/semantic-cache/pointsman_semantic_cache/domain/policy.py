@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 from pointsman_core.config import DEFAULT_CACHE, Cache, Config, StageUse, active
 
 GUARD: Final = "guard"
+GATE: Final = 2
+"""Number of what is read of a question: raised when signatures change, so that none is compared with an older one."""
 _DECIDE_ANSWERS: Final = {"guards", "stages", "postprocessing"}
 """Sections that decide what a client may get, beside the profile's own stages. What preprocessing changes is in the
 request's fingerprint."""
@@ -35,7 +37,7 @@ def compile_policy(config: Config) -> Policy:
     profiles: dict[str, ProfilePolicy] = {}
     for name, profile in config.profiles.items():
         coming_back = (*profile.response, *config.postprocessing)
-        told = [document, _stages(profile.request), _stages(profile.response)]
+        told = [GATE, document, _stages(profile.request), _stages(profile.response)]
         text = json.dumps(told, sort_keys=True, separators=(",", ":"))
         guarded = any(use.service == GUARD for use in active(coming_back))
         profiles[name] = ProfilePolicy(hashlib.sha256(text.encode()).hexdigest()[:16], guarded)

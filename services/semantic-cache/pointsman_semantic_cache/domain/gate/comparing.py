@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from pointsman_semantic_cache.domain.gate.reading import Signature, ordered
+from pointsman_semantic_cache.domain.gate.relating import foreign_words_differ, relations_differ
+from pointsman_semantic_cache.domain.gate.signature import Signature, ordered
 from pointsman_semantic_cache.domain.gate.vocabulary import STRICT, WHO_WHEN_WHERE
 
 
@@ -16,10 +17,14 @@ def difference(one: Signature, other: Signature) -> str | None:
         return "number"
     if one.units != other.units:
         return "unit"
+    if one.marks != other.marks:
+        return "symbol"
     if _opposed(one, other):
         return "opposite"
     if _names_differ(one, other):
         return "entity"
+    if relations_differ(one, other) or foreign_words_differ(one, other):
+        return "relation"
     return "swap" if _swapped(one, other) else None
 
 

@@ -11,7 +11,11 @@ NEGATIONS: Final = frozenset((
     "ne", "pas", "jamais", "sans", "aucun", "aucune", "rien",
     "nunca", "sin", "ningún", "ninguna", "nada", "jamás",
     "non", "mai", "senza", "nessun", "nessuna", "niente", "não", "sem", "nenhum", "nenhuma", "niet", "geen", "zonder",
-    "не", "нет", "без", "никогда", "不", "没", "没有", "ない", "ません",
+    "kaum", "keines", "außer", "ausser", "sauf", "hormis", "salvo", "excepto", "tampoco", "nadie", "ningun", "ninguno",
+    "tranne", "neanche", "nemmeno", "nessuno", "nunca", "nenhum", "exceto", "nooit", "niets", "behalve", "excluding",
+    "nie", "bez", "nigdy", "inte", "utan", "aldrig", "ikke", "uten", "uden", "aldri", "ei", "nem", "nincs", "fără",
+    "değil", "tidak", "bukan", "không", "rarely", "scarcely", "seldom", "refuse", "besides",
+    "не", "нет", "нельзя", "без", "никогда", "不", "没", "没有", "ない", "ません",
 ))  # fmt: skip
 
 NEGATING_PREFIXES: Final = ("un", "non", "dis", "in", "im", "ir", "il", "mis", "de", "anti", "a")
@@ -64,6 +68,16 @@ _UNITS: Final = (
 UNITS: Final[Mapping[str, str]] = {form: unit[0] for unit in _UNITS for form in unit}
 SHORT_UNITS: Final = frozenset(form for form in UNITS if len(form) <= 2 and form.isalpha()) | {"am", "pm", "min", "bar"}
 """Units that are other words too, unless a number stands before them."""
+DATA_UNITS: Final = frozenset(("kb", "mb", "gb", "tb", "pb", "mbps", "gbps", "kbps", "tbps"))
+"""A small b is a bit and a large one a byte, where both are in use."""
+CASELESS_UNITS: Final = frozenset((
+    "am", "pm", "usd", "eur", "gbp", "jpy", "inr", "cny", "rmb", "chf", "btc", "kg", "km", "cm", "lb", "lbs", "oz",
+    "ft", "yd", "mi", "in.", "l", "gal", "cup", "cups", "tsp", "tbsp", "sec", "secs", "min", "mins", "hr", "hrs", "yr",
+    "yrs", "day", "days", "kph", "mph", "rpm", "fps", "psi", "bps", "hz", "kib", "mib", "gib", "tib", "byte",
+    "bit", "bits", "week", "year", "hour", "mile", "foot", "feet", "inch", "yard", "gram", "ton", "tons", "pint", "cent", "euro",
+    "yen", "watt", "volt", "amp", "amps", "ohm", "ohms", "acre",
+))  # fmt: skip
+"""Symbols that are the same in any letters; the case of any other one counts (mW, MW)."""
 
 _STRICT: Final = (
     # The same word has to be in both texts, or in neither.
@@ -99,7 +113,7 @@ _LOOSE: Final = (
     ("rich", "poor"), ("strong", "weak"), ("light", "dark|heavy"), ("inside|indoor|indoors",
     "outside|outdoor|outdoors"),
     ("free", "paid"), ("vegetarian|vegan", "meat"), ("healthy", "unhealthy|sick"), ("wet", "dry"), ("up", "down"),
-    ("who|whose|whom", "when", "where", "why"),
+    ("who|whose|whom", "when|if", "where", "why", "how"),
 )  # fmt: skip
 
 
@@ -118,6 +132,7 @@ STRICT: Final = len(_STRICT)
 """Dimensions below this need the same words in both texts."""
 WHO_WHEN_WHERE: Final = len(_STRICT) + len(_LOOSE) - 1
 """The dimension of question words: neither is the opposite of saying none."""
+HOW: Final = POLES["how"]
 
 _SYNONYMS: Final = (
     "fix|repair|solve|resolve|correct|mend", "change|reset|modify|alter|update|edit", "begin|start|launch",

@@ -1,0 +1,55 @@
+"""Signs, operators and symbols: a text has few, and each may be what was asked."""
+
+import unicodedata
+from typing import Final
+
+_SILENT: Final = frozenset(
+    ".,;:!?\u00bf\u00a1\u2026\"'`\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u2018\u2019()[]{}\u2014\u3002\u3001\uff0c\uff01\uff1f\uff1b\uff1a\u300c\u300d\u300e\u300f\u30fb"
+)
+"""What separates or quotes, and says nothing where a space or another one of its kind is beside it."""
+_OPERATORS: Final = frozenset("+-*/%^=<>|&~")
+_BEHIND_A_POINT: Final = frozenset("+*=<>|&~:^")
+"""What makes an operator of a point or a colon."""
+_ALIKE: Final = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2010": "-", "\u2011": "-", "\u2012": "-"})
+_INVISIBLE: Final = frozenset(("Cf", "Cc"))
+_SELECTORS: Final = frozenset("\ufe0e\ufe0f")
+
+
+def plain(text: str) -> str:
+    """A text with one code for what is one letter, and one minus."""
+    return unicodedata.normalize("NFC", text).translate(_ALIKE)
+
+
+def mark_at(text: str, place: int) -> str | None:
+    """The mark that the character here is; None when it only separates."""
+    letter = text[place]
+    if letter in _SELECTORS or unicodedata.category(letter) in _INVISIBLE:
+        return None
+    if letter not in _SILENT:
+        return letter
+    before, after = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
+    if letter in ".," and after.isdigit() and not before.isalnum():
+        return letter
+    if letter in "()[]{}":
+        # They say what is computed first, and nothing in prose.
+        return letter if _OPERATORS.intersection(text) or (before.isalnum() and after) else None
+    if letter in ":.?" and after in _BEHIND_A_POINT:
+        return letter
+    if letter == "!" and (before.isdigit() or after.isalpha() or after in ("=", "(")):
+        return letter
+    if letter in "\"'" and before.isdigit():
+        return letter
+    return letter if before.isalnum() and after.isalnum() else None
+
+
+def is_sign(text: str, place: int) -> bool:
+    """Whether a minus here belongs to the number behind it."""
+    before, after = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
+    return text[place] == "-" and after.isdecimal() and not (before.isalnum() or before in ("-", ")"))
+
+
+def fraction(text: str) -> float | None:
+    """The value of a letter that is a number, e.g. ½."""
+    if len(text) != 1 or text.isdecimal() or text.isdigit():
+        return None
+    return unicodedata.numeric(text, None)

@@ -1,0 +1,64 @@
+"""What the gate keeps of a text: numbers that stand for its words, never the words."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from zlib import crc32
+
+_SHORTEST_STEM: Final = 4
+
+
+class Signature(NamedTuple):
+    """One text, as the gate compares it. Words are 32-bit hashes."""
+
+    language: str
+    """Script and, of Latin script, the language; `latin` alone where that can't be told."""
+    negations: int
+    numbers: tuple[int, ...]
+    """In their order."""
+    units: frozenset[int]
+    poles: frozenset[tuple[int, int]]
+    words: tuple[int, ...]
+    """Stems of the words that carry the meaning, in their order."""
+    names: frozenset[int]
+    """Those of `words` that name something: capitalised, quoted, identifiers, codes."""
+    opposites: frozenset[int]
+    """What is left of words without a negating prefix."""
+    synonyms: tuple[frozenset[int], ...]
+    """Of each of `words`: the groups of synonyms that it is in."""
+    caseless: bool
+    """No word is capitalised, so that names can't be told."""
+    marks: tuple[int, ...]
+    """Signs, operators and symbols with the word before each, single letters, and units whose case counts, in their
+    order."""
+    governed: frozenset[tuple[int, int]]
+    """Words and numbers, and what stands before them: `GOVERNING`, a negation, or of a number its unit."""
+    said: frozenset[tuple[int, int]]
+    """As `SAID`."""
+    always: frozenset[int]
+    """As `ALWAYS`."""
+    ended: bool
+    """A word ends in -ed."""
+    foreign: tuple[int, ...]
+    """Words of which only that they matter is known, in their order: the small ones of other languages than English,
+    and all of other scripts than Latin."""
+
+
+def stem_of(word: str) -> str:
+    """What forms of a word share, roughly; a name loses nothing but its plural."""
+    for ending, instead, shortest in (
+        ("ies", "y", 3), ("sses", "ss", 2), ("ing", "", 4), ("ed", "", 4), ("ly", "", 4), ("es", "e", 3), ("s", "", 3),
+    ):  # fmt: skip
+        if word.endswith(ending) and len(word) - len(ending) >= shortest and not word.endswith(("ss", "us", "is")):
+            word = word[: len(word) - len(ending)] + instead
+            break
+    return word[:-1] if word.endswith("e") and len(word) > _SHORTEST_STEM else word
+
+
+def hashed(text: str) -> int:
+    """What stands for a word."""
+    return crc32(text.encode("utf-8", "surrogatepass"))
+
+
+def ordered(values: Sequence[int]) -> list[int]:
+    """Each value where it comes first."""
+    return list(dict.fromkeys(values))
