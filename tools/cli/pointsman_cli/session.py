@@ -36,7 +36,8 @@ async def run(options: StackOptions, console: Console, work: Work) -> bool:
                 with console.status("Stopping", spinner_style="dim"):
                     if not await signals.unless_told_to_end(stack.down()):
                         await stack.kill()
-                console.print(f"[dim]All {len(stack.keepers)} processes have ended.[/]")
+                if stack.keepers:
+                    console.print(f"[dim]All {len(stack.keepers)} processes have ended.[/]")
                 signals.close()
 
 
