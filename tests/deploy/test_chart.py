@@ -62,9 +62,14 @@ def test_the_example_has_the_certificate_that_the_adapter_reads() -> None:
     assert environment["POINTSMAN_TLS_KEY"] == f"{mount['mountPath']}/tls.key"
 
 
-def test_a_comment_names_a_command_that_runs() -> None:
-    [folder] = re.findall(r"`pointsman nats users (\S+) --kubernetes`", (CHART / "values.yaml").read_text())
-    assert f"$ pointsman nats users {folder} --kubernetes" in (ROOT / "deploy/README.md").read_text()
+def test_a_comment_that_names_the_command_for_logins_names_its_folder() -> None:
+    folders = [
+        folder
+        for root in (CHART, ROOT / "deploy/k8s")
+        for path in root.rglob("*.*")
+        for folder in re.findall(r"`pointsman nats users (\S+)", path.read_text())
+    ]
+    assert set(folders) == {"secrets"}
 
 
 @pytest.mark.parametrize("overlay", ["dev", "production", "complete"])
