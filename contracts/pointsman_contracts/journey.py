@@ -64,7 +64,9 @@ class RequestFacts(Part):
     """Length of the prompt in tokens: exact when a tokenizer is configured, otherwise estimated."""
     tokens_exact: bool = False
     max_output_tokens: int | None = None
-    """The client's limit; None when it set none."""
+    """The client's limit on each answer; None when it set none."""
+    answers: int = Field(default=1, ge=1)
+    """How many answers the engine generates: `n` or `best_of`, for each prompt. They share the prompt."""
     block_tokens: int = 64
     """Tokens in each block of `blocks`."""
     blocks: bytes = b""

@@ -57,6 +57,8 @@ class Decision(Message):
     """For the events about the request; None when nobody found out."""
     prompt_tokens: int = 0
     """As `RequestFacts.prompt_tokens`: what the edge goes by when nobody reports any."""
+    answers: int = Field(default=1, ge=1)
+    """As `RequestFacts.answers`."""
 
 
 class Rejection(Message):

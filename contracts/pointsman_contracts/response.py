@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.message import Address, Message, Part
@@ -165,6 +167,8 @@ class ResponseCompleted(Message):
     """From receiving the request to its end."""
     usage: Usage | None = None
     """None when no model was at work for the client."""
+    answers: int = Field(default=1, ge=1)
+    """How many answers `usage` is of, as `RequestFacts.answers`: what teaches how long one gets divides by it."""
     identity: Identity | None = None
     """None when nobody found out."""
     served: str | None = None

@@ -71,10 +71,10 @@ async def wire(policed: Stack) -> AsyncIterator[Wire]:
 
 
 async def ask(
-    stack: Stack, key: str | None, model: str = "auto", text: str = "Hello"
+    stack: Stack, key: str | None, model: str = "auto", text: str = "Hello", **fields: int
 ) -> tuple[int, dict[str, Any], Mapping[str, str]]:
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
-    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 4}
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 4} | fields
     async with (
         aiohttp.ClientSession() as http,
         http.post(f"{stack.door}/v1/chat/completions", json=body, headers=headers) as answer,
@@ -108,6 +108,14 @@ async def test_a_request_passes_every_stage_in_the_order_of_the_policy_and_leave
     assert (report["stage"], report["outcome"], report["note"]) == ("semantic-cache", "passed", "ended by length")
     assert report["took_ms"] > 0
     assert [review["stage"] for review in wire.of("pm.rpc.response.review", headers)] == ["guard", "semantic-cache"]
+
+
+async def test_the_end_of_a_request_says_how_many_answers_it_had(policed: Stack, wire: Wire) -> None:
+    status, document, headers = await ask(policed, OWNER, text="Name one", n=3)
+    assert (status, len(document["choices"])) == (200, 3)
+    [completed] = await eventually(lambda: wire.of("pm.evt.response.completed", headers))
+    assert completed["answers"] == 3
+    assert completed["usage"]["completion_tokens"] <= 3 * 4
 
 
 @pytest.mark.requirement("S3-8", "S3-24")

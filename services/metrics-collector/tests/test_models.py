@@ -88,6 +88,13 @@ def test_statistics_are_means_over_what_ended_well_and_counts_over_everything() 
     )
 
 
+def test_statistics_are_of_each_answer_where_a_request_had_several() -> None:
+    window = ModelWindow()
+    window.add(completed(answers=4, usage=Usage(completion_tokens=400)), 1000.0)
+    found = statistics(window, 1001.0)
+    assert (found.requests, found.output_tokens, found.itl_ms) == (1, 100.0, 10.0)
+
+
 def test_completions_leave_the_window_after_five_minutes() -> None:
     window = ModelWindow()
     for second in range(0, 400, 10):

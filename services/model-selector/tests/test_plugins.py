@@ -167,6 +167,11 @@ def test_cost_expects_answers_as_long_as_they_were_but_within_the_limit() -> Non
     assert scored("cost", limited, "small", worst=0.1) == [pytest.approx(1 - 0.0012 / 0.1)]
 
 
+def test_cost_counts_every_answer_and_the_prompt_once() -> None:
+    asked = question(request(max_output_tokens=100, answers=4))
+    assert scored("cost", asked, "small", worst=0.1) == [pytest.approx(1 - 0.0018 / 0.1)]
+
+
 def test_a_model_that_nobody_has_asked_is_expected_to_answer_like_the_others() -> None:
     short = statistics("dear", output_tokens=5.0)
     # Of 1,000 prompt tokens and 5 of the answer, not 256 against 5.

@@ -5,7 +5,7 @@ import pytest
 from pydantic import JsonValue
 
 from pointsman_preprocessor.domain.body import StructuredBody
-from pointsman_preprocessor.domain.facts import FIELDS_LIMIT, choices, features, max_output_tokens, readable_fields
+from pointsman_preprocessor.domain.facts import FIELDS_LIMIT, answers, features, max_output_tokens, readable_fields
 from pointsman_preprocessor.domain.parse import parse
 
 
@@ -64,7 +64,7 @@ def test_the_newer_limit_on_output_wins() -> None:
     ],
 )
 def test_answers_are_counted_by_choices_and_prompts(asked: StructuredBody, expected: int) -> None:
-    assert choices(asked) == expected
+    assert answers(asked) == expected
 
 
 def test_rules_read_numbers_flags_and_identifiers_but_nothing_that_people_wrote() -> None:

@@ -90,6 +90,17 @@ def test_each_tenant_has_a_count_of_its_own() -> None:
     assert run(chain, incoming(headers=by("a"), at_s=refusal.retry_after_s)) is None
 
 
+@pytest.mark.requirement("S3-9")
+def test_somebody_without_a_tenant_has_a_count_of_their_own() -> None:
+    chain = pipeline(IDENTIFIED, {"use": "request-limit", "per": ["tenant"], "rate": "1/min"})
+    people = [incoming(headers={"x-pointsman-user": name}) for name in ("ann", "bob")]
+    assert [run(chain, each) for each in people] == [None, None]
+    assert run(chain, incoming(headers={"x-pointsman-user": "ann"})) is not None
+    # Whoever is called as another's count is has none the less a tenant.
+    assert run(chain, incoming(headers=by("16:identity-headersann"))) is None
+    assert len({charge.shard for each in people for charge in each.charges}) == 2
+
+
 @pytest.mark.requirement("S3-18")
 def test_scopes_combine_tenant_plan_model_and_headers() -> None:
     limit = {"use": "request-limit", "per": ["tenant", "plan", "model", "header:X-Team"], "rate": "1/h"}

@@ -179,9 +179,11 @@ class World:
     def others(self, shard: int = 0) -> list[Node]:
         return [node for node in self.nodes.values() if node is not self.keeper(shard)]
 
-    def complete(self, request_id: str, tokens: int | None, edge: str = "edge-1") -> None:
+    def complete(
+        self, request_id: str, tokens: int | None, edge: str = "edge-1", *, answers: int = 1, output: int = 1
+    ) -> None:
         self._sequence += 1
-        usage = None if tokens is None else Usage(prompt_tokens=tokens - 1, completion_tokens=1)
+        usage = None if tokens is None else Usage(prompt_tokens=tokens - output, completion_tokens=output)
         self.edge.publish(
             ResponseCompleted(
                 request_id=request_id,
@@ -192,6 +194,8 @@ class World:
                 status=200,
                 outcome="ok",
                 usage=usage,
+                model="m",
+                answers=answers,
             ),
             "p",
         )
@@ -237,6 +241,14 @@ async def test_a_single_preprocessor_asks_nobody(world: World) -> None:
     for shard in range(SHARDS):
         assert (await node.ask(f"r{shard}", shard=shard)).outcome == "admitted"
     assert node.asked == {}
+
+
+async def test_how_long_an_answer_gets_is_learnt_of_each_one_where_a_request_had_several(world: World) -> None:
+    [node] = await world.add("a")
+    for number in range(20):
+        world.complete(f"r{number}", 500, answers=4, output=400)
+    await eventually(lambda: node.limiter.lengths.expected("m") is not None)
+    assert 100 <= (node.limiter.lengths.expected("m") or 0) <= 120
 
 
 async def test_the_end_of_a_request_settles_it_wherever_it_is_kept(world: World) -> None:

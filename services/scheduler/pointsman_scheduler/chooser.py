@@ -82,6 +82,7 @@ class Chooser:
             queued_ms=round(queued_s * 1000, 1),
             identity=Identity.of(journey.request.attributes),
             prompt_tokens=journey.request.prompt_tokens,
+            answers=journey.request.answers,
         )
 
 

@@ -184,7 +184,7 @@ def _item(journey: Journey, hop: Hop[Journey], now: float) -> Item[Waiting]:
         priority=facts.priority,
         size=facts.body_bytes,
         prefill_tokens=facts.prompt_tokens,
-        output_tokens=facts.max_output_tokens or 0,
+        output_tokens=(facts.max_output_tokens or 0) * facts.answers,
         deadline=now + (journey.deadline_ms - time.time_ns() // 1_000_000) / 1000,
         slo_ttft_s=None if facts.slo_ttft_ms is None else facts.slo_ttft_ms / 1000,
         payload=Waiting(journey, hop),

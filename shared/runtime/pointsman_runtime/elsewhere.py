@@ -46,6 +46,7 @@ def decision(journey: Journey) -> Decision:
         scheduler="",
         identity=Identity.of(journey.request.attributes),
         prompt_tokens=journey.request.prompt_tokens,
+        answers=journey.request.answers,
     )
 
 

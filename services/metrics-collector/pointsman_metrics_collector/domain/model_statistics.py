@@ -57,13 +57,14 @@ class ModelWindow:
         tokens = completed.usage.completion_tokens if completed.usage is not None else 0
         if completed.usage is not None:
             slot.tokens += tokens
-            slot.token_count += 1
+            slot.token_count += completed.answers
         # Only a streamed answer's first byte is its first token.
         if completed.stream and completed.ttft_ms is not None:
             slot.ttft_ms += completed.ttft_ms
             slot.ttft_count += 1
-            if tokens > 1:
-                slot.itl_ms += (completed.duration_ms - completed.ttft_ms) / (tokens - 1)
+            each = tokens / completed.answers
+            if each > 1:
+                slot.itl_ms += (completed.duration_ms - completed.ttft_ms) / (each - 1)
                 slot.itl_count += 1
 
     def failed(self, attempt: Attempt, now: float) -> None:

@@ -15,7 +15,7 @@ USUAL_OUTPUT_TOKENS = 256
 
 
 def expected_output(question: Question, candidates: Sequence[Candidate]) -> list[float]:
-    """Output tokens that this request will probably cost with each model: as many as the model's answers have had,
+    """Output tokens that an answer will probably have with each model: as many as the model's answers have had,
     within the limit. A model that nobody has asked yet is taken to answer like the others: it would otherwise look dear
     beside them, and never be asked."""
     limit = question.journey.request.max_output_tokens
@@ -46,10 +46,10 @@ class Cost(ModelScorer):
         self._worst = cast("CostParams", params).worst
 
     def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
-        prompt = question.journey.request.prompt_tokens
+        prompt, answers = question.journey.request.prompt_tokens, question.journey.request.answers
         outputs = expected_output(question, candidates)
         prices = [
-            (prompt * candidate.input_cost + output * candidate.output_cost) / 1e6
+            (prompt * candidate.input_cost + answers * output * candidate.output_cost) / 1e6
             for candidate, output in zip(candidates, outputs, strict=True)
         ]
         if self._worst is not None:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from math import ceil
 from typing import Final
 
 from pydantic import ValidationError
@@ -184,7 +185,7 @@ class SharedLimiter(Limiter):
         usage = event.usage
         if usage is not None and usage.completion_tokens and not usage.estimated:
             for model in {event.model, event.served} - {None}:
-                self.lengths.learn(str(model), usage.completion_tokens)
+                self.lengths.learn(str(model), ceil(usage.completion_tokens / event.answers))
         for book in self._keeper.books():
             self._settle(book, event, now)
         self._settle(self._alone, event, now)

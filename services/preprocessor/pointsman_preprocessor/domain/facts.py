@@ -67,7 +67,7 @@ def max_output_tokens(body: StructuredBody) -> int | None:
     return cast("int | None", get("max_tokens"))
 
 
-def choices(body: StructuredBody) -> int:
+def answers(body: StructuredBody) -> int:
     """Answers that the engine generates: `n` of them, or the `best_of` that it chooses from, for each prompt."""
     get, content = body.document.get, body.content
     if isinstance(content, Chat):

@@ -11,7 +11,7 @@ from pointsman_core.prefix import salt
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.chain import Chain, Step, Within
-from pointsman_preprocessor.domain.facts import features, max_output_tokens, readable_fields
+from pointsman_preprocessor.domain.facts import answers, features, max_output_tokens, readable_fields
 from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers
 from pointsman_preprocessor.domain.order import admission_position, check_order
 from pointsman_preprocessor.domain.pool_rules import NameRules
@@ -164,6 +164,7 @@ def describe(
         prompt_tokens=prompt.tokens,
         tokens_exact=prompt.exact,
         max_output_tokens=max_output_tokens(body),
+        answers=answers(body),
         block_tokens=first.block_tokens,
         blocks=first.blocks,
         other_chains=tuple(others),

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue
 from pointsman_contracts.limits import LimitWindow
 from pointsman_contracts.response import Usage
 from pointsman_core.plugins import Params, Plugin
-from pointsman_preprocessor.domain.facts import choices, max_output_tokens
+from pointsman_preprocessor.domain.facts import answers, max_output_tokens
 from pointsman_preprocessor.domain.limits.rate import Rate, Rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.processing import Incoming
@@ -88,7 +88,7 @@ class TokenLimit(Limit):
             expected = self._expected_output
         else:
             expected = self._limiter.lengths.expected(incoming.model) or UNKNOWN_LENGTH
-        return (expected if most is None else min(most, expected)) * choices(incoming.body)
+        return (expected if most is None else min(most, expected)) * answers(incoming.body)
 
 
 def _window(each: Rate) -> LimitWindow:

@@ -185,6 +185,7 @@ class Exchange:
             ttft_ms=None if first is None else round((first - self.received_at) * 1000, 3),
             duration_ms=round((now - self.received_at) * 1000, 3),
             usage=self.usage,
+            answers=1 if self.decision is None else self.decision.answers,
             identity=reply.identity if reply is not None else None,
             served=self.served,
             cost=self.cost,

@@ -6,10 +6,12 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
+from pointsman_contracts.identity import person
 from pointsman_preprocessor.domain.limits.sharding import shard_of
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
 
-OF_IDENTITY: Final = ("tenant", "subject", "plan")
+_TENANT: Final = "tenant"
+OF_IDENTITY: Final = (_TENANT, "subject", "plan")
 _MODEL: Final = "model"
 _HEADER: Final = "header:"
 _HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
@@ -41,7 +43,7 @@ class Scopes:
 
     def of(self, incoming: Incoming) -> tuple[str, int]:
         """The values as one text, and the shard: that of the tenant, so that all of a tenant's counts are together.
-        Requests without a value share one count."""
+        Somebody without a tenant is one of their own; else requests without a value share one count."""
         if self._fixed is not None:
             return self._fixed
         identity = incoming.read(IDENTITY) or {}
@@ -55,7 +57,10 @@ class Scopes:
             else:
                 # A header may hold a credential.
                 value = _digest(incoming.envelope.headers.get(name.removeprefix(_HEADER), ""))
-            if name == "tenant":
+            if name == _TENANT:
+                if not value and (somebody := person(identity)):
+                    # No tenant's name begins like this.
+                    value = f"\0{somebody}"
                 tenant = value
             values.append(value if len(value) <= _LONGEST else _digest(value))
         text = "".join([f"{len(value)}:{value}" for value in values])
