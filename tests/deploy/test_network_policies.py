@@ -83,7 +83,7 @@ def test_who_has_a_client_for_the_outside_reaches_it_by_tls_and_nobody_else_does
     assert _reaches(service, NEIGHBOUR, 443) == (service == "metrics-collector")
 
 
-def test_somebody_reads_keys_and_somebody_gets_tokens_for_providers() -> None:
+def test_keys_tokens_guardians_and_embeddings_are_asked_for_by_the_services_that_need_them() -> None:
     assert {"preprocessor", "epp-adapter", "frontend", "guard", "semantic-cache"} == set(filter(_asks_others, SERVICES))
 
 
