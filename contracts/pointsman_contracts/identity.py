@@ -34,6 +34,16 @@ def plan_of(attributes: Mapping[str, JsonValue]) -> str:
     return _name(facts, "plan") if isinstance(facts, dict) else ""
 
 
+def person(identity: Mapping[str, JsonValue]) -> str:
+    """Stands for the tenant of somebody who has none: who vouched for the subject, and the subject, as the attribute
+    `identity` has them. Empty for whoever has a tenant, or no name."""
+    subject = identity.get("subject")
+    if identity.get("tenant") or not isinstance(subject, str) or not subject:
+        return ""
+    source = str(identity.get("source") or "")
+    return f"{len(source)}:{source}{subject}"
+
+
 def _name(facts: dict[str, JsonValue], key: str) -> str:
     value = cast("object", facts.get(key))
     return value[:LONGEST_NAME] if isinstance(value, str) else ""

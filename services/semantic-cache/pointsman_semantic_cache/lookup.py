@@ -4,7 +4,8 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
-from pointsman_contracts.identity import Identity, plan_of
+from pointsman_contracts.guarding import Guarded
+from pointsman_contracts.identity import Identity, person, plan_of
 from pointsman_contracts.journey import HeaderEdit, Journey, Stage
 from pointsman_contracts.reply import Answer
 from pointsman_core.config import DEFAULT_CACHE, Cache, Embeddings
@@ -39,6 +40,7 @@ class Lookup:
         self._hop = hop
         self._name = journey.itinerary[0].policy or DEFAULT_CACHE
         self._wished = wishes(journey.request.headers)
+        self._guarded = Guarded.of(journey.request.attributes)
         self._now_ms = time.time_ns() // 1_000_000
 
     def run(self) -> Outcome | Awaitable[Outcome]:
@@ -48,10 +50,10 @@ class Lookup:
         cache = policy.caches.get(self._name)
         if cache is None:
             return self._go_on("bypass", "no such cache")
-        why_not = _passed_by(journey, cache, self._wished)
+        why_not = _passed_by(journey, cache, self._wished, self._guarded)
         if why_not is not None:
             return self._go_on("bypass", why_not)
-        partition = _partition(journey, self._name, cache, policy)
+        partition = _partition(journey, self._name, cache, policy, self._guarded)
         exact = journey.request.fingerprint
         return self._exactly(cache, memos.Memo(partition, exact)) if exact else self._of_the_body(cache, partition)
 
@@ -152,8 +154,9 @@ class Lookup:
     def _answered(self, cache: Cache, entry: Entry, result: str, note: str) -> Answer:
         self._around.metrics.looked_up(self._name, result, plan_of(self._journey.request.attributes))
         age_s = max(0, self._now_ms - entry.kept_ms) // 1000
-        # What the guard let pass under this very policy passes again; whoever else looks at answers looks at this one.
-        checked = {SERVICE, GUARD} if entry.verdict == PASSED else {SERVICE}
+        # What the guard let pass passes again as long as it says that it is the same one; whoever else looks at answers
+        # looks at this one.
+        checked = {SERVICE, GUARD} if entry.verdict == PASSED and self._guarded is not None else {SERVICE}
         return self._hop.answer(
             entry.body,
             content_type=entry.content_type,
@@ -185,12 +188,16 @@ class Lookup:
         return max_age_s is None or self._now_ms - entry.kept_ms <= max_age_s * 1000
 
 
-def _passed_by(journey: Journey, cache: Cache, wished: Wishes) -> str | None:
+def _passed_by(journey: Journey, cache: Cache, wished: Wishes, guarded: Guarded | None) -> str | None:
     """Why a request isn't looked up at all."""
     if not wished.keep:
         return "no-store"
     if journey.target is None:
         return "no model yet"
+    if guarded is not None and guarded.restores:
+        return "the client's own data comes back"
+    if _nameless(journey):
+        return "neither tenant nor subject"
     if cache.max_temperature is not None and journey.request.api != "embeddings":
         temperature = journey.request.fields.get("temperature")
         if not isinstance(temperature, int | float) or temperature > cache.max_temperature:
@@ -198,11 +205,27 @@ def _passed_by(journey: Journey, cache: Cache, wished: Wishes) -> str | None:
     return None
 
 
-def _partition(journey: Journey, name: str, cache: Cache, policy: Policy) -> Partition:
-    identity = Identity.of(journey.request.attributes) or Identity()
-    profile = policy.profiles.get(journey.profile or "")
+def _nameless(journey: Journey) -> bool:
+    """Whether somebody vouches for the client without saying who it is: it may be anybody, and so share with nobody."""
+    facts = journey.request.attributes.get("identity")
+    if not isinstance(facts, dict) or not facts.get("source"):
+        return False
+    return not facts.get("tenant") and not person(facts)
+
+
+def _partition(journey: Journey, name: str, cache: Cache, policy: Policy, guarded: Guarded | None) -> Partition:
+    attributes = journey.request.attributes
+    identity = Identity.of(attributes) or Identity()
+    facts = attributes.get("identity")
     subject = identity.subject if "subject" in cache.per else ""
-    return Partition(name, identity.tenant, subject, model_of(journey.target), profile.epoch if profile else "")
+    if not identity.tenant and isinstance(facts, dict):
+        subject = person(facts)
+    profile = policy.profiles.get(journey.profile or "")
+    epoch = profile.epoch if profile else ""
+    if guarded is not None:
+        # It knows what else it judges by than the configuration: the patterns of its release.
+        epoch = f"{epoch}.{guarded.epoch}"
+    return Partition(name, identity.tenant, subject, model_of(journey.target), epoch)
 
 
 def _refused(found: Found) -> str:

@@ -81,13 +81,15 @@ class World:
         headers: Mapping[str, str] | None = None,
         fields: Mapping[str, Any] | None = None,
         fingerprint: bytes = b"",
+        attributes: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> Journey | Answer:
         self.edge.said = said
+        identity: dict[str, Any] = {"identity": {"tenant": tenant, "subject": subject, "plan": plan}} if tenant else {}
         facts = RequestFacts(
             api="chat.completions",
             headers=dict(headers or {}),
-            attributes={"identity": {"tenant": tenant, "subject": subject, "plan": plan}} if tenant else {},
+            attributes=identity | dict(attributes or {}),
             fields=dict(fields or {}),
             fingerprint=fingerprint,
         )
@@ -198,11 +200,46 @@ async def test_another_policy_begins_anew() -> None:
         assert await world.keep(changed, stages=stages) == "guard"
     assert told(await world.look_up(revision=2)) == "miss"
     assert await world.keep(changed) == "kept"
-    checked = await world.look_up(revision=2)
-    assert isinstance(checked, Answer)
-    assert checked.response == ()
+    hit = await world.look_up(revision=2)
+    assert isinstance(hit, Answer)
+    # No guard has said by what it judges, so that it may judge otherwise by now.
+    assert hit.response == (GUARD,)
     world.apply(3, LEXICAL | {"profiles": {"standard": guarded}, "guards": {"default": {"otherwise": "flag"}}})
     assert told(await world.look_up(revision=3)) == "miss"
+
+
+@pytest.mark.requirement("CACHE-3")
+async def test_what_a_guard_let_pass_is_checked_anew_once_the_guard_judges_by_something_else() -> None:
+    guarded = {"request": ["guard", "semantic-cache", "scheduler"], "response": ["guard", "semantic-cache"]}
+    world = World(LEXICAL | {"profiles": {"standard": guarded}})
+    before, after = ({"guard": {"policy": "default", "epoch": epoch}} for epoch in ("one", "two"))
+    assert await world.keep(await world.look_up(attributes=before)) == "kept"
+    checked = await world.look_up(attributes=before)
+    assert isinstance(checked, Answer)
+    assert (told(checked), checked.response) == ("hit", ())
+    for later in (await world.look_up(attributes=after), await world.look_up("Is aspirin safe for my dogs?")):
+        assert told(later) == "miss"
+    restoring = {"guard": {"policy": "default", "epoch": "one", "restores": True}}
+    passed = await world.look_up(attributes=restoring)
+    assert isinstance(passed, Journey)
+    assert (told(passed), [stage.memo for stage in passed.response]) == ("bypass", [None, None])
+
+
+@pytest.mark.requirement("CACHE-5", "S3-20")
+async def test_people_without_a_tenant_share_no_answers_and_who_has_no_name_shares_with_nobody() -> None:
+    world = World()
+
+    async def asked(**said: str) -> Journey | Answer:
+        return await world.look_up(attributes={"identity": {"tenant": "", "source": "jwt-auth"} | said})
+
+    await world.keep(await asked(subject="ann"))
+    assert told(await asked(subject="ann")) == "hit"
+    assert told(await asked(subject="bob")) == "miss"
+    assert told(await asked(subject="ann", source="another-issuer")) == "miss"
+    assert told(await asked(subject="")) == "bypass"
+    assert told(await world.look_up(tenant="")) == "miss"
+    await world.keep(await world.look_up(tenant=""))
+    assert told(await world.look_up(tenant="")) == "hit"
 
 
 @pytest.mark.requirement("CACHE-4")

@@ -74,8 +74,8 @@ CASELESS_UNITS: Final = frozenset((
     "am", "pm", "usd", "eur", "gbp", "jpy", "inr", "cny", "rmb", "chf", "btc", "kg", "km", "cm", "lb", "lbs", "oz",
     "ft", "yd", "mi", "in.", "l", "gal", "cup", "cups", "tsp", "tbsp", "sec", "secs", "min", "mins", "hr", "hrs", "yr",
     "yrs", "day", "days", "kph", "mph", "rpm", "fps", "psi", "bps", "hz", "kib", "mib", "gib", "tib", "byte",
-    "bit", "bits", "week", "year", "hour", "mile", "foot", "feet", "inch", "yard", "gram", "ton", "tons", "pint", "cent",
-    "euro", "yen", "watt", "volt", "amp", "amps", "ohm", "ohms", "acre",
+    "bit", "bits", "week", "year", "hour", "mile", "foot", "feet", "inch", "yard", "gram", "ton", "tons", "pint",
+    "cent", "euro", "yen", "watt", "volt", "amp", "amps", "ohm", "ohms", "acre",
 ))  # fmt: skip
 """Symbols that are the same in any letters; the case of any other one counts (mW, MW)."""
 
