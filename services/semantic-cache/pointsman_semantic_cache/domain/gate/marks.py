@@ -20,8 +20,13 @@ def plain(text: str) -> str:
     return unicodedata.normalize("NFC", text).translate(_ALIKE)
 
 
-def mark_at(text: str, place: int) -> str | None:
-    """The mark that the character here is; None when it only separates."""
+def computes(text: str) -> bool:
+    """Whether there is an operator in it."""
+    return not _OPERATORS.isdisjoint(text)
+
+
+def mark_at(text: str, place: int, *, computing: bool) -> str | None:
+    """The mark that the character here is; None when it only separates. `computing`: as `computes` says of the text."""
     letter = text[place]
     if letter in _SELECTORS or unicodedata.category(letter) in _INVISIBLE:
         return None
@@ -32,7 +37,7 @@ def mark_at(text: str, place: int) -> str | None:
         return letter
     if letter in "()[]{}":
         # They say what is computed first, and nothing in prose.
-        return letter if _OPERATORS.intersection(text) or (before.isalnum() and after) else None
+        return letter if computing or (before.isalnum() and after) else None
     if letter in ":.?" and after in _BEHIND_A_POINT:
         return letter
     if letter == "!" and (before.isdigit() or after.isalpha() or after in ("=", "(")):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from pointsman_semantic_cache.domain.gate.marks import is_sign, mark_at
+from pointsman_semantic_cache.domain.gate.marks import computes, is_sign, mark_at
 
 _TOKEN: Final = re.compile(
     r"[\w.+-]+@[\w-]+\.[\w.]+"  # address
@@ -64,12 +64,13 @@ def tokens(text: str) -> Iterator[Token]:
         text = text[polite.end() :]
     previous: re.Match[str] | None = None
     sign = ""
+    computing = computes(text)
     for match in _TOKEN.finditer(text):
         found, place = match.group(), match.start()
         if len(found) == 1 and not found.isalnum() and found not in _CURRENCY:
             if is_sign(text, place):
                 sign = found
-            elif (mark := mark_at(text, place)) is not None:
+            elif (mark := mark_at(text, place, computing=computing)) is not None:
                 yield Token(mark, marks=True)
             continue
         between = text[previous.end() if previous else 0 : place]
