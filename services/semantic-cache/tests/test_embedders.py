@@ -11,7 +11,7 @@ from pointsman_core.config import Cache, ConfigError, load
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.endpoint_embedder import EndpointEmbedder
 from pointsman_semantic_cache.adapters.lexical_embedder import LexicalEmbedder
-from pointsman_semantic_cache.domain.embedding import EmbedderUnavailable
+from pointsman_semantic_cache.domain.embedding import LONGEST, EmbedderUnavailable
 
 
 class Service:
@@ -92,6 +92,7 @@ async def test_what_cannot_be_loaded_is_told_and_tried_again_with_the_next_confi
         await embedders.get(cache.embeddings)
     await embedders.close()
     assert await LexicalEmbedder().embed("!?") is None
+    assert await LexicalEmbedder().embed("word " * (LONGEST // 5 + 1)) is None
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ import orjson
 from pydantic import BaseModel, Field, ValidationError
 
 from pointsman_semantic_cache.adapters.references import ReferenceMissing, secret
-from pointsman_semantic_cache.domain.embedding import EmbedderUnavailable, Vector
+from pointsman_semantic_cache.domain.embedding import LONGEST, EmbedderUnavailable, Vector
 
-LONGEST: Final = 4096
-"""Characters of a text: models see no more than 512 to 8192 tokens, and say so in as many ways."""
 _OK: Final = 200
 
 

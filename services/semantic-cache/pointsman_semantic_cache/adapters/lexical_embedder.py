@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from pointsman_core import lexical
-from pointsman_semantic_cache.domain.embedding import Vector
+from pointsman_semantic_cache.domain.embedding import LONGEST, Vector
 
 
 class LexicalEmbedder:
@@ -15,7 +15,9 @@ class LexicalEmbedder:
     threshold = 0.75
 
     async def embed(self, text: str) -> Vector | None:
-        """The text's vector; None for a text without words."""
+        """The text's vector; None for one without words, or longer than `LONGEST`."""
+        if len(text) > LONGEST:
+            return None
         places = lexical.vector(text)
         length = math.sqrt(sum(weight * weight for weight in places.values()))
         if not length:

@@ -1,12 +1,17 @@
 """What turns a text into a vector."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
 """Of length 1."""
+
+
+LONGEST: Final = 4096
+"""Characters of a text that is compared by meaning. Models see no more than 512 to 8192 tokens, and say so in as many
+ways; and what the gate reads of a text is read on the event loop."""
 
 
 class EmbedderUnavailable(Exception):
