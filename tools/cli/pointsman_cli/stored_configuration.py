@@ -39,13 +39,21 @@ class Store:
         self._js: JetStreamContext = client.jetstream(timeout=ANSWER_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
 
     async def put(self, text: str) -> int:
-        """Make a checked text the current configuration of every service; returns its revision."""
+        """Make a checked text the current configuration of every service; returns its revision. What is current already
+        keeps its own: whoever applies a file again and again would push what can be gone back to out of the history."""
         try:
             bucket = await self._js.key_value(CONFIG_BUCKET)
         except NotFoundError:
             bucket = await self._js.create_key_value(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
                 KeyValueConfig(bucket=CONFIG_BUCKET, history=HISTORY, replicas=self._replicas)
             )
+        try:
+            current = await bucket.get(CONFIG_KEY)
+        except KeyNotFoundError:
+            pass
+        else:
+            if current.value == text.encode() and current.revision is not None:
+                return current.revision
         return await bucket.put(CONFIG_KEY, text.encode())
 
     async def revisions(self) -> list[Stored]:

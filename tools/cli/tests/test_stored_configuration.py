@@ -23,10 +23,14 @@ class Bucket:
             raise NoKeysError
         return [SimpleNamespace(key=key, revision=7, value=b"text", created=datetime.now(UTC), operation=None)]
 
-    async def get(self, key: str) -> str:
+    async def get(self, key: str) -> object:
         if not self.holds:
             raise KeyNotFoundError
-        return key
+        return SimpleNamespace(key=key, revision=7, value=b"text")
+
+    async def put(self, key: str, value: bytes) -> int:
+        del key, value
+        return 8
 
 
 class Client:
@@ -56,3 +60,9 @@ async def test_a_history_that_seems_empty_is_read_again_while_there_is_a_configu
 
 async def test_a_bucket_without_a_configuration_has_no_revisions() -> None:
     assert await store(Bucket(holds=False)).revisions() == []
+
+
+async def test_a_text_that_is_current_already_makes_no_revision() -> None:
+    assert await store(Bucket(holds=True)).put("text") == 7
+    assert await store(Bucket(holds=True)).put("another") == 8
+    assert await store(Bucket(holds=False)).put("text") == 8
