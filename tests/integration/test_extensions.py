@@ -341,8 +341,10 @@ async def test_what_stages_get_of_answers_and_errors_is_what_the_schemas_say(
     reviews: list[bytes] = []
 
     async def audit(message: Msg) -> None:
-        audits.append(message.data)
-        await message.respond(json.dumps({"request_id": json.loads(message.data)["request_id"]}).encode())
+        request_id = json.loads(message.data)["request_id"]
+        if request_id.startswith(f"{client.client_id}-"):  # not of a test before this one
+            audits.append(message.data)
+        await message.respond(json.dumps({"request_id": request_id}).encode())
 
     async def listen(message: Msg) -> None:
         reviews.append(message.data)
@@ -351,9 +353,10 @@ async def test_what_stages_get_of_answers_and_errors_is_what_the_schemas_say(
     await client.subscribe("pm.rpc.response.review.v1.redact", cb=listen)  # pyright: ignore[reportUnknownMemberType] - nats-py
     try:
         await client.flush()
-        await ask(stack, {"x-gate": "both"})
-        await ask(stack, DENY, messages=[{"role": "user", "content": "words " * 2000}])
-        await ask(stack, {}, model="nobody-knows")
+        await ask(stack, {"x-request-id": f"{client.client_id}-1", "x-gate": "both"})
+        words = [{"role": "user", "content": "words " * 2000}]
+        await ask(stack, {"x-request-id": f"{client.client_id}-2", **DENY}, messages=words)
+        await ask(stack, {"x-request-id": f"{client.client_id}-3"}, model="nobody-knows")
         await eventually(lambda: len(audits) == 3 and reviews, timeout=30)
         verdict = (await client.request("pm.rpc.response.review.v1.redact", reviews[0])).data
     finally:

@@ -51,7 +51,7 @@ async def test_an_engine_is_registered_and_its_load_is_told(own_nats_server: Nat
 
         prompt = {"model": "llama-3.1-8b", "prompt": "x " * 500, "max_tokens": 400, "ignore_eos": True, "n": 3}
         answer = asyncio.create_task(http.post(f"{engine.url}/v1/completions", json=prompt))
-        await patiently(lambda: loads[-1].running == 3 and loads[-1].kv_usage > 0)
+        await patiently(lambda: any(load.running == 3 and load.kv_usage > 0 for load in loads))
         (await answer).release()
         await patiently(lambda: loads[-1].running == 0)
         assert [load.sequence for load in loads] == list(range(1, len(loads) + 1))
