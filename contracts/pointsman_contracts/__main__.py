@@ -26,11 +26,11 @@ def main() -> int:
         problems = compatibility.check(folder)
         if not problems:
             compared = compatibility.released(folder)
-            print(f"{len(compared)} messages against {compared[0].parent}: compatible")  # noqa: T201
+            print(f"{len(compared)} messages against {compared[0].parent}: compatible")  # noqa: T201 - a command's answer
     else:
         problems = compatibility.release(folder)
     for problem in problems:
-        print(problem, file=sys.stderr)  # noqa: T201 -- a command's answer
+        print(problem, file=sys.stderr)  # noqa: T201 - as above
     return 1 if problems else 0
 
 

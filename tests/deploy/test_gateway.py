@@ -13,7 +13,6 @@ from pointsman_core.config import Config
 from pointsman_epp_adapter.adapters.other_paths import MODEL_HEADER
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_metrics_collector.configuration import check
-from pointsman_metrics_collector.domain.kubernetes.collections import inference_pool, objectives, pods, rewrites
 from pointsman_runtime.config_text import parse
 from pointsman_runtime.settings import load
 
@@ -52,21 +51,6 @@ def test_the_pool_of_the_objective_is_one_whose_objectives_are_read() -> None:
     assert read == {pool["name"]}
     assert _one(COMPLETE, "InferenceObjective")["spec"]["poolRef"]["name"] in read
     assert {each["backendRefs"][0]["name"] for each in _one(COMPLETE, "HTTPRoute")["spec"]["rules"]} == read
-
-
-def test_the_collector_may_do_what_that_pool_needs_and_no_more() -> None:
-    role = _one(COMPLETE, "Role")
-    granted = {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-    watched = [inference_pool("n", "p"), pods("n", {}), *objectives("n"), *rewrites("n")]
-    assert granted == {
-        (each.api.rpartition("/")[0], each.plural, verb) for each in watched for verb in ("list", "watch")
-    }
 
 
 def test_somebody_is_believed_who_names_an_objective(monkeypatch: pytest.MonkeyPatch) -> None:

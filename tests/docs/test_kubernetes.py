@@ -1,4 +1,4 @@
-"""docs/kubernetes.md shows what is right, and the role has what is asked for and no more."""
+"""docs/kubernetes.md shows what is right; its role and the one that is deployed have what is asked for and no more."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,11 @@ from pointsman_runtime.config_text import parse
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/kubernetes.md").read_text(), re.DOTALL)
 CONFIGURATIONS = [block for block in BLOCKS if block.startswith("pools:")]
-ROLES: list[dict[str, Any]] = [found for block in BLOCKS if (found := yaml.safe_load(block)).get("kind") == "Role"]
+RENDERED = (ROOT / "tests/deploy/rendered/complete.yaml").read_text()
+DOCUMENTS: dict[str, list[dict[str, Any]]] = {
+    "documented": [yaml.safe_load(block) for block in BLOCKS],
+    "deployed": [each for each in yaml.load_all(RENDERED, yaml.CSafeLoader) if each],
+}
 
 
 @pytest.mark.parametrize("text", CONFIGURATIONS, ids=range(len(CONFIGURATIONS)))
@@ -24,8 +28,9 @@ def test_a_shown_pool_is_right(text: str) -> None:
     assert all(pool.kubernetes is not None for pool in config.pools.values())
 
 
-def test_the_role_lists_and_watches_what_the_collector_does() -> None:
-    [role] = ROLES
+@pytest.mark.parametrize("where", DOCUMENTS)
+def test_the_role_lists_and_watches_what_the_collector_does(where: str) -> None:
+    [role] = [each for each in DOCUMENTS[where] if each.get("kind") == "Role"]
     granted = {
         (group, resource, verb)
         for rule in role["rules"]

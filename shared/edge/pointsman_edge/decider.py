@@ -17,7 +17,7 @@ from pointsman_edge.domain.requested_model import requested_model
 from pointsman_edge.domain.static_choice import Closed, EngineState, choose
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusCongested, BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
-from pointsman_runtime.journey_client import JourneyClient, Settled
+from pointsman_runtime.journey_client import FIRST_STAGE, JourneyClient, Settled
 from pointsman_runtime.presence import Nobody
 
 STAGE_UNAVAILABLE: Final = "stage_unavailable"
@@ -27,7 +27,7 @@ SETTLING_S: Final = 5.0
 wait between two tries to reconnect is part of it."""
 
 
-_EVERY_JOURNEY: Final = ("preprocessor", "profile-picker")
+_EVERY_JOURNEY: Final = (FIRST_STAGE, "profile-picker")
 
 
 class Missing(NamedTuple):

@@ -47,14 +47,15 @@ class Store:
             bucket = await self._js.create_key_value(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
                 KeyValueConfig(bucket=CONFIG_BUCKET, history=HISTORY, replicas=self._replicas)
             )
+        document = text.encode()
         try:
             current = await bucket.get(CONFIG_KEY)
         except KeyNotFoundError:
             pass
         else:
-            if current.value == text.encode() and current.revision is not None:
+            if current.value == document and current.revision is not None:
                 return current.revision
-        return await bucket.put(CONFIG_KEY, text.encode())
+        return await bucket.put(CONFIG_KEY, document)
 
     async def revisions(self) -> list[Stored]:
         """What is kept, oldest first; the last one is current."""

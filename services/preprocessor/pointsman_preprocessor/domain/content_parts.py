@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from pydantic import JsonValue
 
 from pointsman_preprocessor.domain.body import MEDIA, Document
-from pointsman_preprocessor.domain.schema import OBJECT, TEXT, TEXT_OR_OBJECT, Expected, missing, wrong_type
+from pointsman_preprocessor.domain.schema import OBJECT, TEXT, TEXT_OR_OBJECT, Expected, not_a_text, wrong_type
 
 
 class _Payload(NamedTuple):
@@ -50,13 +50,11 @@ def check_content(content: JsonValue, where: str, media: list[str]) -> None:
             raise wrong_type(f"{where}[{position}]", "an object", part)
         kind = part.get("type")
         if type(kind) is not str:
-            kind_at = f"{where}[{position}].type"
-            raise missing(kind_at) if kind is None else wrong_type(kind_at, "a string", kind)
+            raise not_a_text(f"{where}[{position}].type", kind)
         if kind == "text" or kind.endswith("_text"):
             text = part.get("text")
             if type(text) is not str:
-                text_at = f"{where}[{position}].text"
-                raise missing(text_at) if text is None else wrong_type(text_at, "a string", text)
+                raise not_a_text(f"{where}[{position}].text", text)
             continue
         if kind in _PAYLOADS:
             _check_payload(part, _PAYLOADS[kind], f"{where}[{position}]")

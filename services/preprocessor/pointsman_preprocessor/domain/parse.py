@@ -31,6 +31,7 @@ from pointsman_preprocessor.domain.schema import (
     check_items,
     empty,
     missing,
+    not_a_text,
     wrong_type,
 )
 
@@ -153,8 +154,7 @@ def _messages(document: Document, media: list[str]) -> list[Document]:
             raise wrong_type(f"messages[{position}]", "an object", message)
         role = message.get("role")
         if type(role) is not str:
-            where = f"messages[{position}].role"
-            raise missing(where) if role is None else wrong_type(where, "a string", role)
+            raise not_a_text(f"messages[{position}].role", role)
         content = message.get("content")
         if type(content) is not str:
             if content is None and role in _ROLES_THAT_SAY_SOMETHING and "tools" not in message:

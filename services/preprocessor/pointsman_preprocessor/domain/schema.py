@@ -188,6 +188,11 @@ def missing(param: str) -> Refusal:
     return Refusal(400, f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
 
 
+def not_a_text(param: str, value: JsonValue) -> Refusal:
+    """The refusal of what is there in place of a text that must be there."""
+    return missing(param) if value is None else wrong_type(param, TEXT.words, value)
+
+
 def empty(param: str, expected: str) -> Refusal:
     """The refusal of an array or text that must not be empty."""
     return Refusal(400, f"Invalid '{param}': expected {expected}, but it is empty.", param=param, code="invalid_value")
