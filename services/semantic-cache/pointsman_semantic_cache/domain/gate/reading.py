@@ -57,8 +57,7 @@ class _Reader:
         self._capitals = [token for token in words if token.text[0].isupper()]
         titles = sum(token.text.istitle() for token in words)
         self._titled = len(words) > _FEW and titles > _TITLED * len(words)
-        quoted = {word.lower() for match in _QUOTED.finditer(text) for word in re.findall(r"\w+", match.group(0))}
-        self._quoted = quoted
+        self._quoted = {word.lower() for each in _QUOTED.finditer(text) for word in re.findall(r"\w+", each.group(0))}
         self._language = language_of(text, [token.text.lower() for token in words])
         self._functions = FUNCTION_WORDS.get(self._language.partition("-")[2], FUNCTION_WORDS["en"])
         self._negations = 0
