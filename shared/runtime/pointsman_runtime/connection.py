@@ -29,6 +29,7 @@ from typing import Any, cast
 from nats.aio.client import Client, Srv
 
 from pointsman_runtime.backoff import PING_INTERVAL_S, full_jitter
+from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.errors import BusDisconnected, PayloadTooLarge
 from pointsman_runtime.outbox import Outbox
 from pointsman_runtime.sockets import HandoverTransport, SocketProtocol
@@ -145,8 +146,7 @@ class Connection(Client):
 
     async def close(self) -> None:
         if self._opening is not None and not self._opening.done():
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
+            await end_all([self._opening])
         if self.connected:
             with contextlib.suppress(BusDisconnected, TimeoutError):  # gone already: nothing left to send to
                 await self.flush(1.0)
@@ -192,6 +192,8 @@ class Connection(Client):
             return
 
     async def _connect_to_server(self, s: Srv) -> None:
+        if self._transport is not None:
+            self._transport.close()  # nats-py leaves the one whose handshake failed to the garbage collector
         self._transport = HandoverTransport()
         await self._transport.connect(
             s.uri, buffer_size=CONTROL_LINE_LIMIT, connect_timeout=self.options["connect_timeout"]

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from hypothesis import given
@@ -184,6 +184,34 @@ async def test_a_peer_that_is_no_nats_server_is_left_alone_and_told() -> None:
         assert not connection.connected
         await connection.close()
         thread.join()
+
+
+INFO = b'INFO {"server_id": "x", "version": "2.10.0", "max_payload": 1048576}\r\n'
+
+
+async def test_a_connection_whose_handshake_failed_is_closed_before_the_next_one_is_opened() -> None:
+    opened: list[asyncio.StreamReader] = []
+
+    async def lose_the_first_and_fail_the_others(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(reader)
+        if len(opened) == 1:
+            writer.write(INFO)
+            await reader.readuntil(b"PING\r\n")
+            writer.write(b"PONG\r\n")
+        else:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n")
+            with suppress(ConnectionError):
+                await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(lose_the_first_and_fail_the_others, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        connection = Connection([f"nats://127.0.0.1:{port}"], name="test")
+        connection.open()
+        await eventually(lambda: len(opened) > 3, timeout=20)
+        await eventually(lambda: all(reader.at_eof() or reader.exception() for reader in opened[:-1]))
+        await connection.close()
+        await eventually(lambda: opened[-1].at_eof() or opened[-1].exception())
 
 
 async def test_closing_while_nothing_answers_ends_at_once() -> None:
