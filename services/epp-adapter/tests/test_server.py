@@ -1,5 +1,9 @@
 """gRPC health, TLS, settings."""
 
+import asyncio
+import os
+import socket
+import ssl
 from pathlib import Path
 
 import grpc
@@ -54,6 +58,24 @@ async def test_a_renewed_certificate_is_used_for_the_next_connection(start_picke
         root = put(name)
         async with ExtProcClient(picker.target, grpc.ssl_channel_credentials(root)) as client:
             await eventually(lambda client=client: health(client, "", "SERVING"), timeout=30)
+
+
+async def test_a_client_that_leaves_the_end_of_its_tls_connection_unanswered_is_left_behind(
+    start_picker: StartPicker,
+) -> None:
+    picker = await start_picker(tls_cert=CERTIFICATES / "first.crt", tls_key=CERTIFICATES / "first.key")
+    host, _, port = picker.target.rpartition(":")
+    context = ssl.create_default_context(cafile=str(CERTIFICATES / "first.crt"))
+    context.set_alpn_protocols(["h2"])
+    plain = await asyncio.to_thread(socket.create_connection, (host, int(port)))
+    with await asyncio.to_thread(context.wrap_socket, plain, server_hostname="localhost") as client:
+        await asyncio.to_thread(client.recv, 1)
+        await picker.stop()
+        raw = socket.socket(fileno=os.dup(client.fileno()))
+        with raw:
+            raw.settimeout(5)
+            while await asyncio.to_thread(raw.recv, 65_536):
+                pass
 
 
 async def test_with_a_client_authority_nobody_else_gets_in(start_picker: StartPicker) -> None:

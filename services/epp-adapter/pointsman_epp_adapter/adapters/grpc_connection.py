@@ -72,11 +72,14 @@ class GrpcConnection(asyncio.Protocol):
         self._flushing = False
         self._paused = False
         self._progress: asyncio.Future[None] | None = None
+        self.lost: Final = self._loop.create_future()
+        """Done when the socket is closed, which is some time after `close` where the client is slow to agree."""
+        self._socket: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """As `asyncio.Protocol`."""
         # uvloop's transports are none of asyncio's classes.
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = self._socket = cast("asyncio.Transport", transport)
         self._all.connections.add(self)
         self._http.initiate_connection(_SETTINGS)
         self._http.set_local_window_size(_CONNECTION_WINDOW)
@@ -107,6 +110,7 @@ class GrpcConnection(asyncio.Protocol):
         del exc  # a client that is gone is gone
         self._all.connections.discard(self)
         self._drop()
+        self.lost.set_result(None)
 
     def refuse_more(self) -> None:
         """Tell the client to open further calls elsewhere."""
@@ -118,6 +122,11 @@ class GrpcConnection(asyncio.Protocol):
         """Send what is left, and end."""
         self._flush()
         self._drop()
+
+    def abort(self) -> None:
+        """End without waiting for the client."""
+        if self._socket is not None:
+            self._socket.abort()
 
     def send(self, call: Call, data: bytes) -> None:
         """As `Peer.send`."""

@@ -1,6 +1,7 @@
 """The gRPC server: the external processor and gRPC health on one port."""
 
 import asyncio
+from typing import Final
 
 from pointsman_epp_adapter.adapters.certificates import CertificateFiles
 from pointsman_epp_adapter.adapters.grpc_connection import Calls, GrpcConnection
@@ -8,6 +9,9 @@ from pointsman_epp_adapter.adapters.grpc_health import GrpcHealth
 from pointsman_epp_adapter.adapters.processor import Processor
 from pointsman_epp_adapter.adapters.wire import METHOD
 from pointsman_epp_adapter.settings import EppAdapterSettings
+
+_FAREWELL_S: Final = 1.0
+"""How long a client has for its part of the end, which TLS wants and which takes one round trip."""
 
 
 class GrpcServer:
@@ -52,5 +56,12 @@ class GrpcServer:
             call.cancel()
         if self._calls.open:
             await asyncio.wait(self._calls.open)
-        for connection in tuple(self._calls.connections):
+        connections = tuple(self._calls.connections)
+        for connection in connections:
             connection.close()
+        if connections:
+            _, left = await asyncio.wait([connection.lost for connection in connections], timeout=_FAREWELL_S)
+            for connection in tuple(self._calls.connections):
+                connection.abort()
+            if left:
+                await asyncio.wait(left)
