@@ -102,8 +102,10 @@ class KubeApi:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.cut()
-        if self._runner is not None:
+        if self._runner is not None and self._runner.server is not None:
+            for connection in self._runner.server.connections:
+                if connection.transport is not None:
+                    connection.transport.abort()  # an orderly end of TLS would wait for the client's part
             await self._runner.cleanup()
 
     # The cluster ------------------------------------------------------------------------------------
