@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from pointsman_engines.client import EngineClient, EngineHung, EngineRefused, EngineUnreachable
+from pointsman_engines.client import EngineClient, EngineFailed, EngineHung, EngineRefused, EngineUnreachable
 from pointsman_engines.exposition import UnreadableMetrics
 from pointsman_engines.life import Life
+from pointsman_engines.models import ServedModels, served_models
 from pointsman_engines.reading import Reading
 from pointsman_engines.status import EngineStatus
 from pointsman_runtime.logs import Log
@@ -17,6 +18,10 @@ ANSWER_TIMEOUT_S: Final = 0.7
 """With the longest pace (200 ms) and the message on the bus, a stopped engine is known within a second."""
 FACTS_INTERVAL_S: Final = 5.0
 """Adapters come and go while an engine runs."""
+FACTS_RETRY_S: Final = 0.5
+"""Until the facts are known."""
+_NO_LIST: Final = (404, 405)
+"""Statuses of an endpoint that lists no models. Another one says nothing of them."""
 
 _log = Log("engine")
 
@@ -89,6 +94,15 @@ class EndpointWatch(ABC):
             self.tally.answered += 1
             self.tally.spent_s += time.perf_counter() - started
             self._answered(reading)
+
+    async def _served(self, timeout: float) -> ServedModels:  # noqa: ASYNC109 - the client's
+        """The models that it names. Raises EngineUnreachable and UnreadableModels."""
+        try:
+            return served_models(await self._client.models(timeout=timeout))
+        except EngineFailed as error:
+            if error.status in _NO_LIST:
+                return ServedModels()  # the pool's configuration names its models
+            raise
 
     def _unreachable(self, reason: str) -> None:
         self._tell(replace(self.status, reachable=False, reason=reason))

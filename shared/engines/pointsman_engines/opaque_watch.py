@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from pointsman_engines.client import EngineClient, EngineFailed, EngineUnreachable
-from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_INTERVAL_S, EndpointWatch
-from pointsman_engines.models import ServedModels, UnreadableModels, served_models
+from pointsman_engines.client import EngineClient, EngineUnreachable
+from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_INTERVAL_S, FACTS_RETRY_S, EndpointWatch
+from pointsman_engines.models import UnreadableModels
 from pointsman_engines.reading import Reading
 from pointsman_engines.status import OPAQUE, EngineFacts, EngineStatus
 
@@ -45,7 +45,7 @@ class OpaqueWatch(EndpointWatch):
             await self._look()
             if self.status.reachable and loop.time() >= self._facts_due:
                 await self._learn()
-                self._facts_due = loop.time() + FACTS_INTERVAL_S
+                self._facts_due = loop.time() + (FACTS_RETRY_S if self.status.facts is None else FACTS_INTERVAL_S)
             await asyncio.sleep(max(0.0, started + self._interval_s - loop.time()))
 
     async def _read(self) -> Reading:
@@ -71,9 +71,7 @@ class OpaqueWatch(EndpointWatch):
 
     async def _learn(self) -> None:
         try:
-            served = served_models(await self._client.models(timeout=self._answer_timeout_s))
-        except EngineFailed:
-            served = ServedModels()  # it doesn't list models; the pool's configuration names them
+            served = await self._served(self._answer_timeout_s)
         except (EngineUnreachable, UnreadableModels) as error:
             self._facts_unknown(str(error))
             return

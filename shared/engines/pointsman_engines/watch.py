@@ -6,17 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from pointsman_engines.client import EngineClient, EngineFailed, EngineRefused, EngineUnreachable
+from pointsman_engines.client import EngineClient, EngineRefused, EngineUnreachable
 from pointsman_engines.dialect import ENGINES, Dialect, detect
-from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_INTERVAL_S, EndpointWatch
+from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_INTERVAL_S, FACTS_RETRY_S, EndpointWatch
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
-from pointsman_engines.models import ServedModels, UnreadableModels, served_models
+from pointsman_engines.models import UnreadableModels
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.reading import MissingMetrics, Reading, read, read_cache
 from pointsman_engines.status import EngineFacts, EngineStatus, differs
 from pointsman_runtime.logs import Log
 
-FACTS_RETRY_S: Final = 0.5
 FACTS_TIMEOUT_S: Final = 2.0
 HEALTH_INTERVAL_S: Final = 1.0
 HEALTH_TIMEOUT_S: Final = 5.0
@@ -145,17 +144,9 @@ class EngineWatch(EndpointWatch):
         return EngineFacts(
             engine=dialect.engine,
             version=self._version,
-            served=await self._served(),
+            served=await self._served(FACTS_TIMEOUT_S),
             cache=read_cache(dialect, whole),
         )
-
-    async def _served(self) -> ServedModels:
-        try:
-            return served_models(await self._client.models(timeout=FACTS_TIMEOUT_S))
-        except EngineFailed as error:
-            if error.status in (404, 405):
-                return ServedModels()  # it speaks another protocol; the pool's configuration names its models
-            raise
 
 
 def _unix_ms() -> int:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import aiohttp
+import pytest
 
 from pointsman_engines.client import EngineClient
 from pointsman_engines.opaque_watch import OpaqueWatch
@@ -58,6 +59,28 @@ async def test_its_health_is_all_that_is_asked_and_its_load_is_nothing() -> None
 async def test_without_a_list_of_models_the_configuration_names_them() -> None:
     async with FakeEngine(models_status=404) as engine, watching(engine) as watch:
         await eventually(lambda: registered_models(watch) == ("configured",))
+
+
+@pytest.mark.parametrize("status", [401, 500, 503])
+async def test_models_that_it_named_stay_while_its_list_is_not_to_be_had(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pointsman_engines.opaque_watch.FACTS_INTERVAL_S", 0.02)
+    async with FakeEngine() as engine, watching(engine) as watch:
+        await eventually(lambda: registered_models(watch) == ("m",))
+        engine.models_status = status
+        await eventually(lambda: watch.facts_problem == f"/v1/models answers {status}")
+        assert registered_models(watch) == ("m",)
+        engine.models_status = 200
+        await eventually(lambda: not watch.facts_problem)
+
+
+async def test_it_is_registered_once_its_list_of_models_answers() -> None:
+    async with FakeEngine(models_status=503) as engine, watching(engine) as watch:
+        await eventually(lambda: watch.facts_problem == "/v1/models answers 503")
+        assert registered_models(watch) is None
+        engine.models_status = 200
+        await eventually(lambda: registered_models(watch) == ("m",))
 
 
 async def test_a_path_that_is_not_there_is_no_health() -> None:
