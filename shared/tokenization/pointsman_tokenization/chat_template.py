@@ -50,13 +50,13 @@ class ChatTemplate:
     """One template, compiled."""
 
     def __init__(self, source: str, content_format: ContentFormat | None = None) -> None:
-        """`content_format` None: as the template's own text says. Raises NotTokenized."""
+        """`content_format` None: as the template's own text says. Raises NotTokenized, which quotes the template."""
         try:
             tree = _environment().parse(source)
             self._template: Final = _environment().from_string(source)
-        except TemplateError as error:
+            self.content_format: Final = content_format or content_format_of(tree)
+        except Exception as error:  # jinja2 recurses, and what it writes may be no Python either
             raise NotTokenized("template", f"the chat template can't be compiled: {error}", failed=True) from error
-        self.content_format: Final = content_format or content_format_of(tree)
         self._source: Final = source
 
     def render(

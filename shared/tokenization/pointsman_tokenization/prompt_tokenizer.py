@@ -85,7 +85,12 @@ class PromptTokenizer:
 
         @lru_cache(maxsize=16)
         def of_request(source: str) -> ChatTemplate:
-            return ChatTemplate(source, served.content_format)
+            try:
+                return ChatTemplate(source, served.content_format)
+            except NotTokenized as error:
+                # The words of jinja2 quote the template, which a client wrote.
+                detail = f"the request's chat template can't be compiled: {type(error.__cause__).__name__}"
+                raise NotTokenized(error.reason, detail, failed=error.failed) from None
 
         self._of_request: Final = of_request
 

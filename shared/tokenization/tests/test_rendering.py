@@ -137,6 +137,26 @@ def test_a_template_of_the_client_counts_only_where_it_is_trusted(tmp_path: Path
     assert render(tmp_path, CHATML, body, ServedTemplate(trust_requests=True)) == "Hi!"
 
 
+@pytest.mark.parametrize(
+    ("template", "kind"),
+    [
+        ("{{ the secret", "TemplateSyntaxError"),
+        ("{% secret %}", "TemplateSyntaxError"),
+        ("{{ x|secret }}", "TemplateAssertionError"),
+        ("{% for x in secret %}" * 25 + "{% endfor %}" * 25, "SyntaxError"),
+        ("{{ " + "(" * 5000 + "secret" + ")" * 5000 + " }}", "RecursionError"),
+    ],
+)
+def test_a_template_of_the_client_that_is_none_is_not_quoted(tmp_path: Path, template: str, kind: str) -> None:
+    with pytest.raises(NotTokenized) as broken:
+        render(tmp_path, CHATML, chat("Hi", chat_template=template), ServedTemplate(trust_requests=True))
+    assert broken.value.detail == f"the request's chat template can't be compiled: {kind}"
+    assert (broken.value.reason, broken.value.failed) == ("template", True)
+    with pytest.raises(NotTokenized, match=r"the chat template can't be compiled: .+") as own:
+        render(tmp_path, template, chat("Hi"))
+    assert own.value.reason == "template"
+
+
 def test_a_template_can_neither_change_what_it_is_given_nor_leave_its_sandbox(tmp_path: Path) -> None:
     for source in ("{{ messages.append(1) }}", "{{ ''.__class__.__mro__ }}", "{{ raise_exception.__globals__.x }}"):
         with pytest.raises(NotTokenized, match="SecurityError"):
