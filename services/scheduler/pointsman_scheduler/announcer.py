@@ -33,6 +33,8 @@ class Announcer:
         self._changes: dict[str, list[tuple[str, Hold]]] = {}
         self._sequences: dict[tuple[str, str], int] = {}
         self._planned = False
+        self._too_large = False
+        """Whether a decision couldn't be told even with a single candidate."""
 
     def scheduled(
         self,
@@ -80,8 +82,11 @@ class Announcer:
         pool = told.target.pool or ""
         sequence = self._next("scheduled", pool)
         shown = CANDIDATES_SHOWN
-        while shown and not self._publish_event(told, pool, sequence, shown):
+        while not self._publish_event(told, pool, sequence, shown):
             shown //= 4
+            if not shown:
+                self._note_too_large(told, pool)
+                return
 
     def _publish_event(self, told: Told, pool: str, sequence: int, shown: int) -> bool:
         """False when the event has to be made smaller."""
@@ -95,6 +100,12 @@ class Announcer:
         except BusError as error:
             self._note_unpublished(RequestScheduled, error)
         return True
+
+    def _note_too_large(self, told: Told, pool: str) -> None:
+        self._metrics.unpublished.labels(RequestScheduled.__name__).inc()
+        if not self._too_large:
+            self._too_large = True
+            _log.error("decision_too_large", request_id=told.journey.request_id, pool=pool)
 
     def _has_peers(self) -> bool:
         """Whether another scheduler is known. One that joins later asks for what is on the books."""

@@ -32,15 +32,16 @@ class Room:
         self.reservations: list[Reservations] = []
         self.listener.listen(RequestScheduled, self.events.append, ANY)
         self.listener.listen(Reservations, self.reservations.append, ANY)
-        self.announcer = Announcer(self.bus, Metrics(CollectorRegistry(), lambda: Pools("scheduler-1", 2**20)))
+        self.registry = CollectorRegistry()
+        self.announcer = Announcer(self.bus, Metrics(self.registry, lambda: Pools("scheduler-1", 2**20)))
 
     async def begin(self) -> None:
         for bus in (self.bus, self.listener):
             bus.open()
             await bus.wait_connected()
 
-    def schedule(self, bench: Bench) -> None:
-        journey = builders.journey("scheduler", target=TARGET)
+    def schedule(self, bench: Bench, **fields: object) -> None:
+        journey = builders.journey("scheduler", target=TARGET, **fields)
         outcome = bench.decide(bench.request(request_id=journey.request_id))
         self.announcer.scheduled(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey))
 
@@ -90,10 +91,14 @@ async def test_peers_hear_of_all_reservations_of_a_turn_in_one_message(room: Roo
     await peer.close()
 
 
-async def test_an_event_that_is_too_big_keeps_the_best_candidates_and_counts_the_others(room: Room) -> None:
+@pytest.mark.parametrize("engine", ["vllm", "opaque"])
+async def test_an_event_that_is_too_big_keeps_the_best_candidates_and_counts_the_others(
+    room: Room, engine: str
+) -> None:
     settings: dict[str, object] = {"handler": "shadow", "profiles": {"default": {}, "a": {}, "b": {}, "c": {}}}
     bench = Bench(settings)
-    bench.join(*[f"a-worker-whose-name-takes-a-lot-of-room-in-an-event-{number:04d}" for number in range(600)])
+    names = [f"a-worker-whose-name-takes-a-lot-of-room-in-an-event-{number:04d}" for number in range(600)]
+    bench.join(*names, engine=engine)
     room.schedule(bench)
     await eventually(lambda: room.events)
     event = room.events[0]
@@ -101,6 +106,22 @@ async def test_an_event_that_is_too_big_keeps_the_best_candidates_and_counts_the
     for run in event.runs:
         assert run.candidates.omitted == 600 - len(run.candidates.workers) > 0
         assert set(run.chosen) <= set(run.candidates.workers)
+        assert run.candidates.opaque == (run.candidates.workers if engine == "opaque" else ())
+
+
+async def test_an_event_that_is_too_big_with_one_candidate_is_counted_and_logged_once(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    bench.join("w1", "w2")
+    for _ in range(2):
+        room.schedule(bench, reasons=("no room for anything else " * 3000,))
+    room.schedule(bench)
+    await eventually(lambda: room.events)
+    assert room.events[0].sequence == 3
+    unpublished = {"type": "RequestScheduled"}
+    assert room.registry.get_sample_value("pointsman_scheduler_unpublished_total", unpublished) == 2
+    assert caplog.text.count("decision_too_large") == 1
 
 
 async def test_a_filter_that_can_not_explain_itself_silences_nobody_else(room: Room) -> None:

@@ -73,9 +73,14 @@ def _columns(run: Run, sight: Sight, shown: int) -> Fields:
         "scores": scores,
         "totals": totals,
         "filtered": filtered,
-        "opaque": [sight.names[row] for row in sorted(sight.opaque)] if sight.opaque else (),
+        "opaque": _opaque(sight, rows) if sight.opaque else (),
         "omitted": 0 if rows is None else count - len(rows),
     }
+
+
+def _opaque(sight: Sight, rows: Ints | None) -> list[str]:
+    shown = sorted(sight.opaque) if rows is None else [row for row in _whole(rows) if row in sight.opaque]
+    return [sight.names[row] for row in shown]
 
 
 def _whole(rows: Ints) -> list[int]:
