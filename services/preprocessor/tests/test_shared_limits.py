@@ -392,6 +392,20 @@ async def test_without_a_bucket_everything_is_counted_all_the_same(world: World)
     await eventually(lambda: world.store.keeper_of(0) == node.keeper.me)
 
 
+async def test_scopes_without_room_for_a_count_of_their_own_are_counted_and_logged_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pointsman_preprocessor.domain.limits.book.MOST_COUNTERS", 1)
+    nodes = await world.add("a", "b")
+    for scope in ("own", "shared", "shared", "shared too"):
+        for node in nodes:
+            await node.ask(f"{node.keeper.me}-{scope}", 1, scope=scope)
+    own = world.keeper()
+    assert own.metric("pointsman_limit_overflowed_total", limit="limit") == 6
+    assert own.metric("pointsman_limit_requests_total", limit="limit", outcome="admitted") == 4
+    assert caplog.text.count("limit_scopes_shared") == 1
+
+
 async def test_what_a_dead_edge_had_open_is_returned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pointsman_preprocessor.adapters.shared_limiter.EDGE_GONE_S", 0.1)
     [node] = await world.add("a")

@@ -42,6 +42,12 @@ class LimitMetrics:
         self.abandoned: Final = Counter(
             "pointsman_limit_abandoned", "Requests whose end was never told, and whose hold ended.", registry=registry
         )
+        self.overflowed: Final = Counter(
+            "pointsman_limit_overflowed",
+            "Requests counted together with those of other scopes, since the shard has no room for more counts.",
+            ["limit"],
+            registry=registry,
+        )
         self.miscounted: Final = Counter(
             "pointsman_limit_costs_failed",
             "Requests whose cost expression had no value; their tokens were counted as they are.",

@@ -22,13 +22,14 @@ from pointsman_contracts.response import ResponseCompleted
 from pointsman_preprocessor.adapters.keeper_questions import Questions
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
-from pointsman_preprocessor.domain.limits.book import Book
+from pointsman_preprocessor.domain.limits.book import MOST_COUNTERS, Book
 from pointsman_preprocessor.domain.limits.limiter import Limiter
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.processing import Unavailable
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusError, NobodyListens, NoReply
+from pointsman_runtime.logs import Log
 
 GIVE_UP_S: Final = 0.8
 """How long a request waits for a keeper. Its edge sends it again after 0.6 s, and waits for 0.36 s more."""
@@ -42,6 +43,8 @@ SLACK_S: Final = 0.2
 EDGE_GONE_S: Final = 5.0
 """An edge that was silent for so long has ended, and its requests with it."""
 EDGES: Final = ("frontend", "epp-adapter")
+
+_log = Log("limits")
 
 
 class SharedLimiter(Limiter):
@@ -60,6 +63,7 @@ class SharedLimiter(Limiter):
         self._ended: Final[deque[tuple[float, ResponseCompleted]]] = deque()
         self._silent: Final[dict[str, float]] = {}
         self._unpriced: Final = TokenCost()
+        self._overflowed: Final[set[str]] = set()
         keeper.on_taken = self._taken
 
     # Before a request -------------------------------------------------------------------------------
@@ -75,7 +79,7 @@ class SharedLimiter(Limiter):
         del at
         share = 1 / len(self._keeper.members)
         windows = tuple(_part(window, share) for window in ask.windows)
-        verdict = self._alone.ask(ask.model_copy(update={"windows": windows}), self._clock())
+        verdict = self._count(self._alone, ask.model_copy(update={"windows": windows}))
         self._metrics.decided(ask.limit, f"alone_{verdict.outcome}")
         return verdict
 
@@ -107,7 +111,17 @@ class SharedLimiter(Limiter):
             if isinstance(found, str):
                 return LimitVerdict(outcome="elsewhere", keeper=found)
             book = found
-        return book.ask(ask, self._clock())
+        return self._count(book, ask)
+
+    def _count(self, book: Book, ask: LimitAsk) -> LimitVerdict:
+        before = book.overflowed
+        verdict = book.ask(ask, self._clock())
+        if book.overflowed > before:
+            self._metrics.overflowed.labels(ask.limit).inc()
+            if ask.limit not in self._overflowed:
+                self._overflowed.add(ask.limit)
+                _log.warning("limit_scopes_shared", limit=ask.limit, shard=book.shard, counters=MOST_COUNTERS)
+        return verdict
 
     def _counted(self, ask: LimitAsk, verdict: LimitVerdict) -> LimitVerdict:
         self._metrics.decided(ask.limit, verdict.outcome)
