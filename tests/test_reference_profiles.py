@@ -119,7 +119,7 @@ async def test_auto_is_given_the_cheapest_model_that_fits(gateway: Gateway) -> N
     assert stages(journey) == ["preprocessor", "profile-picker", "model-selector"]
     assert BodyEdit(field="model", value="llama-8b") in journey.body
     assert BodyEdit(field="stream_options", value={"include_usage": True}, unasked=True) in journey.body
-    assert HeaderEdit(name="x-gateway-model-name", value="llama-8b") in journey.headers
+    assert HeaderEdit(name="x-gateway-model-name", value="llama-8b", tells="model") in journey.headers
     assert journey.model == "auto/own"
 
 
@@ -298,7 +298,7 @@ async def test_a_rewritten_name_takes_the_way_of_its_model(buses: Buses) -> None
     assert journey.model == "gpt-auto"
     journey = await gateway.send("own-8b")
     assert chosen(journey) == ("standard", "llama-8b")
-    assert HeaderEdit(name="x-gateway-model-name", value="llama-8b") in journey.headers
+    assert HeaderEdit(name="x-gateway-model-name", value="llama-8b", tells="model") in journey.headers
     models = {number: chosen(await gateway.send("gpt-4", {"x-session-id": f"s{number % 8}"})) for number in range(16)}
     assert {profile for profile, _ in models.values()} == {"standard"}
     assert {model for _, model in models.values()} == {"llama-70b", "llama-8b"}
@@ -348,7 +348,10 @@ async def test_model_routing_scheduling_and_control_compose_and_control_can_be_o
     await buses.meet()
     known = {"authorization": f"Bearer {KEY}"}
     base, adapter = await gateway.send("m", known), await gateway.send("sql", known)
-    assert (base.target, adapter.target) == (Target(model="m", pool="p"), Target(model="sql", pool="p", lora="sql"))
+    assert (base.target, adapter.target) == (
+        Target(model="m", pool="p"),
+        Target(model="sql", pool="p", lora="sql", base="m"),
+    )
     assert [stage.service for stage in base.itinerary] == ["scheduler"]
     tenant = base.request.attributes.get("identity")
     assert (tenant is not None) == control

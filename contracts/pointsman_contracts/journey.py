@@ -176,6 +176,8 @@ class Target(Part):
     provider: str | None = None
     lora: str | None = None
     """The adapter, when `model` is one."""
+    base: str | None = None
+    """The adapter's base model; None when nobody knows it."""
 
 
 class BodyEdit(Part):
@@ -193,6 +195,16 @@ class HeaderEdit(Part):
 
     name: str
     value: str | None = None
+    tells: str | None = None
+    """`model` or `base_model`: the value is the name of the one that serves the request."""
+
+
+def retold(edits: tuple[HeaderEdit, ...], target: Target) -> tuple[HeaderEdit, ...]:
+    """The edits for a request that `target` serves now. The base model is empty when nobody knows it."""
+    names = {"model": target.model, "base_model": target.model if target.lora is None else target.base or ""}
+    return tuple(
+        edit if edit.tells not in names else edit.model_copy(update={"value": names[edit.tells]}) for edit in edits
+    )
 
 
 class Journey(Message):

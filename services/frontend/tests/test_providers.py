@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from pointsman_contracts.journey import BodyEdit, Target
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted
@@ -247,12 +247,21 @@ async def test_a_provider_that_is_not_there_is_followed_by_an_engine_of_ours(
         engine = await stack.enter_async_context(ScriptedEngine())
         worker = WorkerView(worker="engine-1", url=engine.url, models=("llama-8b",), state="serving")
         world.edge.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(worker,)))
-        world.goes_to(targets(*world.providers)[0], Target(model="llama-8b", pool="llama-8b"))
+        world.goes_to(
+            targets(*world.providers)[0], Target(model="llama-8b", pool="llama-8b", lora="llama-8b", base="raw")
+        )
+        world.edge.stages.changes["headers"] = (
+            HeaderEdit(name="x-model", value="model-1", tells="model"),
+            HeaderEdit(name="x-base", value="model-1", tells="base_model"),
+            HeaderEdit(name="x-other", value="1"),
+        )
         await world.providers[0].__aexit__()
         response = await world.ask()
         completed = await world.completed()
     assert json.loads(response.body)["model"] == "large"
-    assert json.loads(engine.received[0].body)["model"] == "llama-8b"
+    (seen,) = engine.received
+    assert json.loads(seen.body)["model"] == "llama-8b"
+    assert [seen.header(name) for name in ("x-model", "x-base", "x-other")] == ["llama-8b", "raw", "1"]
     assert [(attempt.worker, attempt.outcome) for attempt in completed.attempts] == [
         ("openai-1", "refused"),
         ("engine-1", "answered"),

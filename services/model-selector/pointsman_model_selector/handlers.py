@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey
+from pointsman_contracts.journey import BodyEdit, Journey, retold
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
@@ -104,12 +104,8 @@ def _changes(journey: Journey, selected: Selected) -> dict[str, object]:
         blocks = salted(facts.blocks, target.model, target.lora or "")
         facts = facts.model_copy(update={"blocks": blocks, "other_chains": ()})
     changes["request"] = facts
-    names = request.attributes.get("model_headers")
-    if isinstance(names, list):
-        # What preprocessing wrote there named the model that was asked for.
-        chosen = dict(zip((str(name) for name in names), (target.model, selected.model.base), strict=True))
-        kept = (edit for edit in journey.headers if edit.name not in chosen)
-        changes["headers"] = (*kept, *(HeaderEdit(name=name, value=value) for name, value in chosen.items()))
+    # What preprocessing wrote there named the model that was asked for.
+    changes["headers"] = retold(journey.headers, target)
     if selected.old_pools:
         changes["level"] = "degraded"
         changes["reasons"] = (*journey.reasons, f"old state of {', '.join(selected.old_pools)}")

@@ -57,7 +57,11 @@ class World:
         request = RequestFacts.model_validate({"api": "chat.completions", "blocks": bytes(8)} | facts)
         stages = (Stage(service="model-selector", policy=policy), Stage(service="scheduler"))
         body = (BodyEdit(field="model", value="auto"), BodyEdit(field="n", value=1))
-        headers = (HeaderEdit(name="x-other", value="1"), HeaderEdit(name="x-model", value="auto"))
+        headers = (
+            HeaderEdit(name="x-other", value="1"),
+            HeaderEdit(name="x-model", value="auto", tells="model"),
+            HeaderEdit(name="x-base", value="", tells="base_model"),
+        )
         journey = builders.journey(
             *stages, model="auto", request=request, target=None, profile="outer", body=body, headers=headers
         )
@@ -95,13 +99,14 @@ async def test_the_chosen_model_is_in_target_body_and_trail(world: World) -> Non
 @pytest.mark.requirement("S0-51")
 async def test_headers_that_name_the_model_name_the_chosen_one(world: World) -> None:
     """From here the request is like one that names that model."""
-    world.send("cheap", attributes={"model_headers": ["x-model", "x-base"]})
+    world.send("cheap")
     journey = (await eventually(lambda: world.journeys))[0]
     assert journey.headers == (
         HeaderEdit(name="x-other", value="1"),
-        HeaderEdit(name="x-model", value="base"),
-        HeaderEdit(name="x-base", value="base"),
+        HeaderEdit(name="x-model", value="base", tells="model"),
+        HeaderEdit(name="x-base", value="base", tells="base_model"),
     )
+    assert [(other.lora, other.base) for other in journey.alternatives] == [("tuned", "base")]
 
 
 @pytest.mark.requirement("S0-49")

@@ -82,9 +82,9 @@ def test_a_configured_model_names_pool_provider_and_adapter() -> None:
         "models": {"large": {"provider": "openai", "served_as": "gpt-5"}, "mine": {"pool": "a", "served_as": "tuned"}},
     }
     assert target(config, "base") == Target(model="base", pool="a")
-    assert target(config, "tuned") == Target(model="tuned", pool="a", lora="tuned")
+    assert target(config, "tuned") == Target(model="tuned", pool="a", lora="tuned", base="base")
     assert target(config, "large") == Target(model="gpt-5", provider="openai")
-    assert target(config, "mine") == Target(model="tuned", pool="a", lora="tuned")
+    assert target(config, "mine") == Target(model="tuned", pool="a", lora="tuned", base="base")
 
 
 def test_a_model_that_only_live_workers_name_goes_to_the_least_saturated_pool() -> None:

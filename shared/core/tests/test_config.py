@@ -27,7 +27,7 @@ def _in_cluster(**where: object) -> dict[str, object]:
 
 def test_the_sample_file_loads() -> None:
     config = load(yaml.safe_load(SAMPLE.read_text(encoding="utf-8")))
-    assert config.served("sql-lora") == ("llama-8b", None, "sql-lora", "sql-lora")
+    assert config.served("sql-lora") == ("llama-8b", None, "sql-lora", "sql-lora", "llama-3.1-8b")
     assert config.profiles["auto"].request[0].service == "model-selector"
     assert config.profiles["auto"].request[0].policy == "cheap"
 

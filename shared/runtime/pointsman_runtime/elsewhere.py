@@ -6,7 +6,7 @@ A provider has no endpoints to choose among, so the stage before the scheduler a
 from typing import Final
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.journey import BodyEdit, Journey, RequestFacts, StageReport, Target
+from pointsman_contracts.journey import BodyEdit, Journey, RequestFacts, StageReport, Target, retold
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_core.prefix import salted
@@ -93,6 +93,7 @@ def next_model(journey: Journey, status: int, report: StageReport) -> Journey | 
             "target": target,
             "request": _facts(journey, target),
             "alternatives": tuple(others),
+            "headers": retold(journey.headers, target),
             "body": (*kept, BodyEdit(field="model", value=target.model)),
             "trail": (*journey.trail, report),
         }

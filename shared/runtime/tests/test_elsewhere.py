@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman_contracts.journey import BodyEdit, Journey, RequestFacts, Stage, StageReport, Target
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFacts, Stage, StageReport, Target
 from pointsman_contracts.reply import REPLY, Decision, Rejection, Reply
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
@@ -118,3 +118,23 @@ def test_the_next_model_gets_blocks_of_its_own() -> None:
     moved = next_model(journey, 429, StageReport(stage="scheduler", instance="s"))
     assert moved is not None
     assert (moved.target, moved.request.blocks) == (other, salted(plain, "sql", "sql"))
+
+
+@pytest.mark.requirement("S1-14")
+@pytest.mark.parametrize(
+    ("other", "base"),
+    [
+        (Target(model="sql", pool="llama-8b", lora="sql", base="llama-8b"), "llama-8b"),
+        (Target(model="sql", pool="llama-8b", lora="sql"), ""),
+        (OUTSIDE, "gpt-large"),
+    ],
+)
+def test_headers_that_name_the_model_name_the_next_one(other: Target, base: str) -> None:
+    """The base header is empty when the base is unknown."""
+    kept = (HeaderEdit(name="x-other", value="1"), HeaderEdit(name="x-model"))
+    model, of_model = (HeaderEdit(name=name, value="llama-70b", tells=name) for name in ("model", "base_model"))
+    journey = builders.journey("scheduler", target=INSIDE, alternatives=(other,), headers=(*kept, model, of_model))
+    moved = next_model(journey, 429, StageReport(stage="scheduler", instance="s"))
+    assert moved is not None
+    assert moved.headers[:2] == kept
+    assert [(edit.tells, edit.value) for edit in moved.headers[2:]] == [("model", other.model), ("base_model", base)]

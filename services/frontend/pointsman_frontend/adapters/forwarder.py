@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pointsman_contracts.content import PromptTokens
-from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.journey import BodyEdit, retold
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.refusal import Refusal
@@ -225,18 +225,19 @@ def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:
 
 
 def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, *, replaceable: bool) -> Call:
-    decision, other_model = request.decision, endpoint.target.model if endpoint.target is not None else None
+    decision, other = request.decision, endpoint.target
     edits: Sequence[BodyEdit] = decision.body
-    if request.tokens is not None and other_model is None:
+    if request.tokens is not None and other is None:
         config = request.policy.config
         edits = token_edits(config, decision.target, request.exchange.api, request.body, edits, request.tokens)
-    body = edited_body(request.body, edits, other_model)
+    headers = request.headers if other is None else edited_headers(request.headers, retold(decision.headers, other))
+    body = edited_body(request.body, edits, None if other is None else other.model)
     origin = origin_of(endpoint.url)
     head = request_head(
         target=origin.path + request.path,
         host=origin.host_header,
         length=len(body),
-        headers=request.headers,
+        headers=headers,
         request_id=request.exchange.request_id,
         traceparent=traceparent,
     )

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from pointsman_contracts.journey import Target
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
-from pointsman_core.config import Config, Model, Served
+from pointsman_core.config import Config, Model
 
 OLD_AFTER_S: Final = 3.0
 """Three missed snapshots: the metrics-collector sends one of each pool at least every second."""
@@ -19,8 +19,6 @@ class Candidate(NamedTuple):
     target: Target
     block_tokens: int | None
     """Tokens in a prefix block of the pool; None at a provider."""
-    base: str
-    """The base model of an adapter; empty when its pool has several. Other models are their own base."""
     input_cost: float
     """Dollars per million prompt tokens."""
     output_cost: float
@@ -48,9 +46,14 @@ def candidates_of(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ..
         found.append(
             Candidate(
                 name,
-                Target(model=served.name, pool=served.pool, provider=served.provider, lora=served.lora),
+                Target(
+                    model=served.name,
+                    pool=served.pool,
+                    provider=served.provider,
+                    lora=served.lora,
+                    base=served.base,
+                ),
                 None if served.pool is None else config.pools[served.pool].block_tokens,
-                _base(config, served),
                 model.cost.input,
                 model.cost.output,
                 model.quality,
@@ -62,14 +65,6 @@ def candidates_of(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ..
             )
         )
     return tuple(found)
-
-
-def _base(config: Config, served: Served) -> str:
-    if served.lora is None or served.pool is None:
-        return served.name
-    pool = config.pools[served.pool]
-    bases = [model for model in pool.models if model not in pool.loras]
-    return bases[0] if len(bases) == 1 else ""
 
 
 class PoolView(NamedTuple):

@@ -129,11 +129,12 @@ class Incoming:
         edit = self.header_edits.get(name)
         return self.envelope.headers.get(name) if edit is None else edit.value
 
-    def set_header(self, name: str, value: str) -> None:
-        """Set a header of the request that the engine gets. The same value as before is no edit."""
+    def set_header(self, name: str, value: str, *, tells: str | None = None) -> None:
+        """Set a header of the request that the engine gets. The same value as before is no edit, unless it `tells` what
+        a later stage may choose differently (as `HeaderEdit.tells`)."""
         name = name.lower()
-        if self.header(name) != value:
-            self.header_edits[name] = HeaderEdit(name=name, value=value)
+        if tells is not None or self.header(name) != value:
+            self.header_edits[name] = HeaderEdit(name=name, value=value, tells=tells)
 
     def remove_header(self, name: str) -> None:
         """Remove a header. Removing an absent one is no edit."""

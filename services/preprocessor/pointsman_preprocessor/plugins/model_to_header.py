@@ -3,17 +3,14 @@
 from collections.abc import Mapping
 from typing import cast
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from pointsman_core.config import Config
-from pointsman_core.plugins import Key, Params, Plugin, PluginError
+from pointsman_core.plugins import Params, Plugin, PluginError
 from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
 
 HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 """A token of RFC 9110, section 5.6.2."""
-
-MODEL_HEADERS: Key[list[JsonValue]] = Key("model_headers", list[JsonValue])
-"""Names of the two headers, for the stage that chooses another model."""
 
 
 class ModelToHeaderParams(Params):
@@ -30,7 +27,6 @@ class ModelToHeader(RequestProcessor):
 
     type_name = "model-to-header"
     params_type = ModelToHeaderParams
-    produces = (MODEL_HEADERS,)
 
     def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
         super().__init__(name, params, others)
@@ -57,6 +53,5 @@ class ModelToHeader(RequestProcessor):
 
     def process(self, incoming: Incoming) -> None:
         model = incoming.model
-        incoming.set_header(self._params.header, model)
-        incoming.set_header(self._params.base_header, self._base.get(model, ""))
-        incoming.write(MODEL_HEADERS, [self._params.header.lower(), self._params.base_header.lower()])
+        incoming.set_header(self._params.header, model, tells="model")
+        incoming.set_header(self._params.base_header, self._base.get(model, ""), tells="base_model")

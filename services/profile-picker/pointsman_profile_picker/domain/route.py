@@ -68,7 +68,9 @@ class Routing:
         }
         self._aliases: Final = config.aliases()
         self._targets: Final = {
-            name: Target(model=served.name, pool=served.pool, provider=served.provider, lora=served.lora)
+            name: Target(
+                model=served.name, pool=served.pool, provider=served.provider, lora=served.lora, base=served.base
+            )
             for name in config.model_names()
             if (served := config.served(name)) is not None
         }

@@ -151,6 +151,8 @@ class Served(NamedTuple):
     """The model's name there."""
     lora: str | None
     """The adapter, when the model is one."""
+    base: str | None = None
+    """The adapter's base model; None when its pool has several."""
 
 
 class Config(Section):
@@ -271,13 +273,15 @@ class Config(Section):
         """Who serves `name`; None when nobody is configured to."""
         model = self.models.get(name)
         if model is not None:
-            there = model.served_as or name
-            loras = self.pools[model.pool].loras if model.pool is not None else ()
-            return Served(model.pool, model.provider, there, there if there in loras else None)
-        for pool, settings in self.pools.items():
-            if name in settings.models:
-                return Served(pool, None, name, name if name in settings.loras else None)
-        return None
+            return self._there(model.pool, model.provider, model.served_as or name)
+        pool = next((pool for pool, settings in self.pools.items() if name in settings.models), None)
+        return None if pool is None else self._there(pool, None, name)
+
+    def _there(self, pool: str | None, provider: str | None, name: str) -> Served:
+        if pool is None or name not in self.pools[pool].loras:
+            return Served(pool, provider, name, None)
+        bases = [model for model in self.pools[pool].models if model not in self.pools[pool].loras]
+        return Served(pool, provider, name, name, bases[0] if len(bases) == 1 else None)
 
     def model_names(self) -> list[str]:
         """Every model name that a request may use, in the file's order."""
