@@ -219,6 +219,24 @@ def test_amounts_come_from_claims_and_a_claim_of_nothing_lets_nothing_through() 
     assert full.dropped_reason == "limit concurrency-limit"
 
 
+@pytest.mark.parametrize("charging", ["reserve", "reactive"])
+def test_a_quota_of_no_tokens_lets_nothing_through_whoever_sets_it_and_however_it_is_charged(charging: str) -> None:
+    limit = {"use": "token-limit", "per": ["tenant"], "claim": "tokens", "charging": charging}
+
+    def ask(amount: str, claims: JsonValue) -> tuple[str | None, float | None] | None:
+        request = incoming(headers=by("a"))
+        request.write(IDENTITY, {"limits": claims})
+        refusal = run(pipeline(IDENTIFIED, limit | {"amount": amount}), request)
+        return None if refusal is None else (refusal.code, refusal.retry_after_s)
+
+    nothing = ("insufficient_quota", None)
+    assert ask("1000/min", {}) is None
+    assert ask("1000/min", {"tokens": 0}) == nothing
+    assert ask("1000/min", {"tokens": ["0/min", "5M/d"]}) == nothing
+    assert ask("0/min", {}) == nothing
+    assert ask("0/min", {"tokens": "1k/min"}) is None
+
+
 def test_a_claim_that_is_no_amount_leaves_the_configured_one_and_is_told() -> None:
     chain = pipeline(IDENTIFIED, {"use": "request-limit", "per": ["tenant"], "rate": "1/h", "claim": "rph"})
     request = incoming(headers=by("a"))

@@ -82,9 +82,11 @@ def test_a_wait_is_true_and_no_longer_than_needed(window: LimitWindow) -> None:
 
 
 def test_what_can_never_be_admitted_promises_nothing() -> None:
-    for window in (LimitWindow(unit="tokens", amount=0, period_s=60), LimitWindow(unit="requests", amount=0)):
-        verdict = Book(0).ask(ask("a", 1, window), NOW)
-        assert (verdict.outcome, verdict.retry_s) == ("refused", None)
+    for unit in ("tokens", "requests", "concurrency"):
+        window = LimitWindow(unit=unit, amount=0, period_s=60)
+        for cost in (1, 0):
+            verdict = Book(0).ask(ask("a", cost, window), NOW)
+            assert (verdict.outcome, verdict.retry_s) == ("refused", None)
         assert Book(0).ask(ask("a", 1, window, reactive=True), NOW).outcome == "refused"
 
 

@@ -34,6 +34,9 @@ class Counter:
 
     def wait(self, window: LimitWindow, cost: float, now: float, *, reactive: bool) -> float:
         """Seconds until a request of `cost` is admitted; 0 now, infinite never or nobody knows."""
+        if window.amount <= 0:
+            # Even a request that costs nothing: a quota of 0 is how somebody is shut out.
+            return inf
         if self._usage is not None:
             # Reactive: while anything is left, a request may use whatever it uses (S3-7).
             return self._usage.wait(window.amount, 1.0 if reactive else cost, now)
