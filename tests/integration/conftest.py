@@ -53,11 +53,10 @@ async def start_envoy(module_processes: Processes, tmp_path_factory: pytest.Temp
         engines: Sequence[envoy.Address],
         *,
         filters: Sequence[dict[str, Any]] = (),
-        duplex: bool = False,
-        fail_open: bool = False,
+        **how: Any,
     ) -> str:
         folder = tmp_path_factory.mktemp("envoy")
-        document = envoy.document(("127.0.0.1", 0), adapter, engines, duplex=duplex, fail_open=fail_open)
+        document = envoy.document(("127.0.0.1", 0), adapter, engines, **how)
         [listener] = document["static_resources"]["listeners"]
         listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"][:0] = filters
         (folder / "envoy.yaml").write_text(yaml.safe_dump(document))

