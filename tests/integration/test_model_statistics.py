@@ -45,7 +45,7 @@ class World:
 @pytest_asyncio.fixture(loop_scope="module")
 async def world(stacks: StackFactory, processes: Processes, tmp_path: Path) -> AsyncIterator[World]:
     engines = {"quick": EngineProcess("quick", processes, tmp_path, 100.0)}
-    engines["slow"] = EngineProcess("slow", processes, tmp_path, 2.0)
+    engines["slow"] = EngineProcess("slow", processes, tmp_path, 0.3)
     for engine in engines.values():
         await engine.start()
     changes: dict[str, Any] = {
