@@ -47,6 +47,12 @@ def test_the_newest_name_of_a_service_level_wins() -> None:
     assert (facts.slo_ttft_ms, facts.slo_itl_ms) == (300.0, 20.5)
 
 
+def test_an_empty_header_gives_no_worker_and_the_next_one_may() -> None:
+    given = {"x-gateway-worker-id": "", "x-worker-instance-id": "w1", "x-prefill-instance-id": "w2"}
+    assert read_headers({**given, "x-dynamo-prefill-instance-id": ""}).workers == ("w1", "w2")
+    assert read_headers({"x-gateway-worker-id": ""}).workers is None
+
+
 def test_a_subset_names_endpoints() -> None:
     facts = read_headers({"x-gateway-destination-endpoint-subset": "10.0.0.1:8000, 10.0.0.2"})
     assert facts.subset == ("10.0.0.1:8000", "10.0.0.2")

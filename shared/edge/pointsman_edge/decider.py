@@ -9,9 +9,10 @@ from typing import Final, NamedTuple, Protocol
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Decision, Rejection
+from pointsman_core.given_worker import given_worker
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.engine_load import EngineLoad
-from pointsman_edge.domain.given_worker import given_worker, only
+from pointsman_edge.domain.given_worker import only
 from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.domain.requested_model import requested_model
 from pointsman_edge.domain.static_choice import Closed, EngineState, choose

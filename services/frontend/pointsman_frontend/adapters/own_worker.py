@@ -4,8 +4,8 @@ from typing import Final
 
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Rejection
+from pointsman_core.given_worker import WORKER, given_worker
 from pointsman_edge.decider import Decider
-from pointsman_edge.domain.given_worker import NAMES, given_worker
 from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.domain.static_choice import Closed
 from pointsman_runtime.journey_client import Settled
@@ -33,7 +33,7 @@ class OwnWorker:
         """As `Decider.decide`."""
         if self._worker is None or given_worker(request.headers) is not None:
             return await self._decider.decide(request, body, policy, traceparent)
-        here = request.model_copy(update={"headers": {**request.headers, NAMES[0]: self._worker}})
+        here = request.model_copy(update={"headers": {**request.headers, WORKER[0]: self._worker}})
         try:
             reply = await self._decider.decide(here, body, policy, traceparent)
         except Closed:

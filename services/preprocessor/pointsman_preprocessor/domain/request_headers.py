@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from pointsman_core.given_worker import PREFILLER, WORKER, given_worker
 from pointsman_core.refusal import Refusal
 
 _PRIORITY: Final = "x-pointsman-priority"
 _OBJECTIVE: Final = ("x-pointsman-objective", "x-gateway-inference-objective")
 _FAIRNESS: Final = ("x-pointsman-fairness-id", "x-gateway-inference-fairness-id")
 _SUBSET: Final = ("x-pointsman-destination-endpoint-subset", "x-gateway-destination-endpoint-subset")
-_WORKER: Final = ("x-gateway-worker-id", "x-dynamo-worker-instance-id", "x-worker-instance-id")
-_PREFILLER: Final = ("x-dynamo-prefill-instance-id", "x-prefill-instance-id")
 _SESSION: Final = "x-session-id"
 # Newer names first: they win (endpoint-picker.md §1.11).
 _TTFT: Final = ("x-pointsman-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
@@ -110,10 +109,10 @@ def _readable(headers: Mapping[str, str]) -> tuple[dict[str, str], int]:
 
 
 def _workers(headers: Mapping[str, str]) -> tuple[str, ...] | None:
-    worker = _identifier(_WORKER[0], _first(headers, _WORKER))
+    worker = _identifier(WORKER[0], given_worker(headers))
     if worker is None:
         return None
-    prefiller = _identifier(_PREFILLER[0], _first(headers, _PREFILLER))
+    prefiller = _identifier(PREFILLER[0], given_worker(headers, PREFILLER))
     return (worker,) if prefiller is None else (worker, prefiller)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from pointsman_core.given_worker import PREFILLER, WORKER
 from pointsman_core.refusal import Refusal
 
 LONGEST_LIST: Final = 128
@@ -19,13 +20,8 @@ SYSTEM_PREFIXES: Final = (b"x-gateway-", b"x-pointsman-")
 """Written by gateways for gateways; from a client they are forgeries."""
 ROUTING_REQUEST: Final = b"x-routing-request"
 """Asks for the route alone."""
-GIVEN_WORKER: Final = frozenset(
-    {
-        b"x-worker-instance-id", b"x-dynamo-worker-instance-id", b"x-prefill-instance-id",
-        b"x-dynamo-prefill-instance-id",
-    }
-)  # fmt: skip
-"""Tell which worker is to serve the request (dynamo.md §2); beside `x-gateway-worker-id`."""
+GIVEN_WORKER: Final = frozenset(name.encode() for name in (*WORKER, *PREFILLER))
+"""Tell which worker is to serve the request (dynamo.md §2)."""
 ENGINE_ORDERS: Final = frozenset(
     {
         b"x-prefiller-host-port", b"x-encoder-hosts-ports", b"x-data-parallel-host-port",
