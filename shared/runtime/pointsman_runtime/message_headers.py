@@ -11,14 +11,12 @@ from pointsman_contracts.headers import DEADLINE, MESSAGE_ID, TRACEPARENT, TYPE
 _VERSION = b"NATS/1.0"
 _CRLF = b"\r\n"
 
-TYPE_NAME: Final = f"\r\n{TYPE}:".encode()
 DEADLINE_NAME: Final = f"\r\n{DEADLINE}:".encode()
 TRACEPARENT_NAME: Final = f"\r\n{TRACEPARENT}:".encode()
-MESSAGE_ID_NAME: Final = f"\r\n{MESSAGE_ID}:".encode()
 
 
 def find(block: bytes, name: bytes) -> str | None:
-    """The value of one header; `name` is one of the constants of this module. None when it isn't there."""
+    """The value of one header; `name` is written as the constants of this module. None when it isn't there."""
     start = block.find(name)
     if start < 0:
         return None

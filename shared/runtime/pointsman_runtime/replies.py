@@ -51,16 +51,12 @@ class ReplyTable:
         self._last_token = 0
         self._last_tick = 0
         self._timer: asyncio.TimerHandle | None = None
+        """Turns the wheel, only while somebody waits or just settled."""
         self.late = 0
         """Answers that nobody waited for any more."""
 
     def __len__(self) -> int:
         return len(self._waiting)
-
-    @property
-    def turning(self) -> bool:
-        """Whether the wheel runs, which it does only while somebody waits or just settled."""
-        return self._timer is not None
 
     def open(self, waiter: Waiter, due: float) -> str:
         """Enter a waiter until loop time `due`; returns the reply subject to send along."""

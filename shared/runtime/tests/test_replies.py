@@ -1,7 +1,9 @@
 """The reply table: every waiter is answered or told, none stays."""
 
 import asyncio
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +30,29 @@ class Counting(Waiter):
             self.table.close(self)
 
 
+class Timers:
+    """How many timers of the event loop wait."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waiting = 0
+        self._loop = asyncio.get_running_loop()
+        self._call_later = self._loop.call_later
+        monkeypatch.setattr(self._loop, "call_later", self._counted)
+
+    def _counted(self, delay: float, callback: Callable[..., None], *args: object) -> asyncio.TimerHandle:
+        def run() -> None:
+            self.waiting -= 1
+            callback(*args)
+
+        self.waiting += 1
+        return self._call_later(delay, run)
+
+
+@pytest.fixture
+async def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
+    return Timers(monkeypatch)
+
+
 def loop_time() -> float:
     return asyncio.get_running_loop().time()
 
@@ -50,7 +75,7 @@ async def test_a_waiter_may_extend_its_wait() -> None:
     assert waiter.overdue_at[1] - waiter.overdue_at[0] >= 0.03
 
 
-async def test_a_waiter_whose_deadline_moves_to_and_fro_is_told_once() -> None:
+async def test_a_waiter_whose_deadline_moves_to_and_fro_is_told_once(timers: Timers) -> None:
     table = ReplyTable("_INBOX.t")
     waiter = Counting(table)
     started = loop_time()
@@ -59,7 +84,7 @@ async def test_a_waiter_whose_deadline_moves_to_and_fro_is_told_once() -> None:
         table.extend(waiter, started + due)
     await eventually(lambda: waiter.overdue_at)
     assert waiter.overdue_at[0] >= started + 0.04
-    await eventually(lambda: not table.turning)
+    await eventually(lambda: not timers.waiting)
     assert len(waiter.overdue_at) == 1
 
 
@@ -82,24 +107,24 @@ async def test_a_reply_to_nobody_is_counted() -> None:
     assert table.late == 4
 
 
-async def test_the_wheel_rests_when_nobody_waits_and_turns_again() -> None:
+async def test_the_wheel_rests_when_nobody_waits_and_turns_again(timers: Timers) -> None:
     table = ReplyTable("_INBOX.t")
     for _ in range(3):
         waiter = FutureWaiter(table)
         table.open(waiter, loop_time() + TICK_S)
         await asyncio.wait([waiter.future])
         assert isinstance(waiter.future.exception(), TimeoutError)
-        await eventually(lambda: not table.turning)
+        await eventually(lambda: not timers.waiting)
 
 
-async def test_settled_waiters_leave_the_wheel_long_before_their_deadline() -> None:
+async def test_settled_waiters_leave_the_wheel_long_before_their_deadline(timers: Timers) -> None:
     table = ReplyTable("_INBOX.t")
     for _ in range(1000):
         waiter = FutureWaiter(table)
         table.receive(table.open(waiter, loop_time() + 600), "", b"", b"")
         await waiter.future
     assert len(table) == 0
-    await eventually(lambda: not table.turning)
+    await eventually(lambda: not timers.waiting)
 
 
 @given(st.lists(st.floats(0, 0.05), min_size=1, max_size=30))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointsman_contracts import headers
 from pointsman_runtime import message_headers
 from pointsman_runtime.wire import CONTROL_LINE_LIMIT, Parser, ProtocolViolation
 
@@ -108,10 +109,10 @@ def test_headers_come_out_as_they_went_in(
     type_id: str, deadline: int | None, traceparent: str | None, message_id: str | None
 ) -> None:
     block = message_headers.build(type_id, deadline_ms=deadline, traceparent=traceparent, message_id=message_id)
-    assert message_headers.find(block, message_headers.TYPE_NAME) == type_id
+    assert message_headers.find(block, f"\r\n{headers.TYPE}:".encode()) == type_id
     assert message_headers.deadline_ms(block) == deadline
     assert message_headers.find(block, message_headers.TRACEPARENT_NAME) == traceparent
-    assert message_headers.find(block, message_headers.MESSAGE_ID_NAME) == message_id
+    assert message_headers.find(block, f"\r\n{headers.MESSAGE_ID}:".encode()) == message_id
     assert message_headers.status(block) is None
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Final
 
 from pointsman_core.config import SchedulingPolicy
@@ -57,7 +57,6 @@ _MAKERS: Final[dict[str, Callable[[Setting, int], Policy]]] = {
     DEFAULT_POLICY: lambda setting, seed: _scheduler(SchedulingPolicy(), setting, seed),
 }
 POLICIES: Final = tuple(_MAKERS)
-FIGURES: Final = tuple(each.name for each in fields(Summary))
 
 
 def make_policy(name: str, setting: Setting, seed: int) -> Policy:

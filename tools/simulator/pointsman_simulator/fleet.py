@@ -138,10 +138,6 @@ class Fleet:
         self._advance(math.inf, policy)
         return outcomes
 
-    def cached_blocks(self, worker: int, blocks: Sequence[int]) -> int:
-        """Leading blocks that are in a worker's cache right now."""
-        return self._workers[worker].engine.cache.match(blocks, len(blocks))
-
     def _advance(self, now: float, policy: Policy) -> Load:
         """Run all engines to `now`, tell the policy what it can know by then, and take the load reports."""
         seen: list[Observation] = []

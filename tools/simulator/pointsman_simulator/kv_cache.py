@@ -29,14 +29,6 @@ class KvCache:
         """Blocks that can be taken: never used, or idle and evictable."""
         return self.num_blocks - self.used_blocks
 
-    @property
-    def idle_blocks(self) -> int:
-        return len(self._idle)
-
-    @property
-    def partial_blocks(self) -> int:
-        return self._partial
-
     def __contains__(self, block: int) -> bool:
         return block in self._references or block in self._idle
 

@@ -56,10 +56,6 @@ class RealTimeEngine:
         self._engine_origin, self._wall_origin = self.now(), time.perf_counter()
         self._slowness = factor
 
-    @property
-    def open_sequences(self) -> int:
-        return len(self._streams)
-
     def submit(self, sequence: Sequence) -> TokenStream:
         """Queue a sequence. ValueError when it can never fit."""
         self.engine.submit(sequence, self.now())

@@ -1,13 +1,14 @@
 """Virtual-time replay agrees with the published results of `dynamo.replay` and leaks nothing to policies."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pointsman_simulator.baselines import DynamoCost, GieDefault, LeastRequests, RoundRobin
 from pointsman_simulator.engine import EngineConfig
-from pointsman_simulator.fleet import Fleet, Lags, Outcomes
+from pointsman_simulator.fleet import Fleet, Lags
 from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation, Policy, Started
 from pointsman_simulator.prefix_index import PrefixIndex
 from pointsman_simulator.summary import Summary, summarize
@@ -119,23 +120,33 @@ def test_load_reports_are_as_old_as_asked_for() -> None:
 
 def test_the_index_of_kv_events_is_what_the_engines_hold(conversation: list[TraceRequest]) -> None:
     class Indexed(RoundRobin):
-        index = PrefixIndex(2)
+        def __init__(self) -> None:
+            super().__init__(2)
+            self.index = PrefixIndex(2)
+            self.matched: list[int] = []
+            self.evicted = 0
 
         def observe(self, observation: Observation) -> None:
             if isinstance(observation, KvChanged):
+                self.evicted += len(observation.removed)
                 self.index.remove(observation.worker, observation.removed)
                 self.index.store(observation.worker, observation.stored)
 
-    policy = Indexed(2)
-    trace = conversation[:200]
-    outcomes = Fleet([EngineConfig(num_blocks=2000)] * 2, IMMEDIATE).replay(trace, policy)
-    held = [policy.index.match(request.blocks) for request in trace]
-    cold = [EngineConfig(num_blocks=2000)] * 2
-    fleet = Fleet(cold, IMMEDIATE)
-    again: Outcomes = fleet.replay(trace, RoundRobin(2))
-    assert [r.cached_tokens for r in again.requests] == [r.cached_tokens for r in outcomes.requests]
-    for depths, request in zip(held, trace, strict=True):
-        assert depths == [fleet.cached_blocks(worker, request.blocks) for worker in range(2)]
+        def choose(self, arrival: Arrival) -> int:
+            worker = super().choose(arrival)
+            self.matched.append(self.index.match(arrival.blocks)[worker])
+            return worker
+
+    engine, policy = EngineConfig(num_blocks=2000), Indexed()
+    alone = [replace(request, arrival_ms=number * 600_000.0) for number, request in enumerate(conversation[:200])]
+    outcomes = Fleet([engine] * 2, IMMEDIATE).replay(alone, policy)
+    # An engine computes the last token of a prompt whatever it holds.
+    most = [(request.prompt_tokens - 1) // engine.block_size for request in alone]
+    assert [each.cached_tokens for each in outcomes.requests] == [
+        min(matched, limit) * engine.block_size for matched, limit in zip(policy.matched, most, strict=True)
+    ]
+    assert any(policy.matched)
+    assert policy.evicted > 0
 
 
 @pytest.mark.parametrize("policy", [LeastRequests(3), LeastRequests(3, choices=2), GieDefault(3)])
