@@ -1,6 +1,7 @@
 """Prompts on the way in and answers on the way back, before the same policies."""
 
 import asyncio
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,12 +30,13 @@ from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop
 
 STAGE: Final = "guard"
-RESTORE: Final = "restore"
-"""The memo of a guard that has redacted a prompt whose originals come back."""
+RESTORE: Final = "restore-"
+"""How the memo of a guard begins that has redacted a prompt whose originals come back. What follows names the prompt:
+clients choose the ids of requests, and may choose one again while what it meant before is still kept here."""
 PARK_AFTER_S: Final = 0.2
 """An edge re-sends what nobody answers within its hop budget; this tells it before that the prompt is being checked."""
 REMEMBERED: Final = 4096
-"""Requests whose originals are kept between the windows of their answers."""
+"""Prompts whose originals are kept between the windows of their answers."""
 
 _NOTHING: Final[Mapping[str, str]] = {}
 
@@ -74,6 +76,7 @@ class Handlers:
         self._identity: Final = identity
         self._aside: Final = aside
         self._originals: OrderedDict[str, Mapping[str, str]] = OrderedDict()
+        """By memo."""
         self._failing: set[str] = set()
 
     async def guard(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
@@ -119,7 +122,8 @@ class Handlers:
             facts["fingerprint"] = b""
             restores = policy.guard.restore
             if restores:
-                changes["response"] = tuple(_noted(entry, stage.policy) for entry in journey.response)
+                memo = f"{RESTORE}{secrets.token_hex(16)}"
+                changes["response"] = tuple(_noted(entry, stage.policy, memo) for entry in journey.response)
         if judgement.failures:
             self._tell(policy, judgement)
             changes["level"] = "degraded"
@@ -135,12 +139,12 @@ class Handlers:
             raise LookupError(f"no guard {review.policy!r}")
         if review.truncated:
             return self._verdict(review, note=f"{policy.name}: not checked, too large")
-        if review.memo == RESTORE:
-            return self._review_restored(review, policy)
+        if review.memo is not None and review.memo.startswith(RESTORE):
+            return self._review_restored(review, policy, review.memo)
         return self._reviewed(review, policy, _NOTHING)
 
-    async def _review_restored(self, review: ResponseReview, policy: Policy) -> Verdict:
-        verdict = self._reviewed(review, policy, await self._restorable(review, policy))
+    async def _review_restored(self, review: ResponseReview, policy: Policy, memo: str) -> Verdict:
+        verdict = self._reviewed(review, policy, await self._restorable(review, policy, memo))
         return await verdict if isinstance(verdict, Awaitable) else verdict
 
     def _reviewed(
@@ -198,19 +202,19 @@ class Handlers:
         self._metrics.judged("request", policy, judgement, took_s, plan_of(journey.request.attributes))
         return judgement
 
-    async def _restorable(self, review: ResponseReview, policy: Policy) -> Mapping[str, str]:
+    async def _restorable(self, review: ResponseReview, policy: Policy, memo: str) -> Mapping[str, str]:
         """What the placeholders in this answer stand for. Whichever replica asks, the prompt tells."""
-        originals = self._originals.get(review.request_id)
+        originals = self._originals.get(memo)
         if originals is None:
             prompt = Prompt.of(await self._content.body(review.edge, review.request_id, original=True))
             checked = Checked("request", policy.name, review.request_id, prompt.texts)
             judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
             originals = redacted(prompt.texts, judgement.redact).originals
-            self._originals[review.request_id] = originals
+            self._originals[memo] = originals
             while len(self._originals) > REMEMBERED:
                 self._originals.popitem(last=False)
         if review.last:
-            self._originals.pop(review.request_id, None)
+            self._originals.pop(memo, None)
         return originals
 
     def _policy(self, revision: int, name: str | None) -> Policy | None:
@@ -230,9 +234,9 @@ def _park(hop: Hop[Journey]) -> None:
     hop.finish(hop.park("a guardian is asked"))
 
 
-def _noted(entry: Stage, policy: str | None) -> Stage:
+def _noted(entry: Stage, policy: str | None, memo: str) -> Stage:
     mine = entry.service == STAGE and (entry.policy or DEFAULT_GUARD) == (policy or DEFAULT_GUARD)
-    return entry.model_copy(update={"memo": RESTORE}) if mine else entry
+    return entry.model_copy(update={"memo": memo}) if mine else entry
 
 
 def _told(journey: Journey, policy: Policy, judgement: Judgement, *, restores: bool) -> dict[str, JsonValue]:

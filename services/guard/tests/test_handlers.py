@@ -107,9 +107,15 @@ class World:
         return self.send_body({"model": "m", "messages": messages}, policy=policy, mode=mode, on_error=on_error)
 
     def send_body(
-        self, body: object, *, policy: str | None = None, changed: tuple[BodyEdit, ...] = (), **entry: object
+        self,
+        body: object,
+        *,
+        policy: str | None = None,
+        changed: tuple[BodyEdit, ...] = (),
+        request_id: str | None = None,
+        **entry: object,
     ) -> str:
-        request_id = f"request-{len(self.bodies)}"
+        request_id = request_id or f"request-{len(self.bodies)}"
         self.bodies[request_id] = orjson.dumps(body)
         stage = Stage.model_validate({"service": "guard", "policy": policy, **entry})
         back = Stage(service="guard", policy=policy, answer=AnswerUse(mode="window", content="text"))
@@ -229,7 +235,7 @@ async def test_personal_data_is_replaced_at_the_edge_before_the_journey_goes_on(
     messages = cast("list[dict[str, JsonValue]]", edits.edits[0].value)
     assert (edits.request_id, edits.edits[0].field) == (request_id, "messages")
     assert messages[0]["content"] == "My card is [CARD_1], again [CARD_1], mail [EMAIL_1]."
-    assert journey.response[0].memo == RESTORE
+    assert (journey.response[0].memo or "").startswith(RESTORE)
     said = Guarded.of(journey.request.attributes)
     assert said is not None
     assert (said.verdict, said.restores, said.categories) == ("redacted", True, ("pii.card", "pii.email"))
@@ -249,8 +255,8 @@ async def test_in_shadow_nothing_is_changed(world: World) -> None:
 
 async def test_the_originals_come_back_whichever_way_the_answer_is_cut(world: World) -> None:
     request_id = world.send(f"Card {CARD}, mail {MAIL}", policy="reversible")
-    await world.passed()
-    said = {"request_id": request_id, "policy": "reversible", "memo": RESTORE}
+    memo = str((await world.passed()).response[0].memo)
+    said = {"request_id": request_id, "policy": "reversible", "memo": memo}
     first = await world.review("You gave [CARD_1] and [EMA", **said, last=False)
     assert (first.action, first.texts[0].text) == ("replace", f"You gave {CARD} and [EMA")
     # The end of what was put back is shown again, with what follows.
@@ -261,11 +267,24 @@ async def test_the_originals_come_back_whichever_way_the_answer_is_cut(world: Wo
     assert len([query for query in world.queries if query.original]) == 2
 
 
+async def test_a_request_never_gets_the_originals_of_another_that_had_its_id(world: World) -> None:
+    request_id = world.send(f"Mail {MAIL}", policy="reversible")
+    memo = (await world.passed()).response[0].memo
+    # Its client leaves after the first window: nobody says that no more follow.
+    await world.review("Hello", request_id=request_id, policy="reversible", memo=memo, last=False)
+    body = {"model": "m", "messages": [{"role": "user", "content": "Mail bob@engines.co"}]}
+    world.send_body(body, policy="reversible", request_id=request_id)
+    memo = (await world.passed()).response[0].memo
+    # Another replica was asked about its first window.
+    verdict = await world.review("It is [EMAIL_1].", request_id=request_id, policy="reversible", memo=memo, number=2)
+    assert verdict.texts[0].text == "It is bob@engines.co."
+
+
 async def test_originals_stay_json_inside_arguments(world: World) -> None:
     request_id = world.send("Mail o'brien\\\"x@analytical.engine.co or +49 170 1234567", policy="reversible")
-    await world.passed()
+    memo = (await world.passed()).response[0].memo
     verdict = await world.review(
-        '{"to": "[PHONE_1]"}', request_id=request_id, policy="reversible", memo=RESTORE, kind="arguments"
+        '{"to": "[PHONE_1]"}', request_id=request_id, policy="reversible", memo=memo, kind="arguments"
     )
     assert orjson.loads(verdict.texts[0].text) == {"to": "+49 170 1234567"}
 
