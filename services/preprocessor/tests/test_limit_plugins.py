@@ -1,6 +1,7 @@
 """Limits as processors: what they count by, where their amounts come from, what they tell."""
 
-from math import ceil
+import hashlib
+import math
 
 import orjson
 import pytest
@@ -8,17 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.response import Usage
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.configuration import check, compile_pipeline
+from pointsman_preprocessor.domain.api_keys import KeyFacts, KeyStore, stored_key
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.rate import Rate, rate, rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.limits.told import duration
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_testing import builders
 
@@ -237,6 +240,48 @@ def test_a_quota_of_no_tokens_lets_nothing_through_whoever_sets_it_and_however_i
     assert ask("0/min", {"tokens": "1k/min"}) is None
 
 
+class Stored(KeyStore):
+    """One key."""
+
+    def follow(self) -> None:
+        pass
+
+    def missing(self) -> str | None:
+        return None
+
+    def find(self, digest: str) -> KeyFacts | None:
+        return stored_key(ApiKey(tenant="a", limits={"open": 2}).encode()) if digest == SHA256 else None
+
+
+SHA256 = hashlib.sha256(b"key").hexdigest()
+OPEN: dict[str, object] = {"tenant": "a", "limits": {"open": 2}}
+SAID_BY: dict[str, tuple[dict[str, object], dict[str, str]]] = {
+    "a key of the configuration": ({"use": "api-key-auth", "keys": [OPEN | {"sha256": SHA256}]}, {"x-api-key": "key"}),
+    "a stored key": ({"use": "api-key-auth", "stored": True}, {"x-api-key": "key"}),
+    "the entry of those without a key": ({"use": "anonymous"} | OPEN, {}),
+}
+
+
+@pytest.mark.parametrize("name", SAID_BY)
+def test_how_many_requests_are_open_at_once_is_taken_from_whatever_knows_the_client(name: str) -> None:
+    entry, headers = SAID_BY[name]
+    limit = {"use": "concurrency-limit", "per": ["tenant"], "limit": 1, "claim": "open"}
+    chain = compile_pipeline(load({"preprocessing": [entry, limit]}), ports=Ports(Stored()))
+    requests = [incoming(headers=headers) for _ in range(3)]
+    assert [run(chain, each) is None for each in requests] == [True, True, False]
+    assert not any(each.degraded for each in requests)
+
+
+def test_half_a_request_is_no_claim_to_be_open() -> None:
+    chain = pipeline(IDENTIFIED, {"use": "concurrency-limit", "per": ["tenant"], "limit": 1, "claim": "open"})
+    wrong: list[JsonValue] = [2.5, -1.0, True, "2", math.inf, math.nan]
+    for value in wrong:
+        request = incoming(headers=by("a"))
+        request.write(IDENTITY, {"limits": {"open": value}})
+        run(chain, request)
+        assert request.degraded == ["concurrency-limit: claim 'open' is no amount"]
+
+
 def test_a_claim_that_is_no_amount_leaves_the_configured_one_and_is_told() -> None:
     chain = pipeline(IDENTIFIED, {"use": "request-limit", "per": ["tenant"], "rate": "1/h", "claim": "rph"})
     request = incoming(headers=by("a"))
@@ -271,7 +316,7 @@ def test_durations_read_back_as_what_was_meant(seconds: float) -> None:
         hours, _, rest = text.rpartition("h")
         minutes, _, last = rest.rpartition("m")
         total = 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(last[:-1])
-    assert total * 1000 == pytest.approx(ceil(round(seconds * 1000, 3)), abs=0.5)
+    assert total * 1000 == pytest.approx(math.ceil(round(seconds * 1000, 3)), abs=0.5)
 
 
 @pytest.mark.parametrize(

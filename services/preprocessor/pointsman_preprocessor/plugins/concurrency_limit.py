@@ -33,6 +33,7 @@ class ConcurrencyLimit(Limit):
         return self._windows_configured
 
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        # An API key's numbers have a point, a token's may have none.
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1 != 0:
             raise ValueError("a whole number is expected")
         return (LimitWindow(unit="concurrency", amount=value),)
