@@ -44,7 +44,8 @@ def module_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proce
 async def start_envoy(module_processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> StartEnvoy:
     """`await start_envoy(adapter, engines, filters=[…], **how)`: the real Envoy; returns where it takes requests.
 
-    Addresses are host and port; `filters` stand before the adapter's, `how` is as `pointsman_cli.envoy.document` says.
+    Addresses are host and port; `filters` stand before the adapter's and `behind` after it, `how` is as
+    `pointsman_cli.envoy.document` says.
     """
     executable = await asyncio.to_thread(envoy.executable)
 
@@ -53,12 +54,14 @@ async def start_envoy(module_processes: Processes, tmp_path_factory: pytest.Temp
         engines: Sequence[envoy.Address],
         *,
         filters: Sequence[dict[str, Any]] = (),
+        behind: Sequence[dict[str, Any]] = (),
         **how: Any,
     ) -> str:
         folder = tmp_path_factory.mktemp("envoy")
         document = envoy.document(("127.0.0.1", 0), adapter, engines, **how)
         [listener] = document["static_resources"]["listeners"]
-        listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"][:0] = filters
+        chain = listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"]
+        chain[:1] = [*filters, chain[0], *behind]
         (folder / "envoy.yaml").write_text(yaml.safe_dump(document))
         admin = folder / "admin"
         module_processes.start_command(

@@ -82,6 +82,18 @@ class Setup:
             engine.received.clear()
 
 
+def refusing(header: str) -> dict[str, Any]:
+    """A filter of Envoy's that answers requests with this header by itself."""
+    return {
+        "name": f"envoy.filters.http.fault.{header}",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault",
+            "abort": {"http_status": 429, "percentage": {"numerator": 100}},
+            "headers": [{"name": header, "present_match": True}],
+        },
+    }
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
     stages, reviewers, events = FakeStages(), FakeReviewers(), RecordedEvents()
@@ -114,9 +126,10 @@ async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
     async with ScriptedEngine() as first, ScriptedEngine() as second, aiohttp.ClientSession() as http:
         there = ("127.0.0.1", urlsplit(adapter.server.url).port or 0)
         engines = [("127.0.0.1", urlsplit(url).port or 0) for url in (nobody, first.url, second.url)]
+        around = {"filters": [refusing("x-refused-before")], "behind": [refusing("x-refused-behind")]}
         doors = {
-            "buffered": await start_envoy(there, engines),
-            "duplex": await start_envoy(there, engines, duplex=True),
+            "buffered": await start_envoy(there, engines, **around),
+            "duplex": await start_envoy(there, engines, duplex=True, **around),
             "hasty": await start_envoy(there, engines, limits=HASTY),
         }
         with pytest.MonkeyPatch.context() as patch:
@@ -214,6 +227,34 @@ async def test_when_nobody_can_be_reached_the_error_has_openais_shape(setup: Set
     assert headers["content-type"] == "application/json"
     done = await setup.completed()
     assert (done.outcome, done.status) == ("engine_error", 503)
+
+
+@both
+async def test_what_other_filters_of_envoys_refuse_passes_as_it_is_and_no_engine_is_blamed(
+    setup: Setup, door: str
+) -> None:
+    for place in ("before", "behind"):
+        status, body, _ = await setup.ask(door, {f"x-refused-{place}": "yes"})
+        assert (status, body) == (429, b"fault filter abort")
+    done = await setup.completed()
+    assert (done.outcome, done.status, done.attempts, done.reason) == ("rejected", 429, (), "fault_filter_abort")
+    assert (setup.first.received, setup.events.of(AttemptFailed)) == ([], [])
+
+
+@both
+async def test_a_body_without_a_length_that_is_more_than_envoy_holds_is_413(setup: Setup, door: str) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield BODY[:-1] + b',"user":"'
+        for _ in range(20):
+            yield b"x" * 2**20
+        yield b'"}'
+
+    url = setup.doors[door] + "/v1/chat/completions"
+    async with setup.http.post(url, data=pieces(), headers=JSON) as answer:
+        document = await answer.json()
+    assert (answer.status, document["error"]["code"]) == (413, "body_too_large")
+    done = await setup.completed()
+    assert (done.outcome, done.status) == ("rejected", 413)
 
 
 @both

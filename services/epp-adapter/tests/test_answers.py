@@ -3,14 +3,17 @@
 import json
 from typing import Any
 
+import grpc
 import pytest
 
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
-from pointsman_contracts.response import AttemptFailed, ResponseStarted
+from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_edge.decider import StagesMissing
 from pointsman_testing import eventually
-from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, STREAMED, Exchange
+from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, STREAMED, Exchange, Reply
 from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
 
 BODY = b'{"model":"llama-8b","messages":[]}'
@@ -208,6 +211,75 @@ async def test_when_no_endpoint_answers_the_client_gets_openais_error_instead_of
     assert (done.outcome, done.status) == (outcome, told)
     assert picker.events.of(AttemptFailed)
     assert not picker.events.of(ResponseStarted)
+
+
+BOTH_MODES = pytest.mark.parametrize("modes", [(FULL_DUPLEX, FULL_DUPLEX), (BUFFERED, STREAMED)])
+
+
+async def passes(
+    exchange: Exchange, modes: tuple[int, int], status: int, details: str, *, first: bool = False
+) -> Reply:
+    """Have Envoy itself answer, and see that it stays as it is; returns what the head became."""
+    told = modes if first else None
+    await exchange.response(status, headers={"content-type": "text/plain"}, details=details, modes=told)
+    head = await exchange.reply()
+    assert (head.kind, head.removed) == ("response_headers", frozenset())
+    if modes[1] == FULL_DUPLEX:
+        await exchange.body(b"its ", end=False, of="response")
+        await exchange.body(b"words", of="response")
+        pieces = await exchange.replies(2)
+        assert [(piece.body, piece.end) for piece in pieces] == [(b"its ", False), (b"words", True)]
+    else:
+        assert head.mode == NONE
+    assert await exchange.ended() is grpc.StatusCode.OK
+    return head
+
+
+@BOTH_MODES
+@pytest.mark.parametrize("status", [301, 403, 404, 413, 429])
+async def test_what_another_filter_of_envoys_refuses_passes_as_it_is_and_no_engine_is_blamed(
+    status: int, modes: tuple[int, int], start_picker: StartPicker
+) -> None:
+    picker = await start_picker()
+    head = await passes(await answering(picker, modes), modes, status, "request_rate_limited")
+    assert head.set["x-request-id"] == "mine"
+    (done,) = await picker.completed()
+    assert (done.outcome, done.status, done.worker, done.attempts, done.usage, done.reason) == (
+        "rejected", status, None, (), None, "request_rate_limited",
+    )  # fmt: skip
+    assert not picker.events.of(AttemptFailed)
+    # An engine that was blamed would come last here.
+    picker.stages.failure = StagesMissing("no live scheduler")
+    views = tuple(WorkerView(worker=f"worker-{each}", url=f"http://10.0.0.{each}:8000") for each in (1, 2))
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=views))
+    exchange = picker.client.open()
+    await exchange.request()
+    await exchange.body(BODY)
+    assert (await exchange.reply()).metadata["pointsman"]["worker"] == "worker-1"
+
+
+@BOTH_MODES
+async def test_what_another_filter_of_envoys_refuses_is_no_failure_of_a_provider(
+    modes: tuple[int, int], start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAR_KEY", "canary-key")
+    far = {"kind": "openai", "base_url": "https://far.example", "credential": "env:FAR_KEY"}
+    picker = await start_picker(config={"providers": {"far": far}}, providers=True)
+    target = Target(model="far-model", provider="far")
+    picker.stages.changes = {"target": target, "endpoints": (ChosenEndpoint(worker="far", url=""),)}
+    await passes(await answering(picker, modes), modes, 429, "request_rate_limited")
+    (done,) = await picker.completed()
+    assert (done.outcome, done.status, done.attempts) == ("rejected", 429, ())
+
+
+@BOTH_MODES
+async def test_what_a_filter_before_the_picker_refuses_passes_as_it_is(
+    modes: tuple[int, int], start_picker: StartPicker
+) -> None:
+    picker = await start_picker()
+    head = await passes(picker.client.open(), modes, 401, "jwt_authn_access_denied", first=True)
+    assert head.set == {}
+    assert not picker.events.of(ResponseCompleted)
 
 
 async def test_an_engines_own_error_is_the_clients(start_picker: StartPicker) -> None:

@@ -1,6 +1,7 @@
 """Aborted, reset, truncated and out-of-order exchanges, and the end of the process."""
 
 import asyncio
+import json
 from collections import Counter
 
 import grpc
@@ -9,7 +10,7 @@ import pytest
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_testing import eventually
-from pointsman_testing.ext_proc import BUFFERED, NONE, Exchange
+from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, Exchange
 from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
 
 BODY = b'{"model":"llama-8b","messages":[]}'
@@ -73,7 +74,7 @@ async def test_what_passed_of_a_stream_that_broke_off_is_charged_and_marked_as_e
     )
 
 
-OUT_OF_ORDER = ("a body first", "an answer first", "a second head", "an answer while deciding")
+OUT_OF_ORDER = ("a body first", "a second head", "pieces while deciding")
 
 
 @pytest.mark.parametrize("name", OUT_OF_ORDER)
@@ -83,8 +84,6 @@ async def test_messages_out_of_order_end_the_stream_in_words(name: str, start_pi
     picker.stages.let_go.clear()
     if name == "a body first":
         await exchange.body(BODY)
-    elif name == "an answer first":
-        await exchange.response()
     elif name == "a second head":
         await exchange.request()
         await exchange.request()
@@ -92,10 +91,43 @@ async def test_messages_out_of_order_end_the_stream_in_words(name: str, start_pi
         await exchange.request()
         await exchange.body(BODY)
         for _ in range(3):
-            await exchange.response()
+            await exchange.body(BODY)
     assert await exchange.ended() is grpc.StatusCode.INVALID_ARGUMENT
-    begun = name in OUT_OF_ORDER[2:]
+    begun = name in OUT_OF_ORDER[1:]
     assert [each.outcome for each in await picker.completed(begun)] == ["rejected"] * begun
+
+
+ENDED_BY_ENVOY = {413: (413, "body_too_large"), 408: (408, "refused_by_proxy"), 500: (502, "ended_by_proxy")}
+"""Envoy's status → the client's, and its code."""
+
+
+@pytest.mark.parametrize("modes", [(FULL_DUPLEX, FULL_DUPLEX), (BUFFERED, NONE)], ids=["duplex", "buffered"])
+@pytest.mark.parametrize("phase", ["half a body", "deciding"])
+@pytest.mark.parametrize("status", ENDED_BY_ENVOY)
+async def test_a_request_that_envoy_ends_itself_is_refused_in_the_words_of_its_api(
+    status: int, phase: str, modes: tuple[int, int], start_picker: StartPicker
+) -> None:
+    picker = await start_picker()
+    picker.stages.let_go.clear()
+    exchange = picker.client.open()
+    await exchange.request(path="/v1/messages", modes=modes)
+    if modes[0] == BUFFERED:
+        await exchange.reply()
+    if phase == "deciding":
+        await exchange.body(BODY)
+        await eventually(lambda: picker.stages.asked)
+    elif modes[0] == FULL_DUPLEX:
+        await exchange.body(BODY, end=False)
+    await exchange.response(status, headers={"content-type": "text/plain"}, details="request_payload_too_large")
+    refused = await exchange.reply()
+    assert refused.kind == "immediate_response"
+    error = json.loads(refused.body or b"")["error"]
+    assert (refused.status, error["details"]["error_code"]) == ENDED_BY_ENVOY[status]
+    assert await exchange.ended() is grpc.StatusCode.OK, "it is no violation of the protocol"
+    (done,) = await picker.completed()
+    assert (done.outcome, done.status) == ("rejected", refused.status)
+    assert "request_payload_too_large" in done.reason
+    assert picker.stages.abandoned == (phase == "deciding")
 
 
 async def test_ten_thousand_exchanges_aborted_in_every_phase_leave_nothing(start_picker: StartPicker) -> None:

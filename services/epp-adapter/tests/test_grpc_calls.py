@@ -60,7 +60,7 @@ async def test_what_nobody_reads_isnt_taken_until_the_call_ends() -> None:
     call = Call(1, peer)
     call.received(framed(b"one"), end=False)
     call.received(framed(b"two"), end=False)
-    assert (call.unread, peer.taken_bytes) == (2, 0)
+    assert (len(call.unread), peer.taken_bytes) == (2, 0)
     call.release()
     assert peer.taken_bytes == 2 * len(framed(b"one"))
 

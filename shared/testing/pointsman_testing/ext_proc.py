@@ -101,10 +101,13 @@ class Exchange:
         served: str | None = None,
         upstream: str | None = None,
         details: str = "via_upstream",
+        modes: tuple[int, int] | None = None,
     ) -> None:
         """Send the response's headers: `served` in the metadata of the Endpoint Picker Protocol, `upstream` as
-        Envoy's attribute."""
+        Envoy's attribute; `modes` where these are the exchange's first message."""
         message = ProcessingRequest()
+        if modes is not None:
+            message.protocol_config.request_body_mode, message.protocol_config.response_body_mode = modes
         named = {":status": str(status), "content-type": "application/json", **(headers or {})}
         _add(message.response_headers.headers, named)
         message.response_headers.end_of_stream = end

@@ -13,14 +13,14 @@ from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE, Body, BodyMode, ResponseHead, Trailers
-from pointsman_epp_adapter.domain.mutation import Header, header_changes
+from pointsman_epp_adapter.domain.envoys_answers import FAILED
+from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, header_changes
 from pointsman_providers.errors import BrokenAnswer, explained
 from pointsman_providers.exchange import Call
 from pointsman_providers.exchange import Stream as ProviderStream
 from pointsman_providers.limits import Limits, limits
 from pointsman_providers.resolve import Resolved
 
-_VIA_UPSTREAM: Final = "via_upstream"
 _STREAMS: Final = ("text/event-stream", "application/vnd.amazon.eventstream")
 _BROKEN: Final = "Envoy ended the exchange before the answer was: the client left, or the provider broke off"
 
@@ -68,6 +68,8 @@ class AtProvider:
         exchange = self._exchange
         if exchange.outcome is None:
             exchange.end("client_gone", self._status, _BROKEN)
+        if exchange.worker is None:
+            return
         exchange.usage = self._call.answer.usage
         if self._reviewed is not None:
             exchange.bytes_out = self._reviewed.bytes_out
@@ -81,7 +83,12 @@ class AtProvider:
         named = {name.decode("ascii", "replace"): value.decode("latin-1") for name, value in head.headers}
         status = named.get(":status", "")
         self._status = int(status) if status.isdigit() else 0
-        if head.details and head.details != _VIA_UPSTREAM:
+        if head.envoys_own and self._status < FAILED:
+            self._exchange.worker = None  # The request came to no provider.
+            self._exchange.end("rejected", self._status, head.details)
+            await stream.pass_answer(head, self._mode, HeaderChanges(self._own(), []))
+            return
+        if head.envoys_own:
             outcome, status = ("timeout", 504) if self._status == 504 else ("refused", 502)
             raise self._refused(outcome, explained(self._provider.name, status, b""))
         self._told = limits(self._status, named, time.time())

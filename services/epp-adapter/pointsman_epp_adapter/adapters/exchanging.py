@@ -29,6 +29,7 @@ from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
 from pointsman_epp_adapter.adapters.watching import Watching
 from pointsman_epp_adapter.adapters.wire import CONTINUE, BodyMode, RequestHead
+from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy
 from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.one_way import without_response_stages
 from pointsman_runtime.logs import Log
@@ -219,7 +220,8 @@ class Exchanging:
         exchange = self._exchange
         if isinstance(refusal, Closed) or refusal.code == STAGE_UNAVAILABLE:
             exchange.level = "closed"
-        exchange.end("rejected", refusal.status, refusal.detail if isinstance(refusal, Closed) else refusal.message)
+        reason = refusal.detail if isinstance(refusal, Closed | AnsweredByEnvoy) else refusal.message
+        exchange.end("rejected", refusal.status, reason)
         self._desk.announcer.rejected(exchange, refusal)
 
     def _close(self) -> None:

@@ -5,7 +5,7 @@ https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -96,9 +96,9 @@ class Call:
         self._failure: CallFailed | None = None
 
     @property
-    def unread(self) -> int:
+    def unread(self) -> Sequence[bytes]:
         """Messages that have come and weren't read."""
-        return len(self._messages)
+        return self._messages
 
     async def read(self) -> bytes | None:
         """The next message; None when the client says no more. Raises CallFailed when it said what can't be read."""

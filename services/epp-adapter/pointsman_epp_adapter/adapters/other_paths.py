@@ -78,15 +78,7 @@ class OtherPaths:
             await stream.write(message)
         if head.end or head.request_mode is not BodyMode.FULL_DUPLEX_STREAMED:
             return
-        while True:
-            event = await stream.next()
-            if not isinstance(event, wire.Body):
-                await stream.write(CONTINUE["request_trailers"])
-                return
-            for message in wire.streamed(event.data, of_request=True, end=event.end):
-                await stream.write(message)
-            if event.end:
-                return
+        await stream.pass_body(of_request=True)
 
     async def _list(self, stream: Stream, head: RequestHead, path: str) -> None:
         """The models, or one of them. Raises Refusal."""

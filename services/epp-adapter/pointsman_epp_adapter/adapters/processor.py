@@ -10,7 +10,8 @@ from pointsman_epp_adapter.adapters.exchanging import Exchanging
 from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
 from pointsman_epp_adapter.adapters.other_paths import OtherPaths
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream
-from pointsman_epp_adapter.adapters.wire import RequestHead
+from pointsman_epp_adapter.adapters.wire import BodyMode, RequestHead, ResponseHead
+from pointsman_epp_adapter.domain.mutation import HeaderChanges
 from pointsman_runtime.logs import Log
 
 _log = Log("ext_proc")
@@ -41,6 +42,10 @@ class Processor:
 
     async def _serve(self, stream: Stream) -> None:
         head = await stream.next()
+        if isinstance(head, ResponseHead):
+            # A filter in front of this one refused the request, and Envoy shows its answer to all of them.
+            await stream.pass_answer(head, head.mode or BodyMode.FULL_DUPLEX_STREAMED, HeaderChanges([], []))
+            return
         if not isinstance(head, RequestHead):
             raise ProtocolViolation(f"{type(head).__name__} before any request's headers")
         named: Final = dict(head.headers)

@@ -6,7 +6,21 @@ from typing import Final, NamedTuple, TypeVar
 
 from pointsman_core.refusal import Refusal
 from pointsman_epp_adapter.adapters.grpc_call import Call
-from pointsman_epp_adapter.adapters.wire import CONTINUE, Body, BodyMode, Event, RequestHead, Trailers, decode
+from pointsman_epp_adapter.adapters.wire import (
+    CONTINUE,
+    Body,
+    BodyMode,
+    Event,
+    RequestHead,
+    ResponseHead,
+    Trailers,
+    answer_in,
+    decode,
+    response_head,
+    streamed,
+)
+from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy
+from pointsman_epp_adapter.domain.mutation import HeaderChanges
 
 T = TypeVar("T")
 
@@ -38,7 +52,7 @@ class Stream:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._listener: asyncio.Task[object] | None = None
-        self._interruption: EnvoyGone | ProtocolViolation | None = None
+        self._interruption: EnvoyGone | ProtocolViolation | AnsweredByEnvoy | None = None
 
     async def next(self) -> Event:
         """The next message. Raises EnvoyGone."""
@@ -52,7 +66,8 @@ class Stream:
         await self._call.write(message)
 
     async def listening(self, work: Awaitable[T]) -> T:
-        """Do `work`, unless Envoy goes meanwhile: then it is cancelled, and EnvoyGone raised."""
+        """Do `work`, unless Envoy goes or answers meanwhile: then it is cancelled, and EnvoyGone or AnsweredByEnvoy
+        raised."""
         task = self._listener = asyncio.current_task()
         self._call.heard = self._heard
         self._heard()
@@ -69,16 +84,20 @@ class Stream:
     def _heard(self) -> None:
         if self._listener is None or self._interruption is not None:
             return
-        if self._call.ended:
+        unread = self._call.unread
+        answered = next(filter(None, map(answer_in, unread)), None)
+        if answered is not None:
+            self._interruption = AnsweredByEnvoy(answered.status, answered.details)
+        elif self._call.ended:
             self._interruption = EnvoyGone()
-        elif self._call.unread > _AHEAD:
+        elif len(unread) > _AHEAD:
             self._interruption = ProtocolViolation("messages that nobody asked for while a request is decided")
         else:
             return
         self._listener.cancel()
 
     async def body(self, head: RequestHead, limit: int) -> WholeBody:
-        """The whole body of a request. Raises Refusal 400 and 413, EnvoyGone, ProtocolViolation."""
+        """The whole body of a request. Raises Refusal 400 and 413, AnsweredByEnvoy, EnvoyGone, ProtocolViolation."""
         if head.end:
             raise Refusal(400, "The body is empty; a JSON object is expected.", code="empty_body")
         buffered = head.request_mode is BodyMode.BUFFERED
@@ -94,6 +113,9 @@ class Stream:
             event = await self.next()
             if isinstance(event, Trailers) and event.of_request and not buffered:
                 return WholeBody(_joined(pieces), buffered, trailers=True)
+            if isinstance(event, ResponseHead):
+                # The body is more than Envoy holds, say, or comes too slowly for it.
+                raise AnsweredByEnvoy(event.status, event.details)
             if not isinstance(event, Body) or not event.of_request:
                 raise ProtocolViolation(f"{type(event).__name__} while a request's body is expected")
             pieces.append(event.data)
@@ -103,6 +125,29 @@ class Stream:
                 raise Refusal(413, f"The body has {size} bytes; at most {limit} are taken.", code="body_too_large")
             if buffered or event.end:
                 return WholeBody(_joined(pieces), buffered, trailers=False)
+
+    async def pass_answer(self, head: ResponseHead, mode: BodyMode, changes: HeaderChanges) -> None:
+        """Let an answer through that isn't an endpoint's, but for `changes` of its headers. `mode` is how Envoy sends
+        its body."""
+        duplex = mode is BodyMode.FULL_DUPLEX_STREAMED
+        unseen = None if head.end or duplex or mode is BodyMode.NONE else BodyMode.NONE
+        await self.write(response_head(changes, unseen))
+        if duplex and not head.end:
+            await self.pass_body(of_request=False)
+
+    async def pass_body(self, *, of_request: bool) -> None:
+        """Let the rest of a body in full duplex through, piece by piece."""
+        while True:
+            event = await self.next()
+            if isinstance(event, ResponseHead):
+                return  # Whoever answered needs no more of the request; Envoy goes on without this stream.
+            if not isinstance(event, Body):
+                await self.write(CONTINUE["request_trailers" if of_request else "response_trailers"])
+                return
+            for message in streamed(event.data, of_request=of_request, end=event.end):
+                await self.write(message)
+            if event.end:
+                return
 
 
 def _joined(pieces: list[bytes]) -> bytes:

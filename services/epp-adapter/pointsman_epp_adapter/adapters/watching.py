@@ -4,8 +4,6 @@ import time
 from typing import Final
 
 from pointsman_contracts.reply import Decision
-from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.error_body import SERVER_ERROR
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.domain.model_name import renaming
@@ -19,10 +17,9 @@ from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE, Body, BodyMode, ResponseHead, Trailers
 from pointsman_epp_adapter.domain.answer import BUFFERED, Answer
 from pointsman_epp_adapter.domain.destination import Destination, served_by
+from pointsman_epp_adapter.domain.envoys_answers import FAILED, unanswered
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, answered, client_headers, header_changes
 
-_VIA_UPSTREAM: Final = "via_upstream"
-"""`response.code_details` of an answer that isn't Envoy's own."""
 _UNSEEN: Final = "the answer passed unseen; whether it was whole isn't known"
 _BROKEN: Final = "Envoy ended the exchange before the answer was: the client left, or the engine broke off"
 
@@ -94,12 +91,13 @@ class Watching:
 
     async def _head(self, head: ResponseHead, stream: Stream) -> None:
         exchange = self._exchange
+        if head.envoys_own:
+            await self._answered_by_envoy(head, stream)
+            return
         answer = self._answer = Answer(head.headers, exchange.api, self._name)
         exchange.stream = answer.stream
         if answer.stream:
             answer.rewriting = without_unasked_usage(self._edits, self._name)
-        if head.details and head.details != _VIA_UPSTREAM:
-            raise self._unanswered(answer.status)
         self._tell_served(head.served)
         mode = None if head.end else self._wanted(answer)
         if head.end or not self._seen:
@@ -216,22 +214,19 @@ class Watching:
         self._worker = self._exchange.worker = worker
         self._desk.load.began(worker)
 
-    def _unanswered(self, status: int) -> Refusal:
-        """Envoy itself answers: no endpoint did."""
+    async def _answered_by_envoy(self, head: ResponseHead, stream: Stream) -> None:
+        """Raises Refusal when no endpoint answered; what a filter or a route says passes as it is."""
+        exchange = self._exchange
+        if head.status < FAILED:
+            exchange.worker = None  # The request came to no engine.
+            exchange.end("rejected", head.status, head.details)
+            await stream.pass_answer(head, self._mode, HeaderChanges(self._own(), []))
+            return
         # How far down the list it came isn't told; a second try may be all that its retry policy allows.
         self._failed(self._chosen[0], self._chosen[1] if len(self._chosen) > 1 else None)
-        if status == 504:
-            refusal = Refusal(504, "The engine did not answer in time.", type=SERVER_ERROR, code="engine_timeout")
-        else:
-            refusal = Refusal(
-                503 if status == 503 else 502,
-                "No engine that was tried could be reached and answered.",
-                type=SERVER_ERROR,
-                code="engine_failed",
-                retry_after_s=1.0 if status == 503 else None,
-            )
-        self._exchange.end("timeout" if status == 504 else "engine_error", refusal.status, refusal.message)
-        return refusal
+        refusal = unanswered(head.status)
+        exchange.end("timeout" if refusal.status == 504 else "engine_error", refusal.status, refusal.message)
+        raise refusal
 
     def _failed(self, failed: Destination, following: Destination | None) -> None:
         exchange, desk = self._exchange, self._desk

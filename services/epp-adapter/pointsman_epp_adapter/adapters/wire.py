@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import error_body, error_headers
@@ -29,6 +31,8 @@ OURS: Final = "pointsman"
 """Metadata namespaces."""
 _SUBSET_KEY: Final = f"{DESTINATION}-subset"
 _SERVED_KEY: Final = f"{DESTINATION}-served"
+_VIA_UPSTREAM: Final = "via_upstream"
+"""`response.code_details` of an answer that isn't Envoy's own."""
 _SEND: Final = 1
 _SKIP: Final = 2
 _OVERWRITE: Final = 2
@@ -69,6 +73,19 @@ class ResponseHead(NamedTuple):
     """Address of the endpoint that answered; empty when Envoy doesn't say."""
     details: str
     """Envoy's `response.code_details`; empty when it isn't told to send them."""
+    mode: BodyMode | None
+    """How Envoy sends the body. None: it was told with the request's headers."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status; 0 when there is none."""
+        status = dict(self.headers).get(b":status", b"")
+        return int(status) if status.isdigit() else 0
+
+    @property
+    def envoys_own(self) -> bool:
+        """Whether Envoy, one of its filters or a route of it answered instead of an endpoint."""
+        return self.details not in ("", _VIA_UPSTREAM)
 
 
 class Body(NamedTuple):
@@ -110,10 +127,20 @@ def decode(data: bytes) -> Event:
             head.end_of_stream,
             served or _attribute(message, "upstream.address"),
             _attribute(message, "response.code_details"),
+            BodyMode(message.protocol_config.response_body_mode) if message.HasField("protocol_config") else None,
         )
     if kind == "request_trailers" or kind == "response_trailers":
         return Trailers(kind == "request_trailers")
     return Unknown()
+
+
+def answer_in(data: bytes) -> ResponseHead | None:
+    """The head of an answer, if that is what the message is. What can't be read is for the reader to tell."""
+    try:
+        event = decode(data)
+    except DecodeError:
+        return None
+    return event if isinstance(event, ResponseHead) else None
 
 
 def decided(
