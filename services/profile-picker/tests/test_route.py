@@ -124,6 +124,11 @@ def test_a_thousand_known_models_are_not_all_named() -> None:
         target({"pools": {"a": {"models": models}}}, "x")
 
 
+def test_the_name_of_an_unknown_model_is_repeated_as_far_as_names_go() -> None:
+    with pytest.raises(Refusal, match=f"The model '{'x' * 100}' does not exist"):
+        target({"pools": POOLS}, "x" * 10_000)
+
+
 def with_blocks(model: str) -> Journey:
     facts = RequestFacts(api="completions", blocks=bytes(range(16)))
     return builders.journey("profile-picker", model=model, request=facts, target=None)

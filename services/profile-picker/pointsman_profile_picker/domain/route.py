@@ -1,6 +1,5 @@
 """What one configuration revision does at this stage: pick, write the itinerary, settle the target."""
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -10,13 +9,12 @@ from pointsman_core.permission import may_use, not_allowed
 from pointsman_core.plugins import Registry
 from pointsman_core.prefix import salted
 from pointsman_core.refusal import Refusal
+from pointsman_core.unknown_model import unknown_model
 from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker
 from pointsman_profile_picker.domain.pools import UNHEARD_OF, PoolStates
 
 ENTRY_POINTS: Final = "pointsman.profile_picker.pickers"
 """Group in which other distributions offer profile pickers."""
-NAMED_MODELS: Final = 50
-"""Known models that the answer to an unknown one lists at most."""
 
 _SELECTOR: Final = "model-selector"
 
@@ -137,16 +135,7 @@ class Routing:
         if allowed is not None:
             # What an identity may not use isn't told to it either.
             known = [name for name in known if self._allows(allowed, name)]
-        likely = difflib.get_close_matches(model, known, n=1)
-        hint = f" Did you mean '{likely[0]}'?" if likely else ""
-        listed = ", ".join(known[:NAMED_MODELS]) or "none"
-        more = f" and {len(known) - NAMED_MODELS} more" if len(known) > NAMED_MODELS else ""
-        return Refusal(
-            404,
-            f"The model '{model}' does not exist.{hint} Known models: {listed}{more}.",
-            code="model_not_found",
-            param="model",
-        )
+        return unknown_model(model, known)
 
 
 def settled(journey: Journey, target: Target, block_tokens: int | None) -> dict[str, object]:

@@ -5,12 +5,9 @@ from typing import Final
 
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import Config
-from pointsman_core.refusal import Refusal
+from pointsman_core.unknown_model import unknown_model
 
 OWNER: Final = "pointsman"
-_NAMED: Final = 20
-_SHOWN: Final = 100
-"""Characters of a name that are repeated to the client."""
 
 
 def model_names(config: Config, pools: Mapping[str, PoolSnapshot]) -> list[str]:
@@ -29,18 +26,6 @@ def model_entry(name: str, names: list[str], created: int) -> dict[str, object]:
     if name in names:
         return _entry(name, created)
     raise unknown_model(name, names)
-
-
-def unknown_model(name: str, names: list[str]) -> Refusal:
-    """404 that names the known models."""
-    listed = ", ".join(names[:_NAMED]) or "none"
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return Refusal(
-        404,
-        f"The model {name[:_SHOWN]!r} does not exist. Known models: {listed}{more}.",
-        code="model_not_found",
-        param="model",
-    )
 
 
 def _entry(name: str, created: int) -> dict[str, object]:

@@ -13,7 +13,8 @@ from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import AUTO, Config, Profile, active, response_entry, stage_entry
 from pointsman_core.refusal import Refusal
 from pointsman_core.rewriting import Rewrites
-from pointsman_edge.domain.model_list import model_names, unknown_model
+from pointsman_core.unknown_model import unknown_model
+from pointsman_edge.domain.model_list import model_names
 
 RETRY_AFTER_S: Final = 1.0
 ENDPOINTS: Final = 3
