@@ -173,6 +173,15 @@ async def test_an_outage_of_the_bus_and_events_that_cant_be_read_dont_end_it(sce
     await patiently(counts_again)
     [row] = await scene.sums()
     assert row.requests == 2
+
+    # A stream that somebody deleted is made again by who reads it.
+    await scene.seen.js.delete_stream(EVENTS)
+
+    async def counts_on() -> bool:
+        scene.seen.bus.publish(completed(3), "p")
+        return await scene.summed(3)
+
+    await patiently(counts_on)
     assert recorder.returncode is None
 
     # A ledger whose records are all gone is read at once.

@@ -16,8 +16,7 @@ from faststream.nats.security import NatsCredentials, NatsSecurity, NatsToken, N
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
-from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
-from nats.js.errors import Error as JetStreamError
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
@@ -136,13 +135,22 @@ class Events:
                 await self._client.close()
 
     async def keep_events(self) -> None:
-        """Make the stream that keeps every event, unless there is one: its owner may have set other limits."""
+        """Make the stream of events after every connection, for ever: a server that comes back may have lost it."""
+        again = asyncio.Event()
+        self.on_connected(again.set)
+        while True:
+            again.clear()
+            await try_until_done("event stream", self.make_event_stream)
+            await again.wait()
+
+    async def make_event_stream(self) -> StreamInfo:
+        """The stream that keeps every event, made unless there is one: its owner may have set other limits."""
         settings = self._settings
         js = await self.jetstream()
         try:
-            await js.stream_info(EVENT_STREAM)
+            return await js.stream_info(EVENT_STREAM)
         except NotFoundError:
-            await js.add_stream(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+            made = await js.add_stream(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
                 StreamConfig(
                     name=EVENT_STREAM,
                     description="Every decision, rejection and completion",
@@ -158,6 +166,7 @@ class Events:
                 )
             )
             _log.info("event_stream_created", stream=EVENT_STREAM)
+            return made
 
     async def _open(self) -> None:
         self._client = await self.broker.connect()
@@ -223,14 +232,14 @@ class _Guard(BaseMiddleware[Any, Any]):
 
 
 async def try_until_done(
-    what: str, action: Callable[[], Awaitable[None]], *, again_after_s: float = 1.0
+    what: str, action: Callable[[], Awaitable[object]], *, again_after_s: float = 1.0
 ) -> Literal[True]:
     """Repeat an action on JetStream until it works; the first failure of each kind is logged."""
     said = ""
     while True:
         try:
             await action()
-        except (JetStreamError, OSError, TimeoutError) as error:
+        except (NatsError, OSError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             if reason != said:
                 said = reason

@@ -26,7 +26,7 @@ from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.configuration import Configuration, Revision
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import BusDisconnected
-from pointsman_runtime.events import Events, try_until_done
+from pointsman_runtime.events import Events
 from pointsman_runtime.health import BusCollector, HealthApp, LoopWatch, Readiness
 from pointsman_runtime.http_server import App, HttpServer
 from pointsman_runtime.logs import Log
@@ -194,8 +194,7 @@ class Service(Generic[T]):
             self.bus.open()
             self.events.open()
             if self.keeps_events:
-                making = try_until_done("event stream", self.events.keep_events)
-                self._keep(loop.create_task(making, name="event stream"))
+                self._keep(loop.create_task(self.events.keep_events(), name="event stream"))
             starting = loop.create_task(self._start())
             stopped = loop.create_task(self._stop.wait())
             await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)

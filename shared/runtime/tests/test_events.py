@@ -5,6 +5,8 @@ import logging
 from collections.abc import AsyncIterator
 
 import pytest
+from nats.errors import Error as NatsError
+from nats.errors import OutboundBufferLimitError
 from nats.js.errors import NotFoundError
 
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
@@ -12,6 +14,7 @@ from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_runtime.buckets import Bucket, Entry
 from pointsman_runtime.bus import Bus
+from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import NobodyListens
 from pointsman_runtime.events import Events, try_until_done
@@ -115,8 +118,8 @@ async def test_handlers_work_again_after_a_restart_of_the_server(
 
 async def test_the_stream_keeps_each_event_once(process: Connected) -> None:
     await process.open()
-    await process.events.keep_events()
-    await process.events.keep_events()
+    await process.events.make_event_stream()
+    await process.events.make_event_stream()
     for sequence in (1, 2, 2, 3):
         process.bus.publish(started(sequence), "p")
     await process.bus.link.flush(1)
@@ -134,8 +137,30 @@ async def test_a_stream_that_is_there_keeps_its_owners_limits(process: Connected
     await process.open()
     js = await process.events.jetstream()
     await js.add_stream(name=EVENT_STREAM, subjects=["pm.evt.>"], max_age=3600)  # pyright: ignore[reportUnknownMemberType]
-    await process.events.keep_events()
+    await process.events.make_event_stream()
     assert (await js.stream_info(EVENT_STREAM)).config.max_age == 3600
+
+
+async def test_an_event_stream_that_was_lost_with_its_server_is_made_again(
+    process: Connected, own_nats_server: NatsServer
+) -> None:
+    keeping = asyncio.create_task(process.events.keep_events())
+    await process.open()
+    js = await process.events.jetstream()
+
+    async def made() -> bool:
+        try:
+            return bool(await js.stream_info(EVENT_STREAM))
+        except (NatsError, TimeoutError):
+            return False
+
+    await eventually(made)
+    await js.delete_stream(EVENT_STREAM)
+    own_nats_server.kill()
+    await eventually(lambda: process.events.reason is not None)
+    await asyncio.to_thread(own_nats_server.start)
+    await eventually(made, timeout=15)
+    await end_all([keeping])
 
 
 class Watched:
@@ -245,8 +270,10 @@ async def test_a_server_without_jetstream_is_tried_again_and_told_once(
         tries += 1
         if tries < 3:
             raise NotFoundError
+        if tries < 4:
+            raise OutboundBufferLimitError  # what nats-py says between a loss of the connection and the word of it
 
     with caplog.at_level(logging.INFO, "pointsman"):
         await try_until_done("a thing", fail_twice, again_after_s=0.001)
-    assert tries == 3
-    assert len([record for record in caplog.records if record.getMessage() == "jetstream_unavailable"]) == 1
+    assert tries == 4
+    assert len([record for record in caplog.records if record.getMessage() == "jetstream_unavailable"]) == 2

@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Final
 
 from pointsman_contracts.generation import Generations
+from pointsman_contracts.parties import AGENT
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
 from pointsman_core.config import Config, active
@@ -62,8 +63,8 @@ class StreamFacts:
     max_bytes: int
     max_age_s: float
     replicas: int
-    lags: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Durable reader → events that it hasn't been given."""
+    lags: Mapping[str, int] | None = field(default_factory=dict[str, int])
+    """Durable reader → events that it hasn't been given; None when the server doesn't say."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def _jetstream(facts: Facts) -> Iterator[Finding]:
         return
     stream = facts.stream
     if stream is None:
-        yield _warn("there is no stream PM_EVENTS: no event is kept", "A scheduler makes it; is one running?")
+        yield _no_stream(facts)
         return
     age = f" for {stream.max_age_s / 86400:g} days" if stream.max_age_s else ""
     limit = f" of {_size(stream.max_bytes)}" if stream.max_bytes > 0 else ""
@@ -168,9 +169,25 @@ def _jetstream(facts: Facts) -> Iterator[Finding]:
         yield _warn(f"{kept}; the oldest go before their time", "Raise the stream's max_bytes.")
     else:
         yield _ok(kept)
+    if stream.lags is None:
+        yield _warn("how far behind the readers of PM_EVENTS are isn't known", "Log in as the operator.")
+        return
     for name, lag in stream.lags.items():
         if lag > LAG_WARNING:
             yield _warn(f"the reader {name!r} of PM_EVENTS is {lag:,} events behind", "Is it running, and fast enough?")
+
+
+def _no_stream(facts: Facts) -> Finding:
+    if facts.refused:
+        return _warn("the stream PM_EVENTS can't be looked at", "Log in as the operator.")
+    what = "there is no stream PM_EVENTS: no event is kept"
+    if all(heard.presence.service == AGENT for heard in facts.services):
+        return _warn(what, "Every service but the agents makes it where it is missing; none is heard.")
+    return _fail(
+        what,
+        "Every service but the agents makes it when it connects; the log says why one couldn't (jetstream_unavailable). "
+        "If somebody deleted it, start one service again.",
+    )
 
 
 def _configuration(facts: Facts) -> Iterator[Finding]:

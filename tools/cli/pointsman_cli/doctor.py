@@ -140,19 +140,22 @@ async def _stream(js: JetStreamContext) -> StreamFacts | None:
         info = await js.stream_info(EVENT_STREAM)
     except (NotFoundError, JetStreamError, TimeoutError):
         return None
-    lags = {
-        consumer.name: consumer.num_pending or 0
-        for consumer in await js.consumers_info(EVENT_STREAM)
-        if consumer.config.durable_name
-    }
     return StreamFacts(
         messages=info.state.messages,
         used_bytes=info.state.bytes,
         max_bytes=info.config.max_bytes or 0,
         max_age_s=info.config.max_age or 0.0,
         replicas=info.config.num_replicas or 1,
-        lags=lags,
+        lags=await _lags(js),
     )
+
+
+async def _lags(js: JetStreamContext) -> dict[str, int] | None:
+    try:
+        readers = await js.consumers_info(EVENT_STREAM)
+    except (JetStreamError, TimeoutError):
+        return None
+    return {reader.name: reader.num_pending or 0 for reader in readers if reader.config.durable_name}
 
 
 async def _config(js: JetStreamContext) -> tuple[Config | None, int, str | None]:

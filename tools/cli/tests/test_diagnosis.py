@@ -83,7 +83,22 @@ def test_a_healthy_system_has_no_finding_but_good_ones() -> None:
             "not permitted: Permissions Violation for X",
         ),
         (replace(HEALTHY, jetstream="not enabled"), Level.FAIL, "JetStream can't be used: not enabled"),
-        (replace(HEALTHY, stream=None), Level.WARN, "there is no stream PM_EVENTS: no event is kept"),
+        (replace(HEALTHY, stream=None), Level.FAIL, "there is no stream PM_EVENTS: no event is kept"),
+        (
+            replace(HEALTHY, stream=None, services=[Heard(_presence("worker-agent"), 0)]),
+            Level.WARN,
+            "there is no stream PM_EVENTS: no event is kept",
+        ),
+        (
+            replace(HEALTHY, stream=None, refused=["Permissions Violation for X"]),
+            Level.WARN,
+            "the stream PM_EVENTS can't be looked at",
+        ),
+        (
+            replace(HEALTHY, stream=StreamFacts(10, 5, 100, 0, 1, None)),
+            Level.WARN,
+            "how far behind the readers of PM_EVENTS are isn't known",
+        ),
         (
             replace(HEALTHY, config=None, config_problem="none is stored"),
             Level.FAIL,

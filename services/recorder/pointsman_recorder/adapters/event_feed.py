@@ -72,8 +72,9 @@ class EventFeed:
 
         `from_the_beginning`: read everything that the stream has, wherever somebody left off.
         """
+        # Somebody may have deleted it; the loss of a server's store is noticed at the next connection.
+        config = (await self._events.make_event_stream()).config
         js = await self._events.jetstream()
-        config = (await js.stream_info(EVENT_STREAM)).config
         after = 0
         with suppress(NotFoundError):  # nobody has read it
             left = await js.consumer_info(EVENT_STREAM, self._durable)
