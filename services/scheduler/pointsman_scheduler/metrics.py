@@ -120,6 +120,11 @@ class _Pools(Collector):
         evicted = CounterMetricFamily(
             "pointsman_scheduler_prefix_evicted", "Prefix entries given up, by cause", labels=["pool", "cause"]
         )
+        abandoned = CounterMetricFamily(
+            "pointsman_scheduler_prefix_abandoned",
+            "Requests whose end nobody told in time: what they were expected to leave in a cache is forgotten",
+            labels=["pool"],
+        )
         for pool in self._pools():
             open_requests.add_metric([pool.pool], len(pool.books.ledger))
             states: dict[str, int] = {}
@@ -133,7 +138,8 @@ class _Pools(Collector):
             size.add_metric([pool.pool], memory.bytes)
             for cause in ("evicted_capacity", "evicted_memory", "expired"):
                 evicted.add_metric([pool.pool, cause.removeprefix("evicted_")], float(getattr(memory, cause)))
-        yield from (open_requests, workers, blocks, size, evicted)
+            abandoned.add_metric([pool.pool], memory.abandoned)
+        yield from (open_requests, workers, blocks, size, evicted, abandoned)
 
 
 class _Queues(Collector):

@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ReservationChange
+from pointsman_scheduler.metrics import Metrics
 from pointsman_scheduler.testing import Bench
 
 WORKERS: tuple[str, ...] = ("w0", "w1", "w2")
@@ -31,6 +34,18 @@ def test_a_reservation_that_arrives_after_the_end_of_its_request_does_not_count(
     two.pool.books.completed(request.request_id, two.now, ok=True)
     assert not two.pool.books.apply(change, "scheduler-1", two.now)
     assert everything(two) == [(0, 0, 0)] * 3
+
+
+def test_requests_whose_prefix_nobody_settled_are_counted() -> None:
+    bench = Bench()
+    bench.join("w0")
+    registry = CollectorRegistry()
+    Metrics(registry, lambda: [bench.pool])
+    life = next(iter(bench.pool.fleet)).life
+    bench.pool.index.write(life, np.arange(3, dtype=np.uint64), bench.now, "never-settled")
+    for later, count in ((1199, 0), (1201, 1)):
+        bench.pool.sweep(bench.now + later)
+        assert registry.get_sample_value("pointsman_scheduler_prefix_abandoned_total", {"pool": "llama"}) == count
 
 
 def test_a_client_may_use_a_request_id_again() -> None:

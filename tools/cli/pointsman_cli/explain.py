@@ -59,10 +59,12 @@ def story(event: Event) -> list[RenderableType]:
 
 
 def _decision(event: RequestScheduled) -> list[RenderableType]:
+    waited = f"waited {event.queued_ms:,.1f} ms · " if event.queued_ms else ""
     facts = (
         f"  pool {event.pool} · {event.prompt_tokens:,} prompt tokens, {event.cached_tokens:,} believed cached"
         f"{f' ({event.prefix})' if event.prefix else ''} · "
-        f"decided in {event.decided_us:.0f} µs by {event.source} · configuration {event.revision} · {event.level}"
+        f"{waited}decided in {event.decided_us:.0f} µs by {event.source} · "
+        f"configuration {event.revision} · {event.level}"
     )
     parts: list[RenderableType] = [Text(facts, "dim"), _trail(event.trail)]
     for run in event.runs:

@@ -7,8 +7,9 @@ from rich.console import Console
 from pointsman_cli import events
 from pointsman_cli.events import Selection
 from pointsman_cli.explain import story
-from pointsman_contracts.journey import StageReport
+from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.response import ResponseReviewed
+from pointsman_contracts.scheduling import RequestScheduled
 
 
 def reviewed(*stages: StageReport) -> ResponseReviewed:
@@ -30,6 +31,35 @@ def test_explain_shows_what_stages_after_the_last_byte_said_and_why() -> None:
         "guard shadow_blocked 2.0 ms house: blocked secret.x g-1",
         "semantic-cache passed 1.2 ms kept cache-1",
     ]
+
+
+def test_explain_says_how_long_a_request_waited_before_it_was_decided() -> None:
+    waited = RequestScheduled(
+        request_id="r-1",
+        source="scheduler-1",
+        sequence=1,
+        at_ms=0,
+        edge="edge-1",
+        pool="p",
+        model="m",
+        target=Target(model="m", pool="p"),
+        profile="standard",
+        primary="default",
+        queued_ms=2345.6,
+        runs=(),
+        endpoints=(),
+        reason="",
+        decided_us=40,
+        revision=1,
+    )
+    assert "waited 2,345.6 ms · decided in 40 µs" in facts(waited)
+    assert "waited" not in facts(waited.model_copy(update={"queued_ms": 0.0}))
+
+
+def facts(event: RequestScheduled) -> str:
+    console = Console(width=240, file=StringIO(), record=True)
+    console.print(*story(event), sep="\n")
+    return next(line for line in console.export_text().splitlines() if "prompt tokens" in line)
 
 
 def test_watch_shows_them_when_there_is_something_to_see() -> None:
