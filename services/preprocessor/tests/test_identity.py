@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jwt import PyJWK
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from pydantic import JsonValue
 
@@ -23,6 +24,7 @@ from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import depart, describe
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports
 from pointsman_preprocessor.domain.request_headers import read_headers
+from pointsman_preprocessor.domain.tokens import Expected, TokenRefused, verified
 from pointsman_testing import builders
 
 CANARY: Final = "sk-canary-9f31"
@@ -32,6 +34,7 @@ JSON: Final = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**40), 2**40)
+    | st.sampled_from([-(2**63) - 1, 2**64, 10**30])
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -242,6 +245,13 @@ def token(algorithm: str = "RS256", kid: str | None = "r1", key: object = RSA, *
     return jwt.encode(claims, key, algorithm=algorithm, headers={} if kid is None else {"kid": kid})  # pyright: ignore[reportArgumentType]
 
 
+def nested(levels: int) -> JsonValue:
+    value: JsonValue = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 def bearing(text: str) -> dict[str, str]:
     return {"authorization": f"Bearer {text}"}
 
@@ -282,6 +292,8 @@ PUBLIC_TEXT: Final = str(jwk(RSA, "r1")["n"]).encode()
         (token(kid="unknown"), "invalid_token", "a known key"),
         (token(models=7), "invalid_token", "the claim models isn't a list of texts"),
         (token(models=[f"m{n:040}" for n in range(100)]), "invalid_token", "at most 2048 can travel"),
+        (token(limits={"tokens": 10**30}), "invalid_token", "`limits`: Integer exceeds 64-bit range"),
+        (token(limits={"tokens": nested(300)}), "invalid_token", "`limits`: Recursion limit reached"),
         (token() + "x", "invalid_token", "signature"),
     ],
 )
@@ -292,6 +304,13 @@ def test_a_token_of_the_issuer_that_is_not_valid_gets_401_and_says_why(text: str
     assert text not in refusal.message
     assert challenge is not None
     assert 'error="invalid_token"' in challenge
+
+
+@pytest.mark.parametrize("claim", ["exp", "nbf"])
+def test_a_time_that_no_clock_can_show_is_none(claim: str) -> None:
+    text = jwt.encode(CLAIMS | {claim: 10**400}, RSA, algorithm="RS256")
+    with pytest.raises(TokenRefused, match=f"`{claim}` isn't a time"):
+        verified(text, PyJWK(jwk(RSA, None)), Expected(ISSUER, ("gateway",), 0), NOW)
 
 
 def test_a_token_that_names_no_key_is_checked_with_the_only_one_of_its_algorithm() -> None:

@@ -47,7 +47,7 @@ class ModelGroups:
 
 
 def identity_of(grant: Grant, source: str, groups: ModelGroups) -> dict[str, JsonValue]:
-    """The attribute `identity`. Raises ValueError when it is too large to travel."""
+    """The attribute `identity`. Raises ValueError when it can't travel."""
     identity: dict[str, JsonValue] = {
         "tenant": grant.tenant,
         "subject": grant.subject,
@@ -59,7 +59,11 @@ def identity_of(grant: Grant, source: str, groups: ModelGroups) -> dict[str, Jso
         identity["models"] = groups.names(grant.models)
     if grant.limits:
         identity["limits"] = dict(grant.limits)
-    size = len(orjson.dumps(identity))
+    try:
+        size = len(orjson.dumps(identity))
+    except orjson.JSONEncodeError as error:
+        # Everything else of it is text.
+        raise ValueError(f"`limits`: {error}") from error
     if size > LARGEST:
         raise ValueError(f"the identity has {size} bytes, at most {LARGEST} can travel")
     return identity

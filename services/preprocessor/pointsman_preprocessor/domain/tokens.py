@@ -104,7 +104,10 @@ def _time(claims: Mapping[str, JsonValue], name: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TokenRefused(f"The token's `{name}` isn't a time.")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise TokenRefused(f"The token's `{name}` isn't a time.") from error
 
 
 def _decoded(part: str) -> bytes:
