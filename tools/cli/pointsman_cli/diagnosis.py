@@ -185,8 +185,8 @@ def _no_stream(facts: Facts) -> Finding:
         return _warn(what, "Every service but the agents makes it where it is missing; none is heard.")
     return _fail(
         what,
-        "Every service but the agents makes it when it connects; the log says why one couldn't (jetstream_unavailable). "
-        "If somebody deleted it, start one service again.",
+        "Every service but the agents makes it when it connects, and a recorder whenever it misses it; "
+        "their logs say why they couldn't (jetstream_unavailable).",
     )
 
 
