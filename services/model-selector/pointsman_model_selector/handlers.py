@@ -6,16 +6,16 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from pointsman_contracts.journey import BodyEdit, Journey, retold
+from pointsman_contracts.journey import Journey, retold
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
-from pointsman_core.prefix import salted
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.domain.candidate import Standing
 from pointsman_model_selector.domain.selecting import Question
 from pointsman_model_selector.domain.selector import CompiledSelector, Selected
 from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.settled_target import settled
 from pointsman_runtime.stage import Hop
 
 _PLUGIN_BUCKETS: Final = (1e-6, 5e-6, 2e-5, 1e-4, 5e-4, 2e-3, 1e-2, 1e-1)
@@ -92,18 +92,8 @@ class Handlers:
 
 def _changes(journey: Journey, selected: Selected) -> dict[str, object]:
     target = selected.model.target
-    request = journey.request
-    kept = tuple(edit for edit in journey.body if edit.field != "model")
-    changes: dict[str, object] = {
-        "target": target,
-        "alternatives": tuple(candidate.target for candidate in selected.fallbacks),
-        "body": kept if target.model == journey.model else (*kept, BodyEdit(field="model", value=target.model)),
-    }
-    facts = request if selected.model.block_tokens is None else request.in_blocks_of(selected.model.block_tokens)
-    if facts.blocks:
-        blocks = salted(facts.blocks, target.model, target.lora or "")
-        facts = facts.model_copy(update={"blocks": blocks, "other_chains": ()})
-    changes["request"] = facts
+    changes = settled(journey, target, selected.model.block_tokens)
+    changes["alternatives"] = tuple(candidate.target for candidate in selected.fallbacks)
     # What preprocessing wrote there named the model that was asked for.
     changes["headers"] = retold(journey.headers, target)
     if selected.old_pools:

@@ -12,9 +12,10 @@ from pointsman_core.permission import allowed_models
 from pointsman_core.refusal import Refusal
 from pointsman_profile_picker.domain.picking import PickError
 from pointsman_profile_picker.domain.pools import PoolStates
-from pointsman_profile_picker.domain.route import Routing, settled
+from pointsman_profile_picker.domain.route import Routing
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.logs import Log
+from pointsman_runtime.settled_target import settled
 from pointsman_runtime.stage import Hop
 
 _log = Log("profile-picker")

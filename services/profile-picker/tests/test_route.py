@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 from pydantic import ValidationError
 
-from pointsman_contracts.journey import AnswerUse, BlockChain, BodyEdit, Journey, RequestFacts, Stage, Target
+from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import Config, load
 from pointsman_core.plugins import PluginError, Registry
@@ -13,7 +13,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker
 from pointsman_profile_picker.domain.pools import PoolStates
-from pointsman_profile_picker.domain.route import Routing, settled
+from pointsman_profile_picker.domain.route import Routing
 from pointsman_testing import builders
 
 POOLS: Final = {"a": {"models": ["base", "tuned"], "loras": ["tuned"]}}
@@ -129,38 +129,6 @@ def test_the_name_of_an_unknown_model_is_repeated_as_far_as_names_go() -> None:
         target({"pools": POOLS}, "x" * 10_000)
 
 
-def with_blocks(model: str) -> Journey:
-    facts = RequestFacts(api="completions", blocks=bytes(range(16)))
-    return builders.journey("profile-picker", model=model, request=facts, target=None)
-
-
-def test_models_and_adapters_share_no_block() -> None:
-    journey = with_blocks("m")
-    targets = [
-        Target(model="m", pool="a"),
-        Target(model="n", pool="a"),
-        Target(model="m", pool="a", lora="m"),
-    ]
-    blocks: list[bytes] = []
-    for to in targets:
-        facts = settled(journey, to, 64)["request"]
-        assert isinstance(facts, RequestFacts)
-        blocks.append(facts.blocks)
-    assert len({chain[:8] for chain in blocks}) == 3
-    assert len({chain[8:] for chain in blocks}) == 3
-
-
-def test_the_same_prompt_for_the_same_target_has_the_same_blocks_whatever_name_it_was_asked_by() -> None:
-    to = Target(model="m", pool="a")
-    assert settled(with_blocks("m"), to, 64)["request"] == settled(with_blocks("alias"), to, 64)["request"]
-
-
-def test_the_body_names_the_model_as_its_server_does() -> None:
-    to = Target(model="tuned", pool="a", lora="tuned")
-    assert settled(with_blocks("mine"), to, 64)["body"] == (BodyEdit(field="model", value="tuned"),)
-    assert "body" not in settled(with_blocks("tuned"), to, 64)
-
-
 class Astray(ProfilePicker):
     """Chooses what doesn't exist."""
 
@@ -256,33 +224,11 @@ def test_a_configured_model_names_who_serves_while_it_cannot() -> None:
     assert routing.fallbacks("small") == ()
 
 
-def test_the_target_gets_the_blocks_in_its_pools_size_and_none_that_nobody_hashed() -> None:
-    chains = (BlockChain(block_tokens=16, blocks=bytes(range(32))),)
-    facts = RequestFacts(api="completions", block_tokens=64, blocks=bytes(range(8)), other_chains=chains)
-    journey = builders.journey("profile-picker", model="auto", request=facts)
-    to = Target(model="base", pool="a")
-
-    def blocks(size: int | None) -> RequestFacts:
-        request = settled(journey, to, size)["request"]
-        assert isinstance(request, RequestFacts)
-        assert request.other_chains == ()
-        return request
-
-    assert (blocks(64).block_tokens, len(blocks(64).blocks)) == (64, 8)
-    assert (blocks(16).block_tokens, len(blocks(16).blocks)) == (16, 32)
-    assert (blocks(32).block_tokens, blocks(32).blocks) == (32, b"")
-    assert len(blocks(None).blocks) == 8
-
-
 @pytest.mark.requirement("S1-20")
 def test_a_rewritten_model_is_settled_and_the_client_knows_only_the_name_it_asked_for() -> None:
     routing = compile_routing(load({"pools": POOLS, "rewrites": [{"match": "prod", "to": "base"}]}))
     to = routing.target("base", PoolStates(), "prod")
-    edit = BodyEdit(field="model", value="base")
-    journey = builders.journey("profile-picker", model="prod", rewritten="base", body=(edit,))
-    assert settled(journey, to, 64)["body"] == (edit,)
-    again = journey.model_copy(update={"model": "base", "rewritten": "other"})
-    assert settled(again, to, 64)["body"] == ()
+    assert to.model == "base"
     with pytest.raises(Refusal) as caught:
         routing.target("gone", PoolStates(), "asked")
     assert "'asked'" in caught.value.message

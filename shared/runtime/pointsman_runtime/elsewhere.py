@@ -6,10 +6,10 @@ A provider has no endpoints to choose among, so the stage before the scheduler a
 from typing import Final
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.journey import BodyEdit, Journey, RequestFacts, StageReport, Target, retold
+from pointsman_contracts.journey import Journey, StageReport, retold
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.scheduling import RequestScheduled
-from pointsman_core.prefix import salted
+from pointsman_runtime.settled_target import settled
 
 NO_POOL: Final = "-"
 """Stands for the pool in events about requests that have none."""
@@ -87,24 +87,11 @@ def next_model(journey: Journey, status: int, report: StageReport) -> Journey | 
     if journey.itinerary[0].service != "scheduler":
         return None
     target, *others = journey.alternatives
-    kept = tuple(edit for edit in journey.body if edit.field != "model")
     return journey.model_copy(
         update={
-            "target": target,
-            "request": _facts(journey, target),
+            **settled(journey, target),
             "alternatives": tuple(others),
             "headers": retold(journey.headers, target),
-            "body": (*kept, BodyEdit(field="model", value=target.model)),
             "trail": (*journey.trail, report),
         }
     )
-
-
-def _facts(journey: Journey, target: Target) -> RequestFacts:
-    """The facts with the blocks of another target in the place of those of the one before. The scheduler looks whether
-    they have its pool's size."""
-    request, before = journey.request, journey.target
-    if before is None or not request.blocks:
-        return request
-    plain = salted(request.blocks, before.model, before.lora or "")
-    return request.model_copy(update={"blocks": salted(plain, target.model, target.lora or "")})

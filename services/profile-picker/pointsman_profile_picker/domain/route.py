@@ -1,13 +1,12 @@
-"""What one configuration revision does at this stage: pick, write the itinerary, settle the target."""
+"""What one configuration revision does at this stage: pick, write the itinerary, find the target."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pointsman_contracts.journey import BodyEdit, Journey, Stage, Target
+from pointsman_contracts.journey import Journey, Stage, Target
 from pointsman_core.config import Config, active, response_entry, stage_entry
 from pointsman_core.permission import may_use, not_allowed
 from pointsman_core.plugins import Registry
-from pointsman_core.prefix import salted
 from pointsman_core.refusal import Refusal
 from pointsman_core.unknown_model import unknown_model
 from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker
@@ -136,22 +135,3 @@ class Routing:
             # What an identity may not use isn't told to it either.
             known = [name for name in known if self._allows(allowed, name)]
         return unknown_model(model, known)
-
-
-def settled(journey: Journey, target: Target, block_tokens: int | None) -> dict[str, object]:
-    """What settling the target changes in a journey. `block_tokens` is of its pool; None at a provider.
-
-    The blocks become the target's own: equal prompts for other models or adapters share none.
-    """
-    facts = journey.request if block_tokens is None else journey.request.in_blocks_of(block_tokens)
-    if facts.blocks:
-        blocks = salted(facts.blocks, target.model, target.lora or "")
-        facts = facts.model_copy(update={"blocks": blocks, "other_chains": ()})
-    changes: dict[str, object] = {"target": target, "request": facts}
-    kept = tuple(edit for edit in journey.body if edit.field != "model")
-    if target.model != journey.model:
-        changes["body"] = (*kept, BodyEdit(field="model", value=target.model))
-    elif len(kept) < len(journey.body):
-        # A rewrite ended at the name that the client sent.
-        changes["body"] = kept
-    return changes

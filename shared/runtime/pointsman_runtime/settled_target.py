@@ -1,0 +1,21 @@
+"""What settling a request's target changes in its journey. Pure."""
+
+from pointsman_contracts.journey import BodyEdit, Journey, Target
+from pointsman_core.prefix import salted
+
+
+def settled(journey: Journey, target: Target, block_tokens: int | None = None) -> dict[str, object]:
+    """The changes. `block_tokens` is of the target's pool; None at a provider and where nobody knows it: the scheduler
+    looks whether the blocks have its pool's size.
+
+    The blocks become the target's own: equal prompts for other models or adapters share none.
+    """
+    before = journey.target
+    facts = journey.request if block_tokens is None else journey.request.in_blocks_of(block_tokens)
+    if facts.blocks:
+        plain = facts.blocks if before is None else salted(facts.blocks, before.model, before.lora or "")
+        blocks = salted(plain, target.model, target.lora or "")
+        facts = facts.model_copy(update={"blocks": blocks, "other_chains": ()})
+    kept = tuple(edit for edit in journey.body if edit.field != "model")
+    body = kept if target.model == journey.model else (*kept, BodyEdit(field="model", value=target.model))
+    return {"target": target, "request": facts, "body": body}
