@@ -120,22 +120,29 @@ def test_when_too_many_events_wait_the_oldest_are_lost_and_counted() -> None:
     assert [(event.request_id, event.sequence) for event in bus.of(ResponseCompleted)] == [
         ("r3", 4), ("r4", 5), ("r5", 6),
     ]  # fmt: skip
-    assert registry.get_sample_value("pointsman_edge_events_dropped_total") == 3
+    assert dropped(registry) == {"too_many": 3, "too_large": 0}
 
 
-def test_an_event_over_the_limit_is_dropped_and_holds_up_nobody() -> None:
+def test_an_event_over_the_limit_is_dropped_and_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
     class Narrow(RecordedEvents):
         def publish(self, message: Message, *route: str) -> None:
-            if isinstance(message, ResponseCompleted) and message.request_id == "large":
+            if isinstance(message, ResponseCompleted) and message.request_id.startswith("large"):
                 raise MessageTooLarge("response.completed.v1", 1, 2)
             super().publish(message, *route)
 
     bus, registry = Narrow(), CollectorRegistry()
     announcer = Announcer(bus, "edge-1", 3, registry)
-    announcer.completed(Exchange("large", "completions", 0.0), 1.0)
+    for number in range(3):
+        announcer.completed(Exchange(f"large-{number}", "completions", 0.0), 1.0)
     announcer.completed(Exchange("small", "completions", 0.0), 1.0)
     assert [event.request_id for event in bus.of(ResponseCompleted)] == ["small"]
-    assert registry.get_sample_value("pointsman_edge_events_dropped_total") == 1
+    assert dropped(registry) == {"too_many": 0, "too_large": 3}
+    assert caplog.text.count("event_too_large") == 1
+
+
+def dropped(registry: CollectorRegistry) -> dict[str, float | None]:
+    name = "pointsman_edge_events_dropped_total"
+    return {reason: registry.get_sample_value(name, {"reason": reason}) for reason in ("too_many", "too_large")}
 
 
 def stages(edge: Bus) -> Stages:

@@ -44,9 +44,16 @@ class Announcer:
         self._kept = kept
         self._numbers: dict[tuple[type[Message], str], int] = {}
         self._waiting: deque[tuple[Message, str]] = deque()
-        self._dropped = Counter(
-            "pointsman_edge_events_dropped", "Events lost because too many waited for the bus", registry=registry
+        self._too_large: set[type[Message]] = set()
+        """Types of events of which one was too large for the bus."""
+        dropped = Counter(
+            "pointsman_edge_events_dropped",
+            "Events lost: too many waited for the bus, or the event was too large for it",
+            ["reason"],
+            registry=registry,
         )
+        self._dropped_too_many = dropped.labels("too_many")
+        self._dropped_too_large = dropped.labels("too_large")
         Gauge("pointsman_edge_events_waiting", "Events that wait for the bus", registry=registry).set_function(
             lambda: len(self._waiting)
         )
@@ -174,15 +181,17 @@ class Announcer:
                 return
         if len(self._waiting) >= self._kept:
             self._waiting.popleft()
-            self._dropped.inc()
+            self._dropped_too_many.inc()
         self._waiting.append((message, route))
 
     def _publish(self, message: Message, route: str) -> None:
         try:
             self._bus.publish(message, route)
         except (MessageTooLarge, PayloadTooLarge) as error:
-            self._dropped.inc()
-            _log.error("event_too_large", error)
+            self._dropped_too_large.inc()
+            if type(message) not in self._too_large:
+                self._too_large.add(type(message))
+                _log.error("event_too_large", error)
 
 
 def _unix_ms() -> int:
