@@ -4,6 +4,7 @@ The body of the request travels once, from the edge to the preprocessor. Every l
 hashes and identifiers, never prompt text, and is at most `JOURNEY_LIMIT` bytes.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 from pydantic import Field, JsonValue
@@ -188,6 +189,12 @@ class BodyEdit(Part):
     remove: bool = False
     unasked: bool = False
     """The client didn't want what the engine adds to its answer for this: the edge takes it out again."""
+
+
+def edited(document: Mapping[str, object], edits: Iterable[BodyEdit]) -> dict[str, object]:
+    """A body's document with the edits made, but for `unasked` ones: the client gets nothing of what they add. A field
+    that is removed is None."""
+    return {**document} | {edit.field: None if edit.remove else edit.value for edit in edits if not edit.unasked}
 
 
 class HeaderEdit(Part):

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage, StageReport
+from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage, StageReport, edited
 from pointsman_core.config import Config, ProcessorUse, active
 from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_core.plugins import Registry, within
@@ -169,7 +169,9 @@ def describe(
         blocks=first.blocks,
         other_chains=tuple(others),
         blocks_precise=prompt.exact and not keeper,
-        fingerprint=_fingerprint(incoming) if fingerprinted else b"",
+        fingerprint=fingerprint(body.api, deciding(edited(document, incoming.body_edits.values())))
+        if fingerprinted
+        else b"",
         features=features(body),
         headers=headers.readable,
         fields=readable_fields(document),
@@ -182,15 +184,6 @@ def describe(
         subset=headers.subset,
         workers=headers.workers,
     )
-
-
-def _fingerprint(incoming: Incoming) -> bytes:
-    document: dict[str, object] = {**incoming.body.document}
-    for edit in incoming.body_edits.values():
-        # What is only for the gateway's own eyes isn't in what the client gets.
-        if not edit.unasked:
-            document[edit.field] = None if edit.remove else edit.value
-    return fingerprint(incoming.body.api, deciding(document))
 
 
 def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degraded: str = "") -> Journey:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, cast
 
 import orjson
 
-from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.journey import BodyEdit, edited
 from pointsman_core.fingerprint import deciding, fingerprint
 
 Document = dict[str, object]
@@ -41,12 +41,7 @@ def asked(api: str, body: bytes, edits: Sequence[BodyEdit]) -> Asked | None:
         return None
     if not isinstance(parsed, dict):
         return None
-    document = cast("Document", parsed)
-    for edit in edits:
-        # What is only for the gateway's own eyes isn't in what the client gets.
-        if not edit.unasked:
-            document[edit.field] = None if edit.remove else edit.value
-    kept = deciding(document)
+    kept = deciding(edited(cast("Document", parsed), edits))
     exact = fingerprint(api, kept)
     member = _CONVERSATIONS.get(api, "")
     turn, rest = _last_turn(kept.get(member))
