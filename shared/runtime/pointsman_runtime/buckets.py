@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import NamedTuple
 
 from nats.js.api import KeyValueConfig
@@ -150,7 +151,8 @@ class _Watch:
         self._on_listed = on_listed
         self._ttl_s = ttl_s
         self._renewed: dict[str, float] = {}
-        self._revisions: dict[str, int] = {}
+        self._told: dict[str, tuple[int, float]] = {}
+        """Key → revision and time of the entry that was told last."""
         self._unseen: set[str] = set()
 
     def begin(self) -> None:
@@ -167,15 +169,17 @@ class _Watch:
 
     def update(self, entry: KeyValue.Entry, now: float) -> None:
         """One entry of the listing, or a change."""
-        key, revision = entry.key, entry.revision or 0
+        key, revision, stored = entry.key, entry.revision or 0, _stored(entry.created)
         self._unseen.discard(key)
-        if revision <= self._revisions.get(key, 0):
-            return  # told before the connection was lost
+        known, known_stored = self._told.get(key, (0, 0.0))
+        # A bucket made anew counts from 1 again: what was told before the connection was lost is no newer either.
+        if revision <= known and stored <= known_stored:
+            return
         if entry.operation is not None:
             self._gone(key)
             return
         self._renewed[key] = now
-        self._revisions[key] = revision
+        self._told[key] = revision, stored
         self._on_put(Entry(key, entry.value or b"", revision))
 
     def expire(self, now: float) -> None:
@@ -185,6 +189,11 @@ class _Watch:
                 self._gone(key)
 
     def _gone(self, key: str) -> None:
-        self._revisions.pop(key, None)
+        self._told.pop(key, None)
         if self._renewed.pop(key, None) is not None:
             self._on_gone(key)
+
+
+def _stored(created: object) -> float:
+    """When the server stored an entry, by its clock, in s since 1970. nats-py declares a number and gives the time."""
+    return created.timestamp() if isinstance(created, datetime) else 0.0

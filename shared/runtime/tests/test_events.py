@@ -260,6 +260,30 @@ async def test_a_bucket_that_was_lost_with_its_server_is_made_again(
     await eventually(lambda: watched.values == {"b": b"2"}, timeout=15)
 
 
+async def test_what_is_in_a_bucket_made_anew_is_told_though_its_revisions_are_low(
+    process: Connected, own_nats_server: NatsServer
+) -> None:
+    await process.open()
+    bucket = process.bucket("test-anew")
+    for value in (b"1", b"2", b"3"):
+        await bucket.put("a", value)
+    watched = Watched()
+    bucket.watch(watched.put, watched.lost, watched.complete)
+    await eventually(lambda: watched.values == {"a": b"3"})
+    js = await process.events.jetstream()
+    await js.delete_key_value("test-anew")
+    # Somebody else wrote again before this one looked.
+    anew = await js.create_key_value(bucket="test-anew")  # pyright: ignore[reportUnknownMemberType]
+    await anew.put("a", b"4")
+    own_nats_server.kill()
+    await eventually(lambda: process.events.reason is not None)
+    await asyncio.to_thread(own_nats_server.start)
+    await eventually(lambda: watched.values == {"a": b"4"}, timeout=15)
+    await anew.put("a", b"5")
+    await eventually(lambda: watched.values == {"a": b"5"})
+    assert watched.gone == []
+
+
 async def test_a_server_without_jetstream_is_tried_again_and_told_once(
     process: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
