@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Final
 
 from pointsman_contracts.generation import Generations
-from pointsman_contracts.parties import AGENT
+from pointsman_contracts.parties import AGENT, EDGES
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
 from pointsman_core.config import Config, active
@@ -211,6 +211,16 @@ def _services(facts: Facts) -> Iterator[Finding]:
                 f"the profile{'s' if len(profiles) > 1 else ''} {', '.join(profiles)}" if profiles else "every request"
             )
             yield _fail(f"no {service} is heard, and {used} needs one", f"Start one: pointsman-{service}.")
+    if not by_service.keys() & set(EDGES):
+        yield _fail(
+            "neither a frontend nor an epp-adapter is heard: no request can enter",
+            "Start one: pointsman-frontend, or pointsman-epp-adapter behind an Envoy.",
+        )
+    if "recorder" not in by_service:
+        yield _warn(
+            "no recorder is heard: usage isn't counted, and events are kept by the stream alone",
+            "Start one: pointsman-recorder. It reads what the stream has kept meanwhile.",
+        )
     versions = {presence.version for members in by_service.values() for presence in members}
     if len(versions) > 1:
         yield _warn(f"several versions run: {', '.join(sorted(versions))}", "Fine during an upgrade; finish it.")

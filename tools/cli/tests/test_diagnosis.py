@@ -32,7 +32,7 @@ HEALTHY = Facts(
     revision=3,
     services=[
         Heard(_presence(service), 1.0)
-        for service in ("frontend", "preprocessor", "profile-picker", "scheduler", "metrics-collector")
+        for service in ("frontend", "preprocessor", "profile-picker", "scheduler", "metrics-collector", "recorder")
     ],
     pools=[_pool("serving", "serving")],
 )
@@ -47,6 +47,10 @@ def test_a_healthy_system_has_no_finding_but_good_ones() -> None:
     assert len(findings(HEALTHY)) >= 10
 
 
+def _without(*services: str) -> Facts:
+    return replace(HEALTHY, services=[heard for heard in HEALTHY.services if heard.presence.service not in services])
+
+
 @pytest.mark.requirement("S1-5")
 @pytest.mark.parametrize(
     ("facts", "level", "words"),
@@ -55,7 +59,7 @@ def test_a_healthy_system_has_no_finding_but_good_ones() -> None:
             replace(HEALTHY, services=[*HEALTHY.services, Heard(_presence("guard", contracts=(3, 4), ready=False), 0)]),
             Level.FAIL,
             "these don't understand each other: frontend 0.1.0, metrics-collector 0.1.0, preprocessor 0.1.0, "
-            "profile-picker 0.1.0, scheduler 0.1.0 (generation 1) and guard 0.1.0 (generation 3 to 4)",
+            "profile-picker 0.1.0, recorder 0.1.0, scheduler 0.1.0 (generation 1) and guard 0.1.0 (generation 3 to 4)",
         ),
         (
             replace(HEALTHY, server=replace(HEALTHY.server, max_payload=MIB)),
@@ -105,12 +109,28 @@ def test_a_healthy_system_has_no_finding_but_good_ones() -> None:
             "the stored configuration: none is stored",
         ),
         (
-            replace(HEALTHY, services=[heard for heard in HEALTHY.services if heard.presence.service != "scheduler"]),
+            _without("scheduler"),
             Level.FAIL,
             "no scheduler is heard, and the profile standard needs one",
         ),
         (
-            replace(HEALTHY, services=[*HEALTHY.services[:-1], Heard(_presence("metrics-collector", ready=False), 0)]),
+            _without("frontend"),
+            Level.FAIL,
+            "neither a frontend nor an epp-adapter is heard: no request can enter",
+        ),
+        (
+            _without("recorder"),
+            Level.WARN,
+            "no recorder is heard: usage isn't counted, and events are kept by the stream alone",
+        ),
+        (
+            replace(
+                HEALTHY,
+                services=[
+                    *_without("metrics-collector").services,
+                    Heard(_presence("metrics-collector", ready=False), 0),
+                ],
+            ),
             Level.FAIL,
             "metrics-collector: none of 1 is ready",
         ),
@@ -157,6 +177,11 @@ def test_each_ailment_is_named_with_a_remedy(facts: Facts, level: Level, words: 
     bad = [finding for finding in findings(facts) if finding.level is not Level.OK]
     assert (level, words) in [(finding.level, finding.what) for finding in bad]
     assert all(finding.advice for finding in bad)
+
+
+def test_behind_envoy_the_adapter_is_edge_enough() -> None:
+    behind = _without("frontend")
+    assert _bad(replace(behind, services=[*behind.services, Heard(_presence("epp-adapter"), 0)])) == []
 
 
 def test_a_cluster_or_file_that_is_not_read_is_said_for_each_collector_that_misses_it() -> None:

@@ -49,7 +49,8 @@ async def test_a_server_with_the_defaults_lacks_room_and_a_configuration() -> No
     assert "✗ max_payload is 1 MiB, too small for bodies of 4 MiB" in text
     assert "✗ the stored configuration: none is stored" in text
     assert "! there is no stream PM_EVENTS" in text
-    assert "2 failures, 1 warning" in text
+    assert "✗ neither a frontend nor an epp-adapter is heard" in text
+    assert "3 failures, 2 warnings" in text
 
 
 async def test_what_an_identity_may_not_read_is_said() -> None:
