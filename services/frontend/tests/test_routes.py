@@ -5,9 +5,10 @@ from array import array
 from collections.abc import Callable
 
 import pytest
+from pydantic import JsonValue
 
 from pointsman_contracts.content import PromptTokens
-from pointsman_contracts.journey import HeaderEdit, PreprocessRequest, Target
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted, ResponseStarted
@@ -25,12 +26,14 @@ TRUSTED = {"trusted_proxies": ["127.0.0.0/8"]}
 WANTED = "x-routing-request: true"
 
 
-def knowing_tokens(edge: EdgeUnderTest, **changes: object) -> Callable[[PreprocessRequest], Decision | Rejection]:
+def knowing_tokens(
+    edge: EdgeUnderTest, *, of: str = "llama-8b", **changes: object
+) -> Callable[[PreprocessRequest], Decision | Rejection]:
     """Stages that have told the edge the prompt's tokens when they decide."""
 
     def decide(request: PreprocessRequest) -> Decision | Rejection:
         ids = array("I", IDS).tobytes()
-        edge.hear(PromptTokens(request_id=request.request_id, model="llama-8b", ids=ids))
+        edge.hear(PromptTokens(request_id=request.request_id, model=of, ids=ids))
         endpoints = [ChosenEndpoint(worker=f"worker-{n}", url=url) for n, url in enumerate(edge.stages.urls, start=1)]
         return builders.decision(request.request_id, **({"endpoints": endpoints} | changes))
 
@@ -109,6 +112,39 @@ async def test_engines_get_the_tokens_as_their_pool_says(
         edge.stages.reply = knowing_tokens(edge)
         assert (await raw_request(edge.url, post(path, body))).status == 200
     assert json.loads(engine.received[0].body) == sent
+
+
+@pytest.mark.parametrize(
+    ("form", "path", "body", "field", "value"),
+    [("prompt", COMPLETIONS, COMPLETION, "prompt", "hi"), ("nvext", CHAT, BODY, "messages", [])],
+)
+async def test_tokens_of_a_prompt_that_a_stage_changed_are_not_sent_in_its_place(
+    start_edge: StartEdge, form: str, path: str, body: bytes, field: str, value: JsonValue
+) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url, config={"pools": {"llama-8b": {"send_tokens": form}}}, **TRUSTED)
+        edge.stages.reply = knowing_tokens(edge, body=(BodyEdit(field=field, value=value),))
+        assert (await raw_request(edge.url, post(path, body))).status == 200
+        assert "token_ids" not in json.loads((await raw_request(edge.url, post(path, body, WANTED))).body)
+    assert json.loads(engine.received[0].body) == json.loads(body) | {field: value}
+
+
+@pytest.mark.parametrize(("model", "brought"), [("same", True), ("reported-by-engines", True), ("other", False)])
+async def test_tokens_are_sent_to_a_model_that_was_chosen_since_when_its_tokenizer_is_theirs(
+    start_edge: StartEdge, model: str, *, brought: bool
+) -> None:
+    pools = {
+        "llama-8b": {"models": ["llama-8b"], "send_tokens": "nvext", "tokenizer": {"path": "/models/llama"}},
+        "same": {"models": ["same"], "tokenizer": {"path": "/models/llama"}},
+        "other": {"models": ["other"], "tokenizer": {"path": "/models/other"}},
+    }
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url, config={"pools": pools}, **TRUSTED)
+        edge.stages.reply = knowing_tokens(edge, of=model)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
+        route = json.loads((await raw_request(edge.url, post(CHAT, BODY, WANTED))).body)
+        assert ("token_ids" in route) == brought
+    assert ("token_data" in json.loads(engine.received[0].body)["nvext"]) == brought
 
 
 @pytest.mark.requirement("S1-26")

@@ -18,7 +18,7 @@ class HeldBody:
         self.current = body
         """What the engine gets, before the decision's own edits."""
         self.tokens: PromptTokens | None = None
-        """Its prompt's, when somebody has counted them who was to tell."""
+        """Its prompt's, when somebody has counted them who was to tell, and nobody has changed the body since."""
 
 
 class HeldBodies:
@@ -49,7 +49,7 @@ class HeldBodies:
     def take_tokens(self, tokens: PromptTokens) -> None:
         """The tokens of a prompt."""
         held = self._held.get(tokens.request_id)
-        if held is not None:
+        if held is not None and held.current is held.original:
             held.tokens = tokens
 
     def edit(self, edits: ContentEdits) -> bytes:
@@ -58,4 +58,6 @@ class HeldBodies:
         if held is None:
             return ContentEdited(request_id=edits.request_id, held=False).encode()
         held.current = edited_body(held.original, edits.edits, None)
+        # They spell the prompt as it was, with what was to be taken out of it.
+        held.tokens = None
         return ContentEdited(request_id=edits.request_id).encode()

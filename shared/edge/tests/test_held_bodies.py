@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman_contracts.content import ContentEdits, ContentQuery
+from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.journey import BodyEdit
 from pointsman_edge.held_bodies import HeldBodies
 from pointsman_runtime.content_client import ContentClient, ContentGone
@@ -36,6 +36,23 @@ async def test_what_a_stage_changes_is_what_the_engine_and_later_stages_get(buse
     assert held.current == b'{"model": "m", "messages": ["twice"]}\n'
     assert await client.body("edge-1", "request-1") == held.current
     assert await client.body("edge-1", "request-1", original=True) == BODY
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_tokens_that_were_counted_before_a_stage_changed_the_prompt_go_nowhere(
+    buses: Buses, *, again: bool
+) -> None:
+    bodies, client = holding(buses)
+    held = bodies.hold("request-1", BODY)
+    await buses.meet()
+    tokens = PromptTokens(request_id="request-1", model="m", ids=b"\x01\x00\x00\x00")
+    bodies.take_tokens(tokens)
+    assert held.tokens == tokens
+    await client.edit("edge-1", "request-1", "guard", (BodyEdit(field="messages", value=["[EMAIL_1]"]),))
+    if again:
+        # An edge asks again what nobody answered in time: the prompt is counted again before the guard sees it again.
+        bodies.take_tokens(tokens)
+    assert held.tokens is None
 
 
 async def test_a_request_that_has_ended_is_said_to_be_gone(buses: Buses) -> None:

@@ -8,8 +8,9 @@ from pointsman_contracts.journey import BodyEdit, PreprocessRequest
 from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.decider import STAGE_UNAVAILABLE
+from pointsman_edge.domain.body_size import check_length
 from pointsman_edge.domain.edited_body import edited_body
-from pointsman_edge.domain.engine_tokens import token_edits
+from pointsman_edge.domain.engine_tokens import still_its_own, token_edits
 from pointsman_edge.domain.error_body import SERVER_ERROR
 from pointsman_edge.domain.exchange import CLIENT_GONE, Exchange
 from pointsman_edge.domain.given_answer import answer_body, answer_headers
@@ -103,10 +104,7 @@ class Exchanging:
         )
         check_content(headers)
         limit = self._policy.limits.max_body
-        if (headers.content_length or 0) > limit:
-            raise Refusal(
-                413, f"The body has {headers.content_length} bytes; at most {limit} are taken.", code="body_too_large"
-            )
+        check_length(headers.content_length, limit)
         whole = await self._stream.body(head, limit)
         stages, rewrite = told(headers.stages, head.subset)
         body, asked = whole.data, ""
@@ -124,7 +122,8 @@ class Exchanging:
         chosen = engine_way.chosen(desk, exchange, decision, head)
         if headers.routing:
             places = [Place(each.worker, each.address) for each in chosen]
-            told_headers, document = routing_answer(decision, places, held.tokens)
+            tokens = still_its_own(self._policy.config, decision.target, decision.body, held.tokens)
+            told_headers, document = routing_answer(decision, places, tokens)
             exchange.end(OUTCOME, 200)
             told_headers = edited_answer_headers(told_headers, exchange.answer_headers)
             await self._stream.write(wire.answer(200, told_headers, document, exchange.request_id, OUTCOME))

@@ -11,6 +11,8 @@ from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.announcer import Announcer
 from pointsman_edge.decider import STAGE_UNAVAILABLE
+from pointsman_edge.domain.body_size import check_length
+from pointsman_edge.domain.engine_tokens import still_its_own
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import CLIENT_GONE, Exchange
 from pointsman_edge.domain.policy import EdgePolicy
@@ -31,7 +33,7 @@ from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
 from pointsman_frontend.adapters.given_answer import pass_on
 from pointsman_frontend.adapters.leash import Leash
 from pointsman_frontend.adapters.own_worker import OwnWorker
-from pointsman_frontend.adapters.request_body import ClientGone, check_length, read_body
+from pointsman_frontend.adapters.request_body import ClientGone, read_body
 from pointsman_runtime.http_server import Receive, Scope, Send
 from pointsman_runtime.logs import Log
 from pointsman_runtime.telemetry import Tracing
@@ -205,7 +207,8 @@ class Proxy:
         exchange.decided(reply, now)
         if headers.routing:
             places = [Place(each.worker, each.url) for each in reply.endpoints]
-            told, document = routing_answer(reply, places, held.tokens)
+            tokens = still_its_own(policy.config, reply.target, reply.body, held.tokens)
+            told, document = routing_answer(reply, places, tokens)
             exchange.end(OUTCOME, 200)
             await client.answer(200, told, document)
             return
@@ -227,8 +230,7 @@ class Proxy:
         if isinstance(refusal, Closed) or refusal.code == STAGE_UNAVAILABLE:
             exchange.level = "closed"
         if exchange.attempts:
-            outcome = "timeout" if refusal.status == 504 else "engine_error" if refusal.status >= 500 else "rejected"
-            exchange.end(outcome, sent or refusal.status, refusal.message)
+            exchange.refused(refusal, sent)
             return
         reason = refusal.detail if isinstance(refusal, Closed) else refusal.message
         exchange.end("rejected", refusal.status, reason)

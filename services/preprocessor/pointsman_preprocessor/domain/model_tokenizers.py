@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pointsman_core.config import Config, Tokenizer
+from pointsman_core.model_tokenizer import tokenizer_of
 from pointsman_preprocessor.domain.body import Chat, Completion
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt
@@ -55,7 +56,7 @@ class ModelTokenizers:
         if load is None:
             return
         pools = [(pool.tokenizer, f"pools.{name}.tokenizer") for name, pool in config.pools.items()]
-        models = {name: _place_of(config, name) for name in config.model_names()}
+        models = {name: tokenizer_of(config, name) for name in config.model_names()}
         for name, (section, path) in models.items():
             self._of_model[name] = None if section is None else load(section, path)
         sections = [*pools, *models.values()]
@@ -67,16 +68,6 @@ class ModelTokenizers:
         """The model's tokenizer. For a model that the configuration doesn't name (`auto`, or one that engines report)
         the one that all models have; None when they differ."""
         return self._of_model.get(model, self._otherwise)
-
-
-def _place_of(config: Config, name: str) -> tuple[Tokenizer | None, str]:
-    model = config.models.get(name)
-    if model is not None and model.tokenizer is not None:
-        return model.tokenizer, f"models.{name}.tokenizer"
-    served = config.served(name)
-    if served is None or served.pool is None:
-        return None, ""
-    return config.pools[served.pool].tokenizer, f"pools.{served.pool}.tokenizer"
 
 
 def _of_tokens(stream: bytes) -> Prompt:
