@@ -346,6 +346,18 @@ async def test_while_the_stages_are_missing_the_edge_decides_alone_and_says_so(s
     assert (await exchanges[0].reply()).set["x-pointsman-level"] == "static"
 
 
+async def test_the_only_engine_of_the_subset_is_found_while_the_stages_are_missing(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    picker.stages.failure = StagesMissing("no live scheduler")
+    views = tuple(WorkerView(worker=f"w{each}", url=f"http://10.0.0.{each}:8000") for each in range(10))
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=views))
+    for _ in range(10):
+        head, _ = await sent_on(picker.client.open(), subset=["10.0.0.7:8000"])
+        assert head.set[DESTINATION] == "10.0.0.7:8000"
+    (refused,) = await sent_on(picker.client.open(), subset=["10.0.0.77"])
+    assert (refused.status, json.loads(refused.body or b"")["error"]["code"]) == (503, "endpoint_not_in_subset")
+
+
 async def test_a_policy_that_insists_is_kept_with_503(start_picker: StartPicker) -> None:
     picker = await start_picker(config={"profiles": {"standard": {"static": "deny"}}})
     picker.stages.failure = StagesMissing("no live scheduler")

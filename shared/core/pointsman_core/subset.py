@@ -1,7 +1,12 @@
 """The endpoints that a proxy restricts a choice to, named by host or by host and port."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+HEADERS: Final = ("x-pointsman-destination-endpoint-subset", "x-gateway-destination-endpoint-subset")
+"""Tell it, the first that is there; edges take them from trusted proxies alone. Entries are separated by commas."""
 
 
 class Place(NamedTuple):
@@ -9,6 +14,25 @@ class Place(NamedTuple):
 
     address: str
     host: str
+
+
+def subset_of(headers: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The entries; None: the choice isn't restricted."""
+    told = next((headers[name] for name in HEADERS if name in headers), None)
+    return None if told is None else tuple(part.strip() for part in told.split(",") if part.strip())
+
+
+@lru_cache(maxsize=4096)
+def place_of(url: str) -> Place:
+    """Where the endpoint with this base URL is; nowhere, if it is none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        host, port = None, 0
+    if not host:
+        return Place("", "")
+    return Place(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", host)
 
 
 def named(places: Sequence[Place], subset: Iterable[str]) -> list[bool]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman_core.subset import Place, named
+from pointsman_core.subset import Place, named, place_of
 
 PLACES = [
     *(Place("10.0.0.1:8000", "10.0.0.1"), Place("10.0.0.1:8001", "10.0.0.1"), Place("10.0.0.2:8000", "10.0.0.2")),
@@ -32,3 +32,18 @@ def test_an_entry_names_an_endpoint_or_all_of_a_host(entry: str, expected: list[
 
 def test_an_empty_subset_names_none() -> None:
     assert not any(named(PLACES, []))
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("http://10.0.0.1:8000", PLACES[0]),
+        ("http://[FD00::1]:8000/base", PLACES[3]),
+        ("https://engine.example", Place("engine.example:443", "engine.example")),
+        ("http://10.0.0.1", Place("10.0.0.1:80", "10.0.0.1")),
+        ("http://10.0.0.1:many", Place("", "")),
+        ("", Place("", "")),
+    ],
+)
+def test_an_endpoint_is_where_its_url_says(url: str, place: Place) -> None:
+    assert place_of(url) == place

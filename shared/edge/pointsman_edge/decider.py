@@ -9,10 +9,9 @@ from typing import Final, NamedTuple, Protocol
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Decision, Rejection
-from pointsman_core.given_worker import given_worker
 from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.eligible import Eligible
 from pointsman_edge.domain.engine_load import EngineLoad
-from pointsman_edge.domain.given_worker import only
 from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.domain.requested_model import requested_model
 from pointsman_edge.domain.static_choice import Closed, EngineState, choose
@@ -149,27 +148,23 @@ class Decider:
                 detail=f"{missing}; not decided alone because {policy.static.closed}",
             )
         model = requested_model(body)
-        given = given_worker(request.headers)
+        eligible = Eligible.by(request.headers)
         choice = choose(
             policy.config,
             policy.static,
-            self._pools if given is None else only(self._pools, given),
+            self._pools,
             model,
             EngineState(self._load.open_on, self._avoided),
             next(self._turns),
+            eligible,
         )
-        endpoints = choice.endpoints
-        if given is not None:
-            endpoints = tuple(each for each in endpoints if each.worker == given)
-            if not endpoints:
-                raise Closed("The worker that was given can't be reached at the moment; try again shortly.")
         return Decision(
             request_id=request.request_id,
             revision=policy.revision,
             profile=policy.static.profile,
             model=model,
             target=choice.target,
-            endpoints=endpoints,
+            endpoints=choice.endpoints,
             body=choice.body,
             level="static",
             reasons=(missing,),

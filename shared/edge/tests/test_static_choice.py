@@ -10,9 +10,10 @@ from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import Config, load
 from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.eligible import Eligible
 from pointsman_edge.domain.engine_load import AVOIDED_S, EngineLoad
 from pointsman_edge.domain.model_list import model_names
-from pointsman_edge.domain.static_choice import Closed, EngineState, StaticChoice, choose, static_policy
+from pointsman_edge.domain.static_choice import ALL, Closed, EngineState, StaticChoice, choose, static_policy
 
 
 def engines(own: dict[str, int] | None = None, avoided: str = "") -> EngineState:
@@ -46,9 +47,14 @@ def snapshot(pool: str, *views: WorkerView, models: tuple[str, ...] = ()) -> dic
 
 
 def pick(
-    settings: Config, pools: dict[str, PoolSnapshot], model: str, engines: EngineState = IDLE, turn: int = 0
+    settings: Config,
+    pools: dict[str, PoolSnapshot],
+    model: str,
+    engines: EngineState = IDLE,
+    turn: int = 0,
+    eligible: Eligible = ALL,
 ) -> StaticChoice:
-    return choose(settings, static_policy(settings), pools, model, engines, turn)
+    return choose(settings, static_policy(settings), pools, model, engines, turn, eligible)
 
 
 def workers(choice: StaticChoice) -> list[str]:
@@ -105,6 +111,40 @@ def test_engines_of_the_configuration_serve_before_the_first_snapshot() -> None:
     pool = {"models": ["m"], "discovery": "static", "engines": ["http://10.0.0.1:8000"]}
     choice = pick(load({"pools": {"p": pool}}), {}, "m")
     assert [(each.worker, each.url) for each in choice.endpoints] == [("10.0.0.1:8000", "http://10.0.0.1:8000")]
+
+
+ONLY_ONE = {
+    "a subset, by host": Eligible(subset=("10.0.0.8",)),
+    "a subset, by host and port": Eligible(subset=("10.0.0.8:8000", "10.0.0.99")),
+    "a worker that was given": Eligible(worker="10.0.0.8:8000"),
+    "headers": Eligible.by({"x-gateway-destination-endpoint-subset": "10.0.0.8, 10.0.0.99:1"}),
+}
+LISTED = [f"http://10.0.0.{number}:8000" for number in range(10)]
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["configured", "told"])
+@pytest.mark.parametrize("name", ONLY_ONE)
+def test_engines_that_may_not_be_chosen_are_left_out_before_the_shortest_list_is_made(name: str, told: bool) -> None:
+    settings = load({"pools": {"p": {"models": ["m"], "discovery": "static", "engines": LISTED}}})
+    views = [view(url.partition("//")[2], url=url, state="silent" if ".8:" in url else "serving") for url in LISTED]
+    pools = snapshot("p", *views) if told else {}
+    for turn in range(10):
+        chosen = pick(settings, pools, "m", turn=turn, eligible=ONLY_ONE[name])
+        assert workers(chosen) == ["10.0.0.8:8000"]
+
+
+@pytest.mark.parametrize(
+    ("eligible", "code"),
+    [
+        (Eligible(subset=()), "endpoint_not_in_subset"),
+        (Eligible(subset=("10.0.0.9",)), "endpoint_not_in_subset"),
+        (Eligible(worker="elsewhere"), "gateway_unavailable"),
+    ],
+)
+def test_when_no_engine_may_be_chosen_it_is_503(eligible: Eligible, code: str) -> None:
+    with pytest.raises(Closed) as refused:
+        pick(config(), snapshot("p", view("a")), "m", eligible=eligible)
+    assert (refused.value.status, refused.value.code) == (503, code)
 
 
 def test_an_unknown_model_is_404_and_names_the_known_ones() -> None:

@@ -15,13 +15,12 @@ from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE, Body, BodyMode, ResponseHead, Trailers
 from pointsman_epp_adapter.domain.envoys_answers import FAILED
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, header_changes
-from pointsman_providers.errors import BrokenAnswer, explained
-from pointsman_providers.exchange import Call
+from pointsman_providers.errors import BrokenAnswer, attempt_outcome, explained
+from pointsman_providers.exchange import STREAMS, Call
 from pointsman_providers.exchange import Stream as ProviderStream
 from pointsman_providers.limits import Limits, limits
 from pointsman_providers.resolve import Resolved
 
-_STREAMS: Final = ("text/event-stream", "application/vnd.amazon.eventstream")
 _BROKEN: Final = "Envoy ended the exchange before the answer was: the client left, or the provider broke off"
 
 
@@ -98,7 +97,7 @@ class AtProvider:
             if not self._duplex:
                 await stream.write(wire.response_head(header_changes([], []), BodyMode.BUFFERED))
             return
-        streamed = named.get("content-type", "").startswith(_STREAMS)
+        streamed = named.get("content-type", "").startswith(STREAMS)
         self._exchange.stream = streamed
         if streamed:
             self._events = self._call.answer.stream()
@@ -147,8 +146,8 @@ class AtProvider:
     def _refusal(self, body: bytes) -> Refusal:
         """The provider's error, in words for the client."""
         status = self._status
-        outcome = "limited" if status == 429 else "timeout" if status in (408, 504) else "failed"
-        return self._refused(outcome, explained(self._provider.name, status, body, self._told.retry_after_s))
+        refusal = explained(self._provider.name, status, body, self._told.retry_after_s)
+        return self._refused(attempt_outcome(status), refusal)
 
     def _broken(self, why: str) -> Refusal:
         self._failed = "failed"
@@ -158,8 +157,7 @@ class AtProvider:
 
     def _refused(self, outcome: str, refusal: Refusal) -> Refusal:
         self._failed = outcome
-        ended = "timeout" if refusal.status == 504 else "engine_error" if refusal.status >= 500 else "rejected"
-        self._exchange.end(ended, refusal.status, refusal.message)
+        self._exchange.refused(refusal)
         return refusal
 
     def _own(self) -> list[Header]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pointsman_contracts.reply import Decision
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.request_headers import ClientHeaders
-from pointsman_edge.domain.static_choice import Closed
+from pointsman_edge.domain.static_choice import Closed, outside_subset
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import WholeBody
@@ -26,10 +26,10 @@ def chosen(desk: Desk, exchange: Exchange, decision: Decision, head: RequestHead
     if not found:
         _log.warning("not_routable", request_id=exchange.request_id, hint="Envoy takes http://<ip>:<port>")
         raise Closed("The engine that was chosen can't be reached this way.", "endpoint_not_routable")
-    # The scheduler's filter `subset` sees to it; a policy without it, or this edge alone, doesn't.
+    # The scheduler's filter `subset` sees to it, and this edge where it decides alone; a policy without it doesn't.
     found = within(found, head.subset)
     if not found:
-        raise Closed("No engine of those that the proxy allows can be used.", "endpoint_not_in_subset")
+        raise outside_subset()
     return found[:1] if desk.settings.dynamo_headers else found
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final, NamedTuple, TypeVar
 
-from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.body_size import check_length, check_not_empty
 from pointsman_epp_adapter.adapters.grpc_call import Call
 from pointsman_epp_adapter.adapters.wire import (
     CONTINUE,
@@ -99,7 +99,7 @@ class Stream:
     async def body(self, head: RequestHead, limit: int) -> WholeBody:
         """The whole body of a request. Raises Refusal 400 and 413, AnsweredByEnvoy, EnvoyGone, ProtocolViolation."""
         if head.end:
-            raise Refusal(400, "The body is empty; a JSON object is expected.", code="empty_body")
+            check_not_empty(b"")
         buffered = head.request_mode is BodyMode.BUFFERED
         if buffered:
             await self.write(CONTINUE["request_headers"])
@@ -120,9 +120,8 @@ class Stream:
                 raise ProtocolViolation(f"{type(event).__name__} while a request's body is expected")
             pieces.append(event.data)
             size += len(event.data)
-            if size > limit:
-                # Where it would end isn't known; what has come is too much already.
-                raise Refusal(413, f"The body has {size} bytes; at most {limit} are taken.", code="body_too_large")
+            # Where it would end isn't known; over the limit, what has come is too much already.
+            check_length(size, limit)
             if buffered or event.end:
                 return WholeBody(_joined(pieces), buffered, trailers=False)
 
@@ -152,6 +151,5 @@ class Stream:
 
 def _joined(pieces: list[bytes]) -> bytes:
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    if not body:
-        raise Refusal(400, "The body is empty; a JSON object is expected.", code="empty_body")
+    check_not_empty(body)
     return body

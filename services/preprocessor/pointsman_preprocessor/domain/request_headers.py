@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 from pointsman_core.given_worker import PREFILLER, WORKER, given_worker
 from pointsman_core.refusal import Refusal
+from pointsman_core.subset import subset_of
 
 _PRIORITY: Final = "x-pointsman-priority"
 _OBJECTIVE: Final = ("x-pointsman-objective", "x-gateway-inference-objective")
 _FAIRNESS: Final = ("x-pointsman-fairness-id", "x-gateway-inference-fairness-id")
-_SUBSET: Final = ("x-pointsman-destination-endpoint-subset", "x-gateway-destination-endpoint-subset")
 _SESSION: Final = "x-session-id"
 # Newer names first: they win (endpoint-picker.md §1.11).
 _TTFT: Final = ("x-pointsman-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
@@ -69,7 +69,6 @@ def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
     get = headers.get
     priority = get(_PRIORITY)
     objective = _first(headers, _OBJECTIVE) if priority is None else None
-    subset = _first(headers, _SUBSET)
     return HeaderFacts(
         readable,
         dropped,
@@ -79,7 +78,7 @@ def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
         _identifier(_FAIRNESS[0], _first(headers, _FAIRNESS)) or "",
         _milliseconds(headers, _TTFT),
         _milliseconds(headers, _ITL),
-        None if subset is None else tuple(part.strip() for part in subset.split(",") if part.strip()),
+        subset_of(headers),
         _workers(headers),
     )
 

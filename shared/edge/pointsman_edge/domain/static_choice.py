@@ -14,11 +14,13 @@ from pointsman_core.config import AUTO, Config, Profile, active, response_entry,
 from pointsman_core.refusal import Refusal
 from pointsman_core.rewriting import Rewrites
 from pointsman_core.unknown_model import unknown_model
+from pointsman_edge.domain.eligible import Eligible
 from pointsman_edge.domain.model_list import model_names
 
 RETRY_AFTER_S: Final = 1.0
 ENDPOINTS: Final = 3
 """The first choice and two to fall back on."""
+ALL: Final = Eligible()
 
 
 class Closed(Refusal):
@@ -27,6 +29,11 @@ class Closed(Refusal):
     def __init__(self, message: str, code: str = "gateway_unavailable", *, detail: str = "") -> None:
         super().__init__(503, message, type="server_error", code=code, retry_after_s=RETRY_AFTER_S)
         self.detail = detail or message
+
+
+def outside_subset() -> Closed:
+    """No engine is known that the proxy's subset names."""
+    return Closed("No engine of those that the proxy allows can be used.", "endpoint_not_in_subset")
 
 
 class StaticPolicy(NamedTuple):
@@ -97,19 +104,22 @@ def choose(
     model: str,
     engines: EngineState,
     turn: int,
+    eligible: Eligible = ALL,
 ) -> StaticChoice:
     """Pick endpoints for `model`. Raises Refusal: 404 for an unknown model, 503 for what can't be decided here.
 
     `turn` counts choices; it spreads requests over engines that are otherwise equal, and deals the shares of a rewrite.
     """
     rewritten = policy.rewrites.of(model, str(turn), None, {})
-    target = _target(config, policy, pools, model if rewritten is None else rewritten.model, model)
+    target = _target(config, policy, pools, model if rewritten is None else rewritten.model, model, eligible)
     edits = (BodyEdit(field="model", value=target.model),) if target.model != model else ()
     if target.provider is not None:
+        if eligible.worker not in (None, target.provider):
+            raise _nobody(model, eligible)
         return StaticChoice(target, (ChosenEndpoint(worker=target.provider, url="", target=target),), edits)
-    workers = _workers(config, target, pools)
+    workers = _workers(config, target, pools, eligible)
     if not workers:
-        raise Closed(f"No engine of the pool that serves {model[:100]!r} is known; try again shortly.")
+        raise _nobody(model, eligible)
     offset = turn % len(workers)
     workers = sorted(
         workers[offset:] + workers[:offset],
@@ -127,7 +137,7 @@ def elsewhere(
     none is known."""
     if target.provider is not None:
         return ChosenEndpoint(worker=target.provider, url="", target=target)
-    workers = _workers(config, target, pools) if target.pool in config.pools else []
+    workers = _workers(config, target, pools, ALL) if target.pool in config.pools else []
     if not workers:
         return None
     best = min(
@@ -135,6 +145,14 @@ def elsewhere(
         key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
     )
     return ChosenEndpoint(worker=best.worker, url=best.url, target=target)
+
+
+def _nobody(model: str, eligible: Eligible) -> Closed:
+    if eligible.worker is not None:
+        return Closed("The worker that was given can't be reached at the moment; try again shortly.")
+    if eligible.subset is not None:
+        return outside_subset()
+    return Closed(f"No engine of the pool that serves {model[:100]!r} is known; try again shortly.")
 
 
 def _possible(config: Config) -> Mapping[str, Profile]:
@@ -160,7 +178,14 @@ def _insists(entry: Mapping[str, object]) -> bool:
     return blocking and stage.on_error == "deny"
 
 
-def _target(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], model: str, asked: str) -> Target:
+def _target(
+    config: Config,
+    policy: StaticPolicy,
+    pools: Mapping[str, PoolSnapshot],
+    model: str,
+    asked: str,
+    eligible: Eligible,
+) -> Target:
     served = config.served(model)
     if served is not None:
         return Target(model=served.name, pool=served.pool, provider=served.provider, lora=served.lora)
@@ -170,34 +195,36 @@ def _target(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapsh
             loras = {lora for view in snapshot.workers for lora in view.loras}
             return Target(model=model, pool=name, lora=model if model in loras else None)
     if policy.selectable and (model == AUTO or model.startswith(f"{AUTO}/")):
-        return _selected(config, policy, pools, model.partition("/")[2])
+        return _selected(config, policy, pools, model.partition("/")[2], eligible)
     raise unknown_model(asked, model_names(config, pools))
 
 
-def _selected(config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], group: str) -> Target:
+def _selected(
+    config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], group: str, eligible: Eligible
+) -> Target:
     """The first selectable model with an engine; ranking them takes the model-selector."""
     for name in policy.selectable:
         served = config.served(name)
         if served is None or served.pool is None or (group and group not in config.models[name].groups):
             continue
         target = Target(model=served.name, pool=served.pool, lora=served.lora)
-        if _workers(config, target, pools):
+        if _workers(config, target, pools, eligible):
             return target
     raise Closed("No model can be chosen at the moment; name one, or try again shortly.")
 
 
-def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot]) -> list[WorkerView]:
+def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot], eligible: Eligible) -> list[WorkerView]:
     """Engines that serve the target, those that were serving at the last word before any others."""
     pool = target.pool or ""
     snapshot = pools.get(pool)
     if snapshot is None or not snapshot.workers:
-        return [
+        return eligible.of(
             WorkerView(worker=engine.name or engine.url.partition("://")[2].rstrip("/"), url=engine.url)
             for engine in config.pools[pool].engines
-        ]
+        )
     able = [
         view
-        for view in snapshot.workers
+        for view in eligible.of(snapshot.workers)
         if view.url and view.state != "draining" and (not view.models or target.model in (*view.models, *view.loras))
     ]
     # The last word may be old: with nobody said to serve, trying is better than refusing.
