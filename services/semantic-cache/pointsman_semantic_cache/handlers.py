@@ -62,11 +62,23 @@ class Handlers:
         around = self._around
         count = 0
         problem: str | None = None
+        for name, cache in around.configuration.current.compiled.caches.items():
+            if query.cache in (None, name):
+                try:
+                    # A database may have answers of the process before this one, which nobody has asked for since.
+                    around.stores.of(cache)
+                except StoreUnavailable as error:
+                    problem = around.missing.note("store", error)
         for store in around.stores.all():
             try:
                 count += await store.purge(query.cache, query.tenant)
             except StoreUnavailable as error:
                 problem = around.missing.note("store", error)
+        try:
+            await around.stores.renew_snapshot()
+            around.missing.back("snapshot")
+        except StoreUnavailable as error:
+            problem = around.missing.note("snapshot", error)
         _log.info("purged", entries=count, cache=query.cache or "every", whole=query.tenant is None)
         return CachePurged(instance=around.instance, entries=count, problem=problem)
 

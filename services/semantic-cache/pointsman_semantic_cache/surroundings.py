@@ -31,6 +31,10 @@ class StoreOf(Protocol):
         """Every store that was in use."""
         ...
 
+    async def renew_snapshot(self) -> None:
+        """No snapshot has what this process has forgotten. Raises StoreUnavailable."""
+        ...
+
 
 class EmbedderOf(Protocol):
     """Finds embedders."""

@@ -1,5 +1,6 @@
 """Lookup and populating, with the edge played by the test."""
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Mapping
@@ -18,14 +19,16 @@ from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.content_client import ContentGone
 from pointsman_runtime.errors import NoReply
+from pointsman_semantic_cache.adapters import stores
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.stores import Stores
+from pointsman_semantic_cache.domain.memory import MemoryStore
 from pointsman_semantic_cache.domain.policy import Policy, compile_policy
 from pointsman_semantic_cache.handlers import Handlers
 from pointsman_semantic_cache.metrics import CacheMetrics
 from pointsman_semantic_cache.missing import Missing
 from pointsman_semantic_cache.surroundings import Surroundings
-from pointsman_testing import builders
+from pointsman_testing import builders, eventually
 from pointsman_testing.buses import RecordedHop
 
 ASKED = "Is aspirin safe for dogs?"
@@ -53,14 +56,14 @@ class Edge:
 class World:
     """A semantic-cache, and an edge whose requests say what a test wants."""
 
-    def __init__(self, config: Mapping[str, object] | None = None) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, folder: Path | None = None) -> None:
         self.edge = Edge()
         self.registry = registry = CollectorRegistry()
         self.configuration: Configuration[Policy] = Configuration(
             lambda config, revision: compile_policy(config), registry
         )
         self.apply(1, config or LEXICAL)
-        self.stores = Stores(None)
+        self.stores = Stores(folder)
         metrics = CacheMetrics(registry, self.stores.memory)
         self.handlers = Handlers(
             Surroundings("cache-1", self.configuration, self.edge, self.stores, Embedders(), metrics, Missing())
@@ -306,6 +309,44 @@ async def test_a_purge_forgets_a_tenants_answers_and_no_others() -> None:
     assert (await world.handlers.purge(CachePurge(tenant=""))).entries == 1
     assert (await world.handlers.purge(CachePurge(cache="other"))).entries == 0
     assert (await world.handlers.purge(CachePurge())).entries == 1
+
+
+async def test_a_purge_reaches_databases_that_this_process_has_not_asked_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    database = MemoryStore()
+
+    def opened(url: str) -> MemoryStore:
+        assert url == "postgresql://database"
+        return database
+
+    monkeypatch.setattr(stores, "PostgresStore", opened)
+    monkeypatch.setenv("DATABASE", "postgresql://database")
+    shared = {"caches": {"default": {"store": {"use": "postgres", "url": "env:DATABASE"}}}}
+    before = World(shared)
+    await before.keep(await before.look_up())
+    assert (await World(shared).handlers.purge(CachePurge(cache="other"))).entries == 0
+    assert (await World(shared).handlers.purge(CachePurge())).entries == 1
+    assert told(await before.look_up()) == "miss"
+    monkeypatch.delenv("DATABASE")
+    failed = await World(shared).handlers.purge(CachePurge())
+    assert (failed.entries, failed.problem) == (0, "store unavailable")
+
+
+async def test_what_was_purged_does_not_come_back_with_the_snapshot_of_a_process_that_is_killed(tmp_path: Path) -> None:
+    world = World(folder=tmp_path)
+    for tenant in ("acme", "globex"):
+        await world.keep(await world.look_up(tenant=tenant))
+    world.stores.tick(0)
+    await asyncio.sleep(0)  # now it writes both
+    await world.handlers.purge(CachePurge(tenant="acme"))
+    file = tmp_path / stores.FILE
+    assert not file.exists(), "killed now it would begin with nothing"
+    await eventually(file.exists)
+    restarted = World(folder=tmp_path)
+    restarted.stores.load(0)
+    assert [told(await restarted.look_up(tenant=tenant)) for tenant in ("acme", "globex")] == ["miss", "hit"]
+    file.unlink()
+    file.mkdir()
+    assert (await world.handlers.purge(CachePurge())).problem == "snapshot unavailable"
 
 
 async def test_what_is_missing_degrades_the_request_and_does_not_end_it(tmp_path: Path) -> None:

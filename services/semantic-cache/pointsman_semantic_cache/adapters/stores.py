@@ -64,10 +64,22 @@ class Stores:
     def tick(self, now_ms: int) -> None:
         """Forget what counts no more, and write a snapshot if anything changed."""
         self.memory.expire(now_ms)
-        if self._file is None or self._written == self.memory.changes:
+        if self._file is not None and self._written != self.memory.changes:
+            self._begin(self._file)
+
+    async def renew_snapshot(self) -> None:
+        """Take the snapshot away, which may have what the memory has forgotten, and begin another. Raises
+        StoreUnavailable."""
+        if self._file is None:
             return
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.get_running_loop().create_task(self._write(self._file))
+        if self._writing is not None:
+            await self._writing
+        try:
+            self._file.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(f"{self._file} can't be removed: {error.strerror}") from error
+        self._written = _NEVER
+        self._begin(self._file)
 
     async def close(self) -> None:
         """Write what isn't written, and close connections."""
@@ -77,6 +89,10 @@ class Stores:
             await self._write(self._file)
         for store in self._databases.values():
             await store.close()
+
+    def _begin(self, file: Path) -> None:
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.get_running_loop().create_task(self._write(file))
 
     async def _write(self, file: Path) -> None:
         changes = self.memory.changes
@@ -91,3 +107,4 @@ class Stores:
 
 
 _UNBOUNDED: Final = 2**63
+_NEVER: Final = -1
