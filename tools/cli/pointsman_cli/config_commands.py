@@ -31,7 +31,7 @@ async def rollback(url: str | None, revision: int | None, console: Console) -> b
     """Store an older revision's text again; as `apply`."""
     async with stored_configuration.opened(url) as store:
         kept = await store.existing()
-        wanted = stored_configuration.find(kept, revision) if revision else stored_configuration.previous(kept)
+        wanted = stored_configuration.previous(kept) if revision is None else stored_configuration.find(kept, revision)
         name = f"revision {wanted.revision}"
         return await _put(store, configuration.checked(wanted.text, name), name, console)
 
@@ -41,7 +41,7 @@ async def diff(url: str | None, file: Path, revision: int | None, console: Conso
     document = configuration.checked(configuration.read(file), str(file))
     async with stored_configuration.opened(url) as store:
         kept = await store.existing()
-    base = stored_configuration.find(kept, revision) if revision else kept[-1]
+    base = kept[-1] if revision is None else stored_configuration.find(kept, revision)
     found = changes(_readable(base), document.config)
     for change in found:
         console.print(_line(change), soft_wrap=True)

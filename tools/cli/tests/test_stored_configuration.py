@@ -1,13 +1,20 @@
 """What the bucket keeps, read through a client that now and then sees nothing of it."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import nats.aio.client
+import pytest
 from nats.js.errors import KeyNotFoundError, NoKeysError
+from rich.console import Console
 
+from pointsman_cli import config_commands, stored_configuration
 from pointsman_cli.stored_configuration import Store
+from pointsman_cli.words import CommandError
 
 
 class Bucket:
@@ -66,3 +73,19 @@ async def test_a_text_that_is_current_already_makes_no_revision() -> None:
     assert await store(Bucket(holds=True)).put("text") == 7
     assert await store(Bucket(holds=True)).put("another") == 8
     assert await store(Bucket(holds=False)).put("text") == 8
+
+
+async def test_a_revision_of_0_is_not_the_one_that_is_taken_when_none_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    @asynccontextmanager
+    async def opened(url: str | None) -> AsyncGenerator[Store]:
+        del url
+        yield store(Bucket(holds=True))
+
+    monkeypatch.setattr(stored_configuration, "opened", opened)
+    (file := tmp_path / "pointsman.yaml").write_text("pools: {a: {}}\n")
+    console = Console(quiet=True)
+    for command in (config_commands.rollback(None, 0, console), config_commands.diff(None, file, 0, console)):
+        with pytest.raises(CommandError, match=r"revision 0 isn't kept; there are 7\."):
+            await command
