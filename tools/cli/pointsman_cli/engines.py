@@ -1,17 +1,21 @@
 """What engines say they serve, and the pools that follow from it."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from pointsman_cli.words import CommandError
-from pointsman_core.config import Config
+from pointsman_core.config import Config, Pool, SchedulingProfile
+from pointsman_engines.client import EngineClient, EngineFailed, EngineHung, EngineRefused, EngineUnreachable
+from pointsman_engines.dialect import detect
+from pointsman_engines.exposition import Exposition, UnreadableMetrics
+from pointsman_engines.models import UnreadableModels, served_models
 
-_TIMEOUT = aiohttp.ClientTimeout(total=5.0)
+_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,8 @@ class Served:
     url: str
     models: tuple[str, ...]
     loras: tuple[str, ...]
+    opaque: bool = False
+    """Whether it has no metrics, or none of an engine that is known."""
 
     @property
     def name(self) -> str:
@@ -29,67 +35,117 @@ class Served:
         return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
 
-def read_models(url: str, document: object) -> Served:
-    """Take an answer of `/v1/models` apart. A card with a `parent` is an adapter, as vLLM and SGLang write it."""
-    cards = cast("Mapping[str, object]", document).get("data") if isinstance(document, dict) else None
-    if not isinstance(cards, list):
-        raise CommandError(f"{url}/v1/models doesn't answer like an OpenAI-compatible engine: no `data` list.")
-    models: list[str] = []
-    loras: list[str] = []
-    for card in cast("list[object]", cards):
-        if isinstance(card, dict) and isinstance(name := cast("dict[str, object]", card).get("id"), str):
-            (loras if cast("dict[str, object]", card).get("parent") else models).append(name)
-    if not models:
-        raise CommandError(f"{url}/v1/models lists no model; an engine that serves one is needed.")
-    return Served(url, tuple(models), tuple(loras))
-
-
 async def ask(urls: Iterable[str], http: aiohttp.ClientSession, api_key: str | None) -> list[Served]:
     """Ask every engine. CommandError names the first that can't be asked, and why."""
-    return list(await asyncio.gather(*(_ask(url.rstrip("/").removesuffix("/v1"), http, api_key) for url in urls)))
+    return list(await asyncio.gather(*(_ask_engine(url, http, api_key) for url in urls)))
+
+
+async def ask_models(url: str, http: aiohttp.ClientSession, api_key: str | None = None) -> Served:
+    """What is served there. CommandError says why that can't be had."""
+    return await _models(EngineClient(url, api_key=api_key, session=http))
 
 
 def configuration(engines: Sequence[Served]) -> dict[str, object]:
-    """A configuration for these engines: one pool for each set of models; everything else has its default."""
+    """A configuration for these engines: one pool for those that have a model in common; everything else has its
+    default. An agent can't speak for an opaque engine, so a pool with one lists its engines."""
     pools: dict[str, object] = {}
-    for models, members in _by_models(engines).items():
+    uneven = False
+    for members in _related(engines):
+        models = sorted({model for engine in members for model in engine.models})
         loras = sorted({lora for engine in members for lora in engine.loras})
-        pools[models[0]] = {"models": [*models, *loras], **({"loras": loras} if loras else {})}
-    return {"pools": pools}
+        pool: dict[str, object] = {"models": [*models, *loras]}
+        if loras:
+            pool["loras"] = loras
+        if any(engine.opaque for engine in members):
+            pool["discovery"] = "static"
+            pool["engines"] = [_listed(engine) for engine in members]
+        pools[models[0]] = pool
+        uneven = uneven or any(set(engine.models) != set(models) for engine in members)
+    if not uneven:
+        return {"pools": pools}
+    filters = [*(use.use for use in SchedulingProfile().filters), "serves"]
+    return {"pools": pools, "scheduling": {"default": {"filters": filters}}}
 
 
-def pool_of(engine: Served, config: Config) -> str:
-    """The pool whose models the engine serves. CommandError names the models of both sides."""
-    for name, pool in config.pools.items():
-        if pool.discovery == "agents" and set(engine.models) & set(pool.models):
-            return name
-    wanted = "; ".join(f"{name}: {', '.join(pool.models)}" for name, pool in config.pools.items())
-    raise CommandError(
-        f"{engine.url} serves {', '.join(engine.models)}, which no pool of the configuration has ({wanted or 'none'}).",
-        "Add the model to a pool, or leave --config out and let the configuration follow from the engines.",
-    )
+def pool_of(engine: Served, config: Config) -> str | None:
+    """The pool that the engine's agent joins: the one with most of its models. None: a pool lists the engine.
+    CommandError names the models of both sides."""
+    if any(each.url.rstrip("/") == engine.url for pool in config.pools.values() for each in pool.engines):
+        return None
+    common = {name: len(set(engine.models) & set(pool.models)) for name, pool in config.pools.items()}
+    joined = [name for name, pool in config.pools.items() if pool.discovery == "agents" and common[name]]
+    if not joined:
+        wanted = "; ".join(f"{name}: {_wanted(pool)}" for name, pool in config.pools.items()) or "none"
+        raise CommandError(
+            f"{engine.url} serves {', '.join(engine.models)}, and can join no pool of the configuration ({wanted}).",
+            "Add the model to a pool with `discovery: agents`, or leave --config out and let the configuration follow"
+            " from the engines.",
+        )
+    if engine.opaque:
+        raise CommandError(
+            f"{engine.url} has no metrics of an engine that an agent could read.",
+            "List it in a pool with `discovery: static` and `engine: opaque`, or leave --config out.",
+        )
+    return max(joined, key=common.__getitem__)
 
 
-def _by_models(engines: Sequence[Served]) -> dict[tuple[str, ...], list[Served]]:
-    found: dict[tuple[str, ...], list[Served]] = {}
+def _related(engines: Sequence[Served]) -> list[list[Served]]:
+    """Groups of engines; a model of one group is in no other."""
+    groups: list[tuple[set[str], list[Served]]] = []
     for engine in engines:
-        found.setdefault(tuple(sorted(engine.models)), []).append(engine)
-    return found
+        models, members = set(engine.models), [engine]
+        for group in [group for group in groups if group[0] & models]:
+            groups.remove(group)
+            models, members = models | group[0], [*group[1], *members]
+        groups.append((models, members))
+    return [members for _, members in groups]
 
 
-async def _ask(url: str, http: aiohttp.ClientSession, api_key: str | None) -> Served:
-    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+def _listed(engine: Served) -> dict[str, object]:
+    return {"url": engine.url, **({"engine": "opaque", "health": "/v1/models"} if engine.opaque else {})}
+
+
+def _wanted(pool: Pool) -> str:
+    models = ", ".join(pool.models) or "whatever its engines serve"
+    return models if pool.discovery == "agents" else f"{models}, by `discovery: {pool.discovery}`"
+
+
+async def _ask_engine(url: str, http: aiohttp.ClientSession, api_key: str | None) -> Served:
+    client = EngineClient(_base(url), api_key=api_key, session=http)
+    served = await _models(client)
     try:
-        async with http.get(f"{url}/v1/models", headers=headers, timeout=_TIMEOUT) as answer:
-            if answer.status in (401, 403):
-                raise CommandError(
-                    f"{url}/v1/models wants a key (HTTP {answer.status}).",
-                    "Put it into an environment variable and name that with --engine-key env:NAME.",
-                )
-            if answer.status != 200:
-                raise CommandError(f"{url}/v1/models answers HTTP {answer.status}; an engine's base URL is needed.")
-            return read_models(url, cast("object", await answer.json(content_type=None)))
-    except TimeoutError as error:
-        raise CommandError(f"{url} doesn't answer within 5 s.", "Is the engine running there?") from error
-    except (aiohttp.ClientError, ValueError) as error:
-        raise CommandError(f"{url} can't be asked for its models: {error}", "Is the engine running there?") from error
+        known = detect(Exposition(await client.metrics(timeout=_TIMEOUT_S))) is not None
+    except (EngineHung, EngineRefused) as error:
+        raise CommandError(f"{client.url} can't be asked for its metrics: {error}.") from error
+    except (EngineUnreachable, UnreadableMetrics):
+        known = False
+    return replace(served, opaque=not known)
+
+
+def _base(url: str) -> str:
+    """The URL without what clients' base URLs end with. CommandError when it is none."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise CommandError(f"{url!r} is no engine's URL.", "Write it as http://127.0.0.1:8000.")
+    return url.rstrip("/").removesuffix("/v1")
+
+
+async def _models(client: EngineClient) -> Served:
+    try:
+        served = served_models(await client.models(timeout=_TIMEOUT_S))
+    except EngineFailed as error:
+        if error.status in (401, 403):
+            raise CommandError(
+                f"{client.url}/v1/models wants a key (HTTP {error.status}).",
+                "Put it into an environment variable and name that with --engine-key env:NAME.",
+            ) from error
+        raise CommandError(
+            f"{client.url}/v1/models answers HTTP {error.status}; an engine's base URL is needed."
+        ) from error
+    except EngineUnreachable as error:
+        raise CommandError(f"{client.url} can't be asked for its models: {error}.", "Is it running there?") from error
+    except UnreadableModels as error:
+        raise CommandError(f"{client.url}/v1/models doesn't answer like an OpenAI-compatible engine.") from error
+    if not served.models:
+        raise CommandError(f"{client.url}/v1/models lists no model; an engine that serves one is needed.")
+    return Served(client.url, served.models, served.loras)

@@ -153,9 +153,12 @@ def services(
 
 
 def simulated(config: Config, count: int, speedup: float, ports: Path) -> list[tuple[Plan, str]]:
-    """`count` simulated engines, dealt to the pools that take agents, each with its pool."""
+    """`count` simulated engines, dealt to the pools that take agents, each with its pool; none where all pools find
+    their engines by themselves."""
     pools = [(name, pool) for name, pool in config.pools.items() if pool.discovery == "agents" and pool.models]
     if not pools:
+        if config.providers or any(pool.discovery != "agents" for pool in config.pools.values()):
+            return []
         raise CommandError(
             "the configuration has no pool that a simulated engine could join.",
             "Give a pool some `models` and `discovery: agents`, or name running engines with --engine.",

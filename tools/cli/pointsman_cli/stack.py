@@ -48,6 +48,15 @@ class StackOptions:
     """Whether Envoy takes the requests at `port`, with an endpoint picker behind it."""
 
 
+@dataclass(frozen=True)
+class _Crew:
+    """The engines that agents speak for."""
+
+    running: Sequence[plan.EngineUse]
+    simulated: Sequence[tuple[Plan, str]]
+    """Those to start, each with its pool."""
+
+
 class Stack:
     """The processes and where they are. Use `up`, wait, `down`; `tell` hears of every change worth a line."""
 
@@ -114,6 +123,7 @@ class Stack:
         self.step = "checking the configuration"
         served = await engines.ask(self.options.engines, self._http, self.options.engine_key)
         document = self._configuration(served)
+        crew = self._crew(served, document.config)
         await self._start_bus()
         self.step = "storing the configuration"
         async with stored_configuration.opened(self.nats_url) as store:
@@ -130,7 +140,7 @@ class Stack:
         keyed = self.options.engine_key is not None
         port = 0 if self.options.envoy else self.options.port
         self._begin(plan.services(counts, env, port, self._folder.state, keyed=keyed))
-        self._begin(await self._agents(served, document, env))
+        self._begin(await self._agents(crew, env))
         if self.options.envoy:
             await self._start_envoy(plan.adapter(env, keyed=keyed), document.config)
         self.step = "waiting until everything is ready"
@@ -152,6 +162,12 @@ class Stack:
         found = served or [Served("", (SIMULATED_MODEL,), ())]
         return configuration.checked(configuration.written(engines.configuration(found)), "the generated configuration")
 
+    def _crew(self, served: Sequence[Served], config: Config) -> _Crew:
+        if not served:
+            return _Crew((), plan.simulated(config, self.options.simulated, self.options.speedup, self._folder.ports))
+        pools = [(each, engines.pool_of(each, config)) for each in served]
+        return _Crew([plan.EngineUse(each.url, pool, each.name) for each, pool in pools if pool is not None], ())
+
     async def _start_bus(self) -> None:
         self.step = "starting NATS"
         if self.options.nats is not None:
@@ -166,7 +182,7 @@ class Stack:
         urls = [*self.options.engines, *(keeper.url for keeper in self.keepers if keeper.plan.kind is Kind.ENGINE)]
         urls += [engine.url for pool in config.pools.values() for engine in pool.engines]
         parts = [urlsplit(url) for url in urls]
-        addresses = [(each.hostname or "", each.port or 80) for each in parts]
+        addresses = list(dict.fromkeys((each.hostname or "", each.port or 80) for each in parts))
         [keeper] = self._begin([adapter])
         await keeper.until(lambda it: bool(it.door) or it.life.state is State.GIVEN_UP)
         self._check(keeper)
@@ -174,19 +190,15 @@ class Stack:
         there = ("127.0.0.1", keeper.port)
         self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, there, addresses, config.edge)])
 
-    async def _agents(self, served: Sequence[Served], document: Document, env: Mapping[str, str]) -> list[Plan]:
-        """An agent for each engine, those of the simulated ones once they listen."""
-        if served:
-            uses = [plan.EngineUse(each.url, engines.pool_of(each, document.config), each.name) for each in served]
-        else:
-            planned = plan.simulated(document.config, self.options.simulated, self.options.speedup, self._folder.ports)
-            keepers = self._begin([each for each, _ in planned])
-            await asyncio.gather(*(self._located(keeper) for keeper in keepers))
-            uses = [
-                plan.EngineUse(keeper.url, pool, keeper.plan.name)
-                for keeper, (_, pool) in zip(keepers, planned, strict=True)
-            ]
-        return plan.agents(uses, env, self.options.engine_key)
+    async def _agents(self, crew: _Crew, env: Mapping[str, str]) -> list[Plan]:
+        """An agent for each engine that has one, those of the simulated ones once they listen."""
+        keepers = self._begin([each for each, _ in crew.simulated])
+        await asyncio.gather(*(self._located(keeper) for keeper in keepers))
+        uses = [
+            plan.EngineUse(keeper.url, pool, keeper.plan.name)
+            for keeper, (_, pool) in zip(keepers, crew.simulated, strict=True)
+        ]
+        return plan.agents([*crew.running, *uses], env, self.options.engine_key)
 
     def _begin(self, plans: Sequence[Plan]) -> list[Keeper]:
         keepers = [Keeper(each, self._folder, self._http, self._tell) for each in plans]
@@ -211,7 +223,7 @@ class Stack:
         """What the door lists, once nothing that the pools are to serve is missing."""
         while True:
             try:
-                [served] = await engines.ask([self.door], self._http, None)
+                served = await engines.ask_models(self.door, self._http)
             except CommandError as error:
                 self.step = f"asking the gateway for its models: {error.problem}"
             else:

@@ -1,25 +1,67 @@
 """What engines say, and the configuration that follows."""
 
+import aiohttp
 import pytest
 
 from pointsman_cli.configuration import written
-from pointsman_cli.engines import Served, configuration, pool_of, read_models
+from pointsman_cli.engines import Served, ask, configuration, pool_of
 from pointsman_cli.words import CommandError
-from pointsman_core.config import load
+from pointsman_core.config import SchedulingProfile, load
 from pointsman_runtime.config_text import parse
+from pointsman_testing.scripted_engine import Received, ScriptedEngine
+
+METRICS = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n"
 
 
-def test_a_card_with_a_parent_is_an_adapter() -> None:
-    cards = {"data": [{"id": "llama"}, {"id": "sql", "parent": "llama"}, {"id": 7}]}
-    assert read_models("http://e:8000", cards) == Served("http://e:8000", ("llama",), ("sql",))
+async def an_engine(models: bytes, metrics: bytes | None = METRICS, status: int = 200) -> ScriptedEngine:
+    async def answer(request: Received) -> None:
+        if request.path == "/v1/models":
+            await request.answer(models, status=status)
+        else:
+            await request.answer(metrics or b"", status=404 if metrics is None else 200, content_type="text/plain")
+
+    return ScriptedEngine(answer)
+
+
+async def test_a_card_with_a_parent_is_an_adapter_and_v1_is_no_part_of_the_url() -> None:
+    cards = b'{"data": [{"id": "llama"}, {"id": "sql", "parent": "llama"}]}'
+    async with await an_engine(cards) as engine, aiohttp.ClientSession() as http:
+        assert await ask([f"{engine.url}/v1/"], http, None) == [Served(engine.url, ("llama",), ("sql",))]
+
+
+@pytest.mark.parametrize("metrics", [None, b"llamacpp:requests_processing 0\n", b"<html>"])
+async def test_an_engine_without_metrics_that_are_known_is_opaque(metrics: bytes | None) -> None:
+    async with await an_engine(b'{"data": [{"id": "llama"}]}', metrics) as engine, aiohttp.ClientSession() as http:
+        (served,) = await ask([engine.url], http, None)
+        assert served.opaque
+        config = parse(written(configuration([served])))
+        (listed,) = config.pools["llama"].engines
+        assert (listed.url, listed.engine, listed.health) == (engine.url, "opaque", "/v1/models")
+        assert pool_of(served, config) is None
 
 
 @pytest.mark.parametrize(
-    "document", [None, [], {}, {"data": "x"}, {"data": []}, {"data": [{"id": "x", "parent": "y"}]}]
+    "document", [b"[]", b"<html>", b"{}", b'{"data": []}', b'{"data": [{"id": "x", "parent": "y"}]}']
 )
-def test_an_answer_that_is_no_list_of_models_is_refused_with_the_url(document: object) -> None:
-    with pytest.raises(CommandError, match="http://e:8000/v1/models"):
-        read_models("http://e:8000", document)
+async def test_an_answer_that_is_no_list_of_models_is_refused_with_the_url(document: bytes) -> None:
+    async with await an_engine(document) as engine, aiohttp.ClientSession() as http:
+        with pytest.raises(CommandError, match=f"{engine.url}/v1/models"):
+            await ask([engine.url], http, None)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("", "'' is no engine's URL"),
+        ("127.0.0.1:8000", "no engine's URL"),
+        ("nats://127.0.0.1:8000", "no engine's URL"),
+        ("http://127.0.0.1:9", "http://127.0.0.1:9 can't be asked for its models: connection refused"),
+    ],
+)
+async def test_an_engine_that_can_not_be_asked_is_told_with_the_reason(url: str, words: str) -> None:
+    async with aiohttp.ClientSession() as http:
+        with pytest.raises(CommandError, match=words):
+            await ask([url], http, None)
 
 
 def test_engines_of_the_same_models_make_one_pool() -> None:
@@ -37,10 +79,41 @@ def test_engines_of_the_same_models_make_one_pool() -> None:
     assert [pool_of(engine, config) for engine in engines] == ["llama", "llama", "qwen"]
 
 
-def test_an_engine_that_no_pool_wants_is_told_what_pools_want() -> None:
-    config = load({"pools": {"llama": {"models": ["llama-8b"]}}})
-    with pytest.raises(CommandError, match=r"serves qwen, which no pool .* has \(llama: llama-8b\)"):
+def test_engines_that_have_a_model_in_common_make_one_pool_that_asks_who_serves_it() -> None:
+    engines = [
+        Served("http://a:1", ("llama", "qwen"), ()),
+        Served("http://b:1", ("gemma",), ()),
+        Served("http://c:1", ("llama", "mistral"), ()),
+        Served("http://d:1", ("mistral", "phi"), ()),
+    ]
+    config = parse(written(configuration(engines)))
+    assert {name: pool.models for name, pool in config.pools.items()} == {
+        "llama": ("llama", "mistral", "phi", "qwen"),
+        "gemma": ("gemma",),
+    }
+    (profile,) = config.scheduling["default"].profiles.values()
+    assert [use.use for use in profile.filters] == [*(use.use for use in SchedulingProfile().filters), "serves"]
+    assert [pool_of(engine, config) for engine in engines] == ["llama", "gemma", "llama", "llama"]
+
+
+def test_an_engine_joins_the_pool_with_most_of_its_models() -> None:
+    config = load({"pools": {"one": {"models": ["a"]}, "both": {"models": ["b", "c"]}}})
+    assert pool_of(Served("http://a:1", ("a", "b", "c"), ()), config) == "both"
+
+
+def test_an_engine_that_can_join_no_pool_is_told_what_pools_want() -> None:
+    config = load(
+        {
+            "pools": {
+                "llama": {"models": ["llama-8b"]},
+                "far": {"models": ["qwen"], "discovery": "static", "engines": ["http://b:1"]},
+            }
+        }
+    )
+    with pytest.raises(CommandError, match=r"serves qwen, .* \(llama: llama-8b; far: qwen, by `discovery: static`\)"):
         pool_of(Served("http://a:1", ("qwen",), ()), config)
+    with pytest.raises(CommandError, match="no metrics of an engine"):
+        pool_of(Served("http://a:1", ("llama-8b",), (), opaque=True), config)
 
 
 def test_a_worker_is_named_by_host_and_port() -> None:

@@ -66,6 +66,17 @@ def test_a_configuration_that_no_simulated_engine_fits_says_what_to_do(tmp_path:
     assert "--engine" in caught.value.advice
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"pools": {"c": {"models": ["o"], "discovery": "static", "engines": ["http://x:1"]}}},
+        {"providers": {"far": {"kind": "openai", "base_url": "https://x.example", "credential": "env:KEY"}}},
+    ],
+)
+def test_nothing_is_simulated_where_everybody_is_somewhere_else(document: dict[str, object], tmp_path: Path) -> None:
+    assert plan.simulated(load(document), 2, 1, tmp_path) == []
+
+
 def test_an_agent_knows_its_engine_and_the_key_is_not_on_the_command_line() -> None:
     [agent] = plan.agents([EngineUse("http://e:1", "pool", "engine-1")], {}, "secret")
     assert (agent.env["POINTSMAN_ENGINE_URL"], agent.env["POINTSMAN_POOL"]) == ("http://e:1", "pool")
