@@ -37,6 +37,11 @@ def is_clients(status: int) -> bool:
     return status in _CLIENTS
 
 
+def attempt_outcome(status: int) -> str:
+    """As `Attempt.outcome`, of one that was answered with this status, which isn't 2xx."""
+    return "limited" if status == 429 else "timeout" if status in _LATE else "failed"
+
+
 def explained(provider: str, status: int, body: bytes, retry_after_s: float | None = None) -> Refusal:
     """What the client gets for an error of a provider. `retry_after_s` is what the provider asked for."""
     if status in _CLIENTS:

@@ -1,8 +1,11 @@
 """One request to a provider: how it is put, and how its answer reads."""
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from pointsman_contracts.response import Usage
+
+STREAMS: Final = ("text/event-stream", "application/vnd.amazon.eventstream")
+"""Content types of answers that are streams."""
 
 
 class Question(NamedTuple):

@@ -11,8 +11,8 @@ from pointsman_edge.domain.policy import EngineLimits
 from pointsman_edge.provider_book import ProviderBook
 from pointsman_frontend.adapters.client import Headers
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
-from pointsman_providers.errors import BrokenAnswer, explained, is_clients
-from pointsman_providers.exchange import Answer, Call, Question, Stream
+from pointsman_providers.errors import BrokenAnswer, attempt_outcome, explained, is_clients
+from pointsman_providers.exchange import STREAMS, Answer, Call, Question, Stream
 from pointsman_providers.limits import Limits, limits
 from pointsman_providers.resolve import Resolved
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 LONGEST_ERROR: Final = 65536
 LONGEST_DOCUMENT: Final = 64 * 2**20
-_STREAMS: Final = ("text/event-stream", "application/vnd.amazon.eventstream")
 _NO_LIMITS: Final = Limits()
 
 
@@ -63,7 +62,7 @@ class ProviderAnswer:
 
     async def begin(self) -> None:
         """Wait for the first bytes that the client can have. Raises BrokenAnswer and aiohttp's errors."""
-        if self._response.content_type in _STREAMS:
+        if self._response.content_type in STREAMS:
             self.headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
             self._stream = self._answer.stream()
             self._waiting = await self._next(self._stream)
@@ -200,10 +199,9 @@ class ProviderClient:
 async def _refused(provider: Resolved, response: "aiohttp.ClientResponse", told: Limits) -> ProviderFailed:
     body = await _read(response, LONGEST_ERROR)
     status = response.status
-    outcome = "limited" if status == 429 else "timeout" if status in (408, 504) else "failed"
     refusal = explained(provider.name, status, body, told.retry_after_s)
     # The provider's own words may quote the request; they are for the client alone.
-    return ProviderFailed(outcome, f"answered {status}", refusal, status, told)
+    return ProviderFailed(attempt_outcome(status), f"answered {status}", refusal, status, told)
 
 
 async def _read(response: "aiohttp.ClientResponse", limit: int) -> bytes:

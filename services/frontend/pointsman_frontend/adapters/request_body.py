@@ -3,22 +3,12 @@
 import asyncio
 
 from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.body_size import check_length, check_not_empty
 from pointsman_runtime.http_server import Receive
 
 
 class ClientGone(Exception):
     """The client hung up before its request was complete."""
-
-
-def check_length(length: int | None, limit: int) -> None:
-    """Raise Refusal for a body that says it is too long, before any of it is read."""
-    if length is not None and length > limit:
-        raise too_large(length, limit)
-
-
-def too_large(size: int, limit: int) -> Refusal:
-    """413 with limit and size."""
-    return Refusal(413, f"The body has {size} bytes; at most {limit} are taken.", code="body_too_large")
 
 
 async def read_body(receive: Receive, limit: int, within_s: float) -> bytes:
@@ -29,10 +19,8 @@ async def read_body(receive: Receive, limit: int, within_s: float) -> bytes:
     body: bytes = message.get("body", b"")
     if message.get("more_body", False):
         body = await _read_rest(receive, body, limit, within_s)
-    if len(body) > limit:
-        raise too_large(len(body), limit)
-    if not body:
-        raise Refusal(400, "The body is empty; a JSON object is expected.", code="empty_body")
+    check_length(len(body), limit)
+    check_not_empty(body)
     return body
 
 

@@ -3,6 +3,7 @@
 from pointsman_contracts.journey import HeaderEdit, StageReport, Target
 from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
+from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.prices import Prices
 from pointsman_edge.domain.settled_usage import settled
 from pointsman_edge.domain.usage import UsageTail
@@ -144,6 +145,11 @@ class Exchange:
             self.outcome = outcome
             self.status = status
             self.reason = reason
+
+    def refused(self, refusal: Refusal, sent: int | None = None) -> None:
+        """It ended with an error of those who were tried; `sent` is the status that the client had by then."""
+        outcome = "timeout" if refusal.status == 504 else "engine_error" if refusal.status >= 500 else "rejected"
+        self.end(outcome, sent or refusal.status, refusal.message)
 
     def settle(self, prices: Prices) -> None:
         """What the request used and what that costs, now that it has ended."""
