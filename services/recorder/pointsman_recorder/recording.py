@@ -37,6 +37,7 @@ class Recording:
         self._ledger = ledger
         self._metrics = metrics
         self._anew = store.fresh
+        self._told_unreadable = False
         self._event_days = 0.0
         self._caught_up = asyncio.Event()
         """What the ledger had at the start was read: what is owed to it is known."""
@@ -65,6 +66,10 @@ class Recording:
             new = await self._store.count(page.ledger, page.records, page.last)
             self._metrics.counted.inc(new)
             self._metrics.repeated.inc(len(page.records) - new)
+            self._metrics.unreadable.inc(len(page.unreadable))
+            if page.unreadable and not self._told_unreadable:
+                self._told_unreadable = True
+                _log.warning("malformed_record", sequence=page.unreadable[0])
             if page.complete:
                 self._caught_up.set()
 

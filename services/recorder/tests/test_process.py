@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from pointsman_contracts.identity import Identity
@@ -161,6 +162,15 @@ async def test_an_outage_of_the_bus_and_events_that_cant_be_read_dont_end_it(sce
 
     await patiently(told)
     assert told() == [(subject, len(body), published.seq)]
+    for _ in range(2):
+        await scene.seen.js.publish("pm.rec.usage.record.v1.acme", body)
+
+    async def both_counted() -> bool:
+        async with aiohttp.ClientSession() as http, http.get(f"{recorder.http_url}/metrics") as answer:
+            return "pointsman_recorder_usage_unreadable_total 2.0" in await answer.text()
+
+    await patiently(both_counted)
+    assert len([line for line in recorder.log_lines() if line["event"] == "malformed_record"]) == 1
     assert "canary" not in recorder.log_text()
     await asyncio.to_thread(scene.server.kill)
     await asyncio.to_thread(scene.server.start)

@@ -45,6 +45,8 @@ class Page(NamedTuple):
     """Sequence of the last one."""
     complete: bool
     """Nothing followed it when it was read."""
+    unreadable: list[int]
+    """Sequences of those among them that can't be read."""
 
 
 class Ledger:
@@ -77,7 +79,7 @@ class Ledger:
         found = info.created.isoformat() if info.created is not None else ""
         last = after if found == ledger else 0
         # What it had may all be gone by age.
-        yield Page(found, [], last, complete=info.state.last_seq <= last or not info.state.messages)
+        yield Page(found, [], last, info.state.last_seq <= last or not info.state.messages, [])
         subscription = await js.pull_subscribe(
             SUBJECTS,
             stream=STREAM,
@@ -99,6 +101,7 @@ class Ledger:
                 if not messages:
                     continue
                 records: list[UsageRecord] = []
+                unreadable: list[int] = []
                 for message in messages:
                     sequence = message.metadata.sequence.stream
                     # The oldest may be gone, but nothing from the middle.
@@ -108,8 +111,8 @@ class Ledger:
                     try:
                         records.append(UsageRecord.decode(message.data))
                     except ValidationError:
-                        _log.warning("malformed_record", sequence=sequence)
-                yield Page(found, records, last, complete=messages[-1].metadata.num_pending == 0)
+                        unreadable.append(sequence)
+                yield Page(found, records, last, messages[-1].metadata.num_pending == 0, unreadable)
         finally:
             await subscription.unsubscribe()
 

@@ -23,6 +23,11 @@ class Metrics:
         self.repeated = Counter(
             "pointsman_recorder_usage_repeated", "Records that were in the usage ledger already", registry=registry
         )
+        self.unreadable = Counter(
+            "pointsman_recorder_usage_unreadable",
+            "Records of the usage ledger that can't be read, and aren't summed",
+            registry=registry,
+        )
         self.failures = Counter(
             "pointsman_recorder_failures",
             "Times that work was begun anew, by kind of work",
