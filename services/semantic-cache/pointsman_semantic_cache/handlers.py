@@ -10,7 +10,7 @@ from pointsman_core.config import DEFAULT_CACHE, Cache
 from pointsman_runtime.logs import Log
 from pointsman_runtime.stage import Hop
 from pointsman_semantic_cache.domain import memo as memos
-from pointsman_semantic_cache.domain.entry import PASSED, UNCHECKED, Entry, model_of
+from pointsman_semantic_cache.domain.entry import PASSED, UNCHECKED, Entry, model_of, place_of
 from pointsman_semantic_cache.domain.keeping import refusal
 from pointsman_semantic_cache.domain.store import StoreUnavailable
 from pointsman_semantic_cache.lookup import Lookup, Outcome
@@ -60,6 +60,7 @@ class Handlers:
     async def purge(self, query: CachePurge) -> CachePurged:
         """Forget answers."""
         around = self._around
+        tenant = None if query.tenant is None else place_of(query.tenant)
         count = 0
         problem: str | None = None
         for name, cache in around.configuration.current.compiled.caches.items():
@@ -71,7 +72,7 @@ class Handlers:
                     problem = around.missing.note("store", error)
         for store in around.stores.all():
             try:
-                count += await store.purge(query.cache, query.tenant)
+                count += await store.purge(query.cache, tenant)
             except StoreUnavailable as error:
                 problem = around.missing.note("store", error)
         try:
@@ -79,7 +80,7 @@ class Handlers:
             around.missing.back("snapshot")
         except StoreUnavailable as error:
             problem = around.missing.note("snapshot", error)
-        _log.info("purged", entries=count, cache=query.cache or "every", whole=query.tenant is None)
+        _log.info("purged", entries=count, cache=query.cache or "every", whole=tenant is None)
         return CachePurged(instance=around.instance, entries=count, problem=problem)
 
     async def _kept_later(self, review: ResponseReview, name: str, waiting: Awaitable[int]) -> Verdict:

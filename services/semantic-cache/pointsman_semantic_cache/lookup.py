@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from pointsman_contracts.guarding import Guarded
-from pointsman_contracts.identity import Identity, person, plan_of
+from pointsman_contracts.identity import person, plan_of
 from pointsman_contracts.journey import HeaderEdit, Journey, Stage
 from pointsman_contracts.reply import Answer
 from pointsman_core.config import DEFAULT_CACHE, Cache, Embeddings
@@ -15,7 +15,7 @@ from pointsman_runtime.stage import Hop
 from pointsman_semantic_cache.domain import memo as memos
 from pointsman_semantic_cache.domain.asked import Asked, asked
 from pointsman_semantic_cache.domain.embedding import EmbedderUnavailable
-from pointsman_semantic_cache.domain.entry import PASSED, Entry, Meaning, Partition, model_of
+from pointsman_semantic_cache.domain.entry import PASSED, Entry, Meaning, Partition, model_of, place_of
 from pointsman_semantic_cache.domain.finding import Found, find_meant
 from pointsman_semantic_cache.domain.gate.reading import read as signature_of
 from pointsman_semantic_cache.domain.policy import GUARD, Policy
@@ -214,18 +214,21 @@ def _nameless(journey: Journey) -> bool:
 
 
 def _partition(journey: Journey, name: str, cache: Cache, policy: Policy, guarded: Guarded | None) -> Partition:
-    attributes = journey.request.attributes
-    identity = Identity.of(attributes) or Identity()
-    facts = attributes.get("identity")
-    subject = identity.subject if "subject" in cache.per else ""
-    if not identity.tenant and isinstance(facts, dict):
-        subject = person(facts)
+    tenant = subject = ""
+    facts = journey.request.attributes.get("identity")
+    if isinstance(facts, dict):
+        # Not as `Identity` tells them, which cuts long names.
+        tenant = str(facts.get("tenant") or "")
+        if not tenant:
+            subject = person(facts)
+        elif "subject" in cache.per:
+            subject = str(facts.get("subject") or "")
     profile = policy.profiles.get(journey.profile or "")
     epoch = profile.epoch if profile else ""
     if guarded is not None:
         # It knows what else it judges by than the configuration: the patterns of its release.
         epoch = f"{epoch}.{guarded.epoch}"
-    return Partition(name, identity.tenant, subject, model_of(journey.target), epoch)
+    return Partition(name, place_of(tenant), place_of(subject), model_of(journey.target), epoch)
 
 
 def _refused(found: Found) -> str:

@@ -245,6 +245,23 @@ async def test_people_without_a_tenant_share_no_answers_and_who_has_no_name_shar
     assert told(await world.look_up(tenant="")) == "hit"
 
 
+@pytest.mark.requirement("CACHE-5", "S3-20")
+async def test_tenants_and_subjects_whose_names_begin_alike_share_no_answers_however_long_that_is() -> None:
+    world = World({"caches": {"default": {"per": ["tenant", "subject"]}}})
+    alike = "a" * 1500
+    people = [(alike + "1", ""), (alike + "2", ""), (alike[:256], ""), ("acme", alike + "1"), ("acme", alike + "2")]
+    for tenant, subject in people:
+        asked = await world.look_up(tenant=tenant, subject=subject)
+        assert told(asked) == "miss"
+        await world.keep(asked)
+    assert [told(await world.look_up(tenant=tenant, subject=subject)) for tenant, subject in people] == ["hit"] * 5
+    # Whoever is called as another one's place is has a place of their own.
+    places = {partition.tenant for partition, _ in world.stores.memory.entries()}
+    for place in places - {tenant for tenant, _ in people}:
+        assert told(await world.look_up(tenant=place)) == "miss"
+    assert (await world.handlers.purge(CachePurge(tenant=alike + "1"))).entries == 1
+
+
 @pytest.mark.requirement("CACHE-4")
 async def test_a_client_may_pass_the_cache_by() -> None:
     world = World()

@@ -1,10 +1,12 @@
 """An answer that is kept."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import orjson
 
+from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_contracts.journey import Target
 from pointsman_contracts.response import Usage
 from pointsman_semantic_cache.domain.embedding import Vector
@@ -24,8 +26,9 @@ class Partition(NamedTuple):
 
     cache: str
     tenant: str
+    """As `place_of`."""
     subject: str
-    """Empty where the whole tenant shares."""
+    """As `place_of`. Empty where the whole tenant shares."""
     model: str
     """The target's: pool or provider, model."""
     epoch: str
@@ -66,6 +69,14 @@ class Entry:
     def size(self) -> int:
         """Bytes."""
         return len(self.body) + OVERHEAD + (0 if self.meaning is None else self.meaning.vector.nbytes)
+
+
+def place_of(name: str) -> str:
+    """Stands for a tenant or a subject in a partition: the name, or where it is long its beginning and a hash, which
+    together are longer than any name that stands for itself."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    return name[:LONGEST_NAME] + hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def model_of(target: Target | None) -> str:
