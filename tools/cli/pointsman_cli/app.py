@@ -146,7 +146,10 @@ def watch(
 def explain(
     request_id: Annotated[str, typer.Argument(help="The x-request-id of an answer.")],
     nats: NatsOption = None,
-    since_minutes: Annotated[float, typer.Option("--since", metavar="MINUTES", help="How far to look back.")] = 60,
+    since_minutes: Annotated[
+        float,
+        typer.Option("--since", metavar="MINUTES", min=0, max=10**7, help="How far to look back."),
+    ] = 60,
     as_json: Annotated[bool, typer.Option("--json", help="The stored events as they are.")] = False,
 ) -> None:
     """Why this endpoint, and why not each other one: one request's story from the stored events."""

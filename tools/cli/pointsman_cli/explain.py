@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError, ServiceUnavailableError
 from rich.console import Console, RenderableType
@@ -31,7 +32,7 @@ async def explain(url: str | None, request_id: str, since: timedelta, console: C
         found = await _recorded(client, request_id)
         # A recorder reads the stream too: what ended just now may be on its way to it.
         if not any(isinstance(event, ResponseCompleted) for event in found):
-            found = [event async for event in _events(client, request_id, since)] or found
+            found = await _kept(client, request_id, since) or found
     if not found:
         raise CommandError(
             f"no recorder knows the request {request_id!r}, and no event of the last {since} names it.",
@@ -130,25 +131,37 @@ async def _recorded(client: Client, request_id: str) -> list[Event]:
     return [event for event in decoded if event is not None]
 
 
-async def _events(client: Client, request_id: str, since: timedelta) -> AsyncIterator[Event]:
-    """Stored events of a request, oldest first. The stream has no index by request, so its recent part is read."""
-    js = client.jetstream(timeout=5.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+async def _kept(client: Client, request_id: str, since: timedelta) -> list[Event]:
+    """As `_events`. CommandError when the stream can't be read."""
     try:
-        subscription = await js.pull_subscribe(
-            events.ALL_EVENTS,
-            stream=EVENT_STREAM,
-            config=ConsumerConfig(
-                ack_policy=AckPolicy.NONE,
-                deliver_policy=DeliverPolicy.BY_START_TIME,
-                opt_start_time=datetime.now(UTC) - since,
-                inactive_threshold=30.0,
-                mem_storage=True,
-            ),
-        )
+        return [event async for event in _events(client, request_id, since)]
     except (NotFoundError, ServiceUnavailableError) as error:
         raise CommandError(
             f"there is no stream {EVENT_STREAM} to read.", "`pointsman doctor` says what the server lacks."
         ) from error
+    except (NatsError, TimeoutError) as error:
+        # A server doesn't answer what a login may not ask.
+        reason = "no answer" if isinstance(error, TimeoutError) else str(error).removeprefix("nats: ")
+        raise CommandError(
+            f"the stream {EVENT_STREAM} can't be read: {reason}.",
+            "`pointsman doctor` says what the server or this login lacks.",
+        ) from error
+
+
+async def _events(client: Client, request_id: str, since: timedelta) -> AsyncIterator[Event]:
+    """Stored events of a request, oldest first. The stream has no index by request, so its recent part is read."""
+    js = client.jetstream(timeout=5.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    subscription = await js.pull_subscribe(
+        events.ALL_EVENTS,
+        stream=EVENT_STREAM,
+        config=ConsumerConfig(
+            ack_policy=AckPolicy.NONE,
+            deliver_policy=DeliverPolicy.BY_START_TIME,
+            opt_start_time=datetime.now(UTC) - since,
+            inactive_threshold=30.0,
+            mem_storage=True,
+        ),
+    )
     needle = request_id.encode()
     pending = (await subscription.consumer_info()).num_pending or 0
     while pending:

@@ -1,12 +1,22 @@
 """What `watch` and `explain` make of events."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from io import StringIO
+from unittest.mock import AsyncMock, Mock
 
+import nats.errors
+import nats.js.errors
+import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
-from pointsman_cli import events
+from pointsman_cli import bus, events
+from pointsman_cli.app import app
 from pointsman_cli.events import Selection
-from pointsman_cli.explain import story
+from pointsman_cli.explain import explain, story
+from pointsman_cli.words import CommandError
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.response import ResponseReviewed
 from pointsman_contracts.scheduling import RequestScheduled
@@ -67,3 +77,35 @@ def test_watch_shows_them_when_there_is_something_to_see() -> None:
     assert not everything.wants(reviewed(KEPT))
     assert everything.wants(reviewed(SHADOW, KEPT))
     assert not Selection(outcome="ok").wants(reviewed(SHADOW))
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (nats.errors.TimeoutError(), r"the stream PM_EVENTS can't be read: no answer\."),
+        (nats.js.errors.ServerError(description="no memory"), "PM_EVENTS can't be read: .*no memory"),
+        (nats.js.errors.NotFoundError(), r"there is no stream PM_EVENTS to read\."),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+async def test_explain_says_in_words_why_the_stream_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: str, *, late: bool
+) -> None:
+    subscription = Mock(consumer_info=AsyncMock(side_effect=error))
+    js = Mock(pull_subscribe=AsyncMock(side_effect=None if late else error, return_value=subscription))
+    client = Mock(request=AsyncMock(side_effect=nats.errors.NoRespondersError), jetstream=Mock(return_value=js))
+
+    @asynccontextmanager
+    async def connected(*_: object) -> AsyncGenerator[Mock]:
+        yield client
+
+    monkeypatch.setattr(bus, "connected", connected)
+    with pytest.raises(CommandError, match=words):
+        await explain(None, "r-1", timedelta(minutes=5), Console(quiet=True), as_json=False)
+
+
+@pytest.mark.parametrize("minutes", ["nan", "-1", "1e30", "inf"])
+def test_explain_refuses_to_look_back_by_what_is_no_time(minutes: str) -> None:
+    ran = CliRunner().invoke(app, ["explain", "r-1", "--since", minutes])
+    assert ran.exit_code == 2
+    assert "--since" in ran.output
