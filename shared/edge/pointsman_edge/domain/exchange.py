@@ -168,7 +168,6 @@ class Exchange:
         reply, answer = self.reply, self.answer
         target = self.target if self.decision else reply.target if reply else None
         profile = reply.profile if reply else None
-        reply = self.reply
         first = self.first_byte_at
         return ResponseCompleted(
             request_id=self.request_id,
