@@ -3,6 +3,8 @@
 import time
 from collections import Counter as Count
 
+from prometheus_client import CollectorRegistry, Counter
+
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolDiscovery, WorkerView
 from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerSilent
@@ -19,8 +21,13 @@ _log = Log("workers")
 class Announcer:
     """Numbers the messages of this instance by type and route."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, registry: CollectorRegistry) -> None:
         self._bus = bus
+        self._unpublished = Counter(
+            "pointsman_collector_unpublished", "Messages that the bus didn't take", ["type"], registry=registry
+        )
+        self._unsent = False
+        """Whether the last event wasn't sent."""
         self._source = bus.process.instance
         self._sequences: Count[tuple[str, str]] = Count()
 
@@ -82,12 +89,18 @@ class Announcer:
         self._publish(event, pool)
 
     def _publish(self, message: Message, *route: str) -> None:
+        is_event = message.address.kind == "evt"
         try:
             self._bus.publish(message, *route)
         except BusError as error:
+            self._unpublished.labels(type(message).__name__).inc()
             # The runtime tells that the bus is gone; snapshots and statistics come again.
-            if message.address.kind == "evt":
+            if is_event and not self._unsent:
+                self._unsent = True
                 _log.warning("event_not_sent", type=message.address.type_id, reason=str(error))
+        else:
+            if is_event:
+                self._unsent = False
 
     def _next(self, what: str, name: str) -> int:
         self._sequences[what, name] += 1

@@ -36,7 +36,11 @@ class Handlers:
     """The state of one collector. Every replica hears everything and holds all of it."""
 
     def __init__(
-        self, bus: Bus, count: Callable[[ResponseCompleted, str, str], None], clock: Callable[[], float]
+        self,
+        bus: Bus,
+        announcer: Announcer,
+        count: Callable[[ResponseCompleted, str, str], None],
+        clock: Callable[[], float],
     ) -> None:
         """`count(completed, pool, model)` counts a completion under names that are bounded; `clock` is the event
         loop's."""
@@ -47,7 +51,7 @@ class Handlers:
         self.findings: dict[str, Finding] = {}
         """What was found out about the endpoints of pools, by pool."""
         self._bus = bus
-        self._announcer = Announcer(bus)
+        self._announcer = announcer
         self._count = count
         self._clock = clock
         self._listening = ListeningClock()

@@ -16,6 +16,7 @@ from pointsman_metrics_collector.adapters.kubernetes.cluster import Cluster
 from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
 from pointsman_metrics_collector.adapters.rules_bucket import RulesBucket
 from pointsman_metrics_collector.adapters.worker_metrics import WorkerMetrics
+from pointsman_metrics_collector.announcer import Announcer
 from pointsman_metrics_collector.configuration import check
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
@@ -37,7 +38,8 @@ def _connect() -> "KubernetesApi":
 def build(service: Service[MetricsCollectorSettings]) -> None:
     """Construct everything; connect to nothing."""
     responses = ResponseMetrics(service.registry)
-    handlers = Handlers(service.bus, responses.count, asyncio.get_running_loop().time)
+    announcer = Announcer(service.bus, service.registry)
+    handlers = Handlers(service.bus, announcer, responses.count, asyncio.get_running_loop().time)
     configuration = service.configuration(check)
     configuration.on_change(handlers.configured)
     service.registry.register(WorkerMetrics(handlers.pools, handlers.changes))

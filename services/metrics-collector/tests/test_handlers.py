@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Target
@@ -16,6 +17,7 @@ from pointsman_core.config import load
 from pointsman_engines.report import Worker
 from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
 from pointsman_metrics_collector.adapters.worker_metrics import WorkerMetrics
+from pointsman_metrics_collector.announcer import Announcer
 from pointsman_metrics_collector.domain.engines import Engine
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
@@ -77,7 +79,8 @@ class Collector:
         self.registry = CollectorRegistry()
         self.ahead = 0.0
         """How far the collector's clock is ahead of the loop's."""
-        self.handlers = Handlers(bus, ResponseMetrics(self.registry).count, self.clock)
+        announcer = Announcer(bus, self.registry)
+        self.handlers = Handlers(bus, announcer, ResponseMetrics(self.registry).count, self.clock)
         self.registry.register(WorkerMetrics(self.handlers.pools, self.handlers.changes))
         self.handlers.configured(Revision(1, CONFIG, "", None))
         bus.listen(WorkerLoad, self.handlers.load, ANY, ANY, keep="latest")
@@ -317,6 +320,27 @@ async def test_silence_is_not_put_down_to_workers_while_the_bus_is_gone(buses: B
     await collector.bus.wait_connected()
     pass_seconds()
     assert collector.value("pointsman_worker_state", pool="p", worker="w1", state="silent") == 1
+
+
+async def test_what_the_bus_does_not_take_is_counted_and_each_outage_logged_once(
+    buses: Buses, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = await world(buses)
+    [collector] = made.collectors
+    collector.handlers.listed()
+    for outage in (1, 2):
+        await collector.bus.link.close()
+        collector.register()
+        collector.deregister()
+        collector.handlers.tick()
+        for told_of in ("WorkerJoined", "WorkerLeft"):
+            assert collector.value("pointsman_collector_unpublished_total", type=told_of) == outage
+        assert caplog.text.count("event_not_sent") == outage
+        collector.bus.link.open()
+        await collector.bus.wait_connected()
+        collector.register()
+        collector.deregister()
+    assert (collector.value("pointsman_collector_unpublished_total", type="PoolSnapshot") or 0) > 0
 
 
 async def test_what_was_found_is_told_with_the_pool_and_forgotten_with_its_configuration(buses: Buses) -> None:
