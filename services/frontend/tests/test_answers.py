@@ -247,18 +247,6 @@ async def test_health_and_metrics_are_on_the_same_port(start_edge: StartEdge) ->
     assert b"pointsman_edge_first_byte_seconds_count 1.0" in metrics.body
 
 
-async def test_a_client_that_offers_http_2_is_served_with_http_1(start_edge: StartEdge) -> None:
-    offer = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAEAAEAAAAIAAAABAAMAAABk")
-    async with ScriptedEngine() as engine:
-        edge = await start_edge(engine.url)
-        async with raw_connection(edge.url) as client:
-            for _ in range(2):
-                await client.send(post(CHAT, BODY, *offer))
-                assert (await client.response()).body == ANSWER
-    assert engine.received[0].header("upgrade") is None
-    assert engine.received[0].header("http2-settings") is None
-
-
 async def test_a_sampled_request_has_one_trace_through_edge_stages_and_engine(start_edge: StartEdge) -> None:
     exporter = InMemorySpanExporter()
     provider = provider_for(Process("frontend", "edge-1"))

@@ -88,6 +88,7 @@ REFUSED = {
         request(f"POST {CHAT} HTTP/1.1", JSON, "transfer-encoding: chunked", body=b"zz\r\n{}\r\n0\r\n\r\n"),
         400, "invalid_http",
     ),
+    "tunnel": (request("CONNECT engine:443 HTTP/1.1"), 400, "invalid_http"),
     "not HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "invalid_http"),
     "unknown version": (request(f"POST {CHAT} HTTP/7.3"), 400, "invalid_http"),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_body, error_headers
 from pointsman_edge.domain.model_list import model_entry, model_list
 from pointsman_edge.domain.routes import METHOD, ROUTES
+from pointsman_edge.domain.wrong_method import WrongMethod
 from pointsman_edge.model_catalogue import ModelCatalogue, NotListed
 from pointsman_frontend.adapters.client import Client
 from pointsman_frontend.adapters.proxy import Proxy
@@ -68,7 +69,7 @@ class EdgeApp(FastAPI):
         return self._proxy.ids.of(scope["headers"], ())
 
     async def _wrong_method(self, scope: Scope, send: Send, allowed: str, api: str = "") -> None:
-        refusal = _method_not_allowed(scope["method"], scope["path"], allowed)
+        refusal = WrongMethod(scope["method"], scope["path"], allowed)
         await Client(send, self._id_of(scope), api).refuse(refusal, [(b"allow", allowed.encode("ascii"))])
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
@@ -77,8 +78,7 @@ class EdgeApp(FastAPI):
         if raised.status_code == 404:
             refusal = Refusal(404, f"There is no {path}; the paths are {self._known}.", code="unknown_path")
         elif raised.status_code == 405:
-            allowed = (raised.headers or {}).get("Allow", "GET")
-            refusal = _method_not_allowed(request.method, path, allowed)
+            refusal = WrongMethod(request.method, path, (raised.headers or {}).get("Allow", "GET"))
         else:
             refusal = Refusal(raised.status_code, str(raised.detail), code="http_error")
         return _refused(refusal, dict(raised.headers or {}))
@@ -102,10 +102,6 @@ def _identified(send: Send, request_id: str) -> Send:
         await send(message)
 
     return send_with_id
-
-
-def _method_not_allowed(method: str, path: str, allowed: str) -> Refusal:
-    return Refusal(405, f"{method} is not allowed on {path}; use {allowed}.", code="method_not_allowed")
 
 
 def _json(status: int, document: object) -> Response:

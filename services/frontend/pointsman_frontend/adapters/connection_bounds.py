@@ -5,12 +5,12 @@ Of a hang-up ASGI tells only who waits for the next message, which costs a task 
 """
 
 import asyncio
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar, Final, cast
 
+import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -22,7 +22,6 @@ from pointsman_frontend.adapters.corked_transport import CorkedTransport
 LINGER_S: Final = 1.0
 """How long a refused connection goes on swallowing what its peer still sends: closing at once would reset it, and
 the peer would never read why."""
-_UPGRADE: Final = re.compile(rb"\r\nupgrade[ \t]*:[^\r\n]*", re.IGNORECASE)
 HANG_UP: Final = "pointsman.hang_up"
 """The ASGI extension by which an application says whom to call when the client of this request hangs up."""
 _PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
@@ -99,9 +98,11 @@ class _Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._phase is _Phase.REFUSED:
             return
-        if self._phase is not _Phase.SERVED and (b"pgrade" in data or b"PGRADE" in data):
-            data = _without_upgrade(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):  # of upgrades only CONNECT is left
+            self._refuse(400, "This is not a valid HTTP/1.1 request.", "invalid_http")
         if self._phase is _Phase.IDLE:
             # Empty lines, or the end of an unwanted body: uvicorn has stopped its timer, and no request began.
             self._phase = _Phase.HEAD
@@ -123,10 +124,14 @@ class _Connection(HttpToolsProtocol):
         self.scope["extensions"] = {HANG_UP: {"watch": self._watch}}
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._phase = _Phase.SERVED
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._message_open = False
         if self._phase is _Phase.SWALLOWING:
             self._phase = _Phase.IDLE
@@ -141,11 +146,30 @@ class _Connection(HttpToolsProtocol):
             self._phase = _Phase.SWALLOWING if self._message_open else _Phase.IDLE
             self._since = self.loop.time()
 
-    def send_400_response(self, msg: str) -> None:
-        del msg
-        self._refuse(400, "This is not a valid HTTP/1.1 request.", "invalid_http")
-
     # Inside -----------------------------------------------------------------------------------------
+
+    def _parse(self, data: bytes) -> None:
+        """Ignore offers to upgrade, as RFC 9110 (7.8) allows and Java's client, which makes one with every first
+        request, expects. The parser has no way to: it takes such a head for the last of HTTP, reports the message as
+        complete and stops behind it. A new one is given the head without the offer and goes on from there."""
+        rest: bytes | memoryview = data
+        while True:
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as stopped:
+                rest = memoryview(rest)[stopped.args[0] :]
+                head = self._head_without_offer()
+            else:
+                return
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+            self.parser.feed_data(head)
+
+    def _head_without_offer(self) -> bytes:
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode("ascii")
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"%b\r\n\r\n" % b"\r\n".join(lines)
 
     def _watch(self, hung_up: Callable[[], None]) -> None:
         self._hung_up = hung_up
@@ -187,12 +211,3 @@ class _Connection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.loop.call_later(LINGER_S, self.transport.close)
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """Drop an offer to upgrade, which nobody here takes: at one, the parser throws the request's body away.
-
-    Java's client makes it with every first request.
-    """
-    head, end, rest = data.partition(b"\r\n\r\n")
-    return _UPGRADE.sub(b"", head) + end + rest
