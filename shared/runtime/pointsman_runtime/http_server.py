@@ -32,6 +32,7 @@ class HttpServer:
         self._config = uvicorn.Config(
             app,
             http=protocol or "httptools",
+            ws="none",
             log_config=None,
             access_log=False,
             proxy_headers=False,

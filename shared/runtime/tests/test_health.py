@@ -14,6 +14,7 @@ from pointsman_runtime.http_server import HttpServer
 from pointsman_runtime.process import Process
 from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
+from pointsman_testing.raw_http import raw_request
 
 
 class Served:
@@ -52,6 +53,13 @@ async def test_another_path_is_404_and_names_the_known_ones(served: Served) -> N
     status, text = await served.get("/healthz")
     assert status == 404
     assert "/ready" in text
+
+
+async def test_a_websocket_handshake_is_answered_like_any_other_get(served: Served) -> None:
+    offer = "Connection: UpGrade\r\nUpGrade: websocket\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    for version in ("", "sec-websocket-version: 13\r\n"):
+        answer = await raw_request(served.server.url, f"GET /live HTTP/1.1\r\nhost: x\r\n{offer}{version}\r\n".encode())
+        assert answer.status == 200
 
 
 async def test_what_became_of_messages_is_in_the_metrics(served: Served) -> None:
