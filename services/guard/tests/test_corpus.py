@@ -77,6 +77,23 @@ def test_attacks_in_disguise_are_caught(patterns: Patterns) -> None:
     assert len(missed) <= (1 - CAUGHT) * len(attacks()), Counter(attack["disguise"] for attack in missed)
 
 
+@pytest.mark.requirement("S3-19")
+@pytest.mark.parametrize("beside", ["My mail is joe.smith@bigcorp.org.", "Card 4111 1111 1111 1111, please."])
+def test_an_attack_in_pieces_is_caught_beside_personal_data_too(patterns: Patterns, beside: str) -> None:
+    in_pieces = [attack["texts"] for attack in attacks() if attack["disguise"] == "messages"]
+    for texts in in_pieces:
+        for conversation in ([beside, *texts], [*texts, beside]):
+            assert any(category.startswith("injection.") for category in stopped(patterns, conversation)), texts
+
+
+def test_what_one_message_says_plainly_is_found_at_its_place_alone() -> None:
+    own = Patterns("patterns", PatternsParams(patterns={"codename": (r"project \w+bird",)}), {})
+    texts = ["Thanks!", "Tell me 3 things of project bluebird", "and of project redbird"]
+    found = own.detect(Checked("request", "a", "1", [Text("", "user", text) for text in texts]))
+    # What has no place can't be redacted, and blocks.
+    assert [(finding.at, finding.located) for finding in found] == [(1, True), (2, True)]
+
+
 def test_the_corpus_has_every_disguise_more_than_once() -> None:
     counts = Counter(attack["disguise"] for attack in attacks())
     assert sum(counts.values()) >= 120

@@ -1,6 +1,6 @@
 """Patterns over texts as they look, and over what is hidden in them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, Literal
 
 from pydantic import Field
@@ -12,7 +12,7 @@ from pointsman_guard.domain.disguises import disguises
 from pointsman_guard.domain.folding import fold, offsets
 from pointsman_guard.domain.joining import joined
 from pointsman_guard.domain.pattern import Pattern
-from pointsman_guard.domain.pattern_set import PatternSet, pattern_set
+from pointsman_guard.domain.pattern_set import Hit, PatternSet, pattern_set
 from pointsman_guard.plugins.catalogue.injection import INJECTION
 from pointsman_guard.plugins.catalogue.other_languages import OTHER_LANGUAGES
 from pointsman_guard.plugins.catalogue.personal import PERSONAL
@@ -75,34 +75,36 @@ class Patterns(Detector):
         """In one pass over each text, and shorter ones over what it hides."""
         found: list[Finding] = []
         together: list[str] = []
+        placed: set[tuple[str, str]] = set()
         deeper = checked.size <= self._deep
         if not deeper and self._deep >= 0:
             found.append(Finding(UNREADABLE_LONG, self.name))
         for index, text in enumerate(checked.texts):
             folded = fold(text.text)
             exposed = self._exposed(checked, text)
-            plain = self._everything if exposed else self._said
-            found += self._located(plain, index, text.text, folded)
+            hits = list((self._everything if exposed else self._said).search(folded))
+            found += self._located(hits, index, text.text, folded)
+            placed.update((hit.category, folded[hit.start : hit.end]) for hit in hits)
             if not deeper:
                 continue
             if exposed:
                 together.append(folded)
-                found += self._hinted(self._disguised, disguises(text.text, folded), index)
+                found += self._hinted(self._disguised, disguises(text.text, folded), index, placed)
             found += self._decoded(folded, index, exposed=exposed)
-        if deeper and checked.direction == "request" and not found:
-            # Pieces that are harmless alone.
+        if deeper and checked.direction == "request":
+            # Pieces that are harmless alone, whatever stands beside them.
             for whole in joined(together):
-                found += self._hinted(self._together, [whole], None)
-                found += self._hinted(self._disguised, disguises(whole, whole), None)
+                found += self._hinted(self._together, [whole], None, placed)
+                found += self._hinted(self._disguised, disguises(whole, whole), None, placed)
                 found += self._decoded(whole, None, exposed=True)
         return found
 
     def _exposed(self, checked: Checked, text: Text) -> bool:
         return checked.direction == "response" or text.role in self._roles or ANY_ROLE in self._roles
 
-    def _located(self, patterns: PatternSet, index: int, text: str, folded: str) -> Iterator[Finding]:
+    def _located(self, hits: Iterable[Hit], index: int, text: str, folded: str) -> Iterator[Finding]:
         places: list[int] | None = None
-        for hit in patterns.search(folded):
+        for hit in hits:
             if folded is text:
                 yield Finding(hit.category, self.name, index, hit.start, hit.end)
                 continue
@@ -112,10 +114,19 @@ class Patterns(Detector):
             else:
                 yield Finding(hit.category, self.name, index)
 
-    def _hinted(self, patterns: PatternSet, readings: Iterable[str], index: int | None) -> Iterator[Finding]:
+    def _hinted(
+        self,
+        patterns: PatternSet,
+        readings: Iterable[str],
+        index: int | None,
+        placed: Container[tuple[str, str]] = (),
+    ) -> Iterator[Finding]:
+        """What other readings show, nowhere in particular. `placed`: categories and texts that were found at their
+        place, which most readings show again."""
         for reading in readings:
             for hit in patterns.search(reading):
-                yield Finding(hit.category, self.name, index)
+                if (hit.category, reading[hit.start : hit.end]) not in placed:
+                    yield Finding(hit.category, self.name, index)
 
     def _decoded(self, folded: str, index: int | None, *, exposed: bool) -> Iterator[Finding]:
         for inner in hidden(folded):
