@@ -7,6 +7,12 @@ from pydantic import JsonValue
 
 from pointsman_contracts.message import Part
 
+IDENTITY: Final = "identity"
+"""The attribute of a request (`RequestFacts.attributes`) that says who sends it. Absent when nobody asked.
+
+`tenant`, `subject`, `plan`: texts. `scopes`: list of texts. `models`: list of names and patterns that it may use;
+absent: all. `limits`: name → value, for limits that take their values from here. `source`: the instance that found
+out."""
 LONGEST_NAME: Final = 256
 """Characters of a tenant, subject or plan that are told."""
 
@@ -22,7 +28,7 @@ class Identity(Part):
     @classmethod
     def of(cls, attributes: Mapping[str, JsonValue]) -> Self | None:
         """From `RequestFacts.attributes`; None when nobody asked who the client is."""
-        facts = attributes.get("identity")
+        facts = attributes.get(IDENTITY)
         if not isinstance(facts, dict):
             return None
         return cls(tenant=_name(facts, "tenant"), subject=_name(facts, "subject"), plan=_name(facts, "plan"))
@@ -30,7 +36,7 @@ class Identity(Part):
 
 def plan_of(attributes: Mapping[str, JsonValue]) -> str:
     """`Identity.plan` alone, for who counts by it; empty when nobody asked who the client is."""
-    facts = attributes.get("identity")
+    facts = attributes.get(IDENTITY)
     return _name(facts, "plan") if isinstance(facts, dict) else ""
 
 

@@ -11,6 +11,8 @@ from pointsman_contracts.message import Address, Message, Part
 from pointsman_contracts.response import Usage
 
 EVENT_STREAM: Final = "text/event-stream"
+STAGE_UNAVAILABLE: Final = "stage_unavailable"
+"""Code of a rejection where nobody lives who could take the next stage."""
 
 
 class ChosenEndpoint(Part):

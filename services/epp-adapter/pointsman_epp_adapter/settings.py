@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from pointsman_edge.domain.request_headers import IDENTITY
+from pointsman_edge.domain.request_headers import IDENTITY_HEADERS
 from pointsman_edge.domain.trust import Network
 from pointsman_runtime.settings import ServiceSettings, is_loopback
 
@@ -33,7 +33,7 @@ class EppAdapterSettings(ServiceSettings):
     trust_unnamed: bool = False
     """Believe them of clients whose address Envoy doesn't send, too: where it can't be told to send it, and strips such
     headers from its clients itself."""
-    identity_headers: tuple[str, ...] = IDENTITY
+    identity_headers: tuple[str, ...] = IDENTITY_HEADERS
     """Headers by which a proxy tells who its client is; stripped from everybody else. `*` at the end: any ending."""
     forward_credentials: bool = False
     """Send the client's `authorization`, `x-api-key` and `api-key` on to engines, for engines that ask for keys."""

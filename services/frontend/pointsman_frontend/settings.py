@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from pointsman_edge.domain.request_headers import IDENTITY
+from pointsman_edge.domain.request_headers import IDENTITY_HEADERS
 from pointsman_edge.domain.trust import Network
 from pointsman_runtime.settings import ServiceSettings, is_loopback
 
@@ -21,7 +21,7 @@ class FrontendSettings(ServiceSettings):
 
     trusted_proxies: tuple[Network, ...] = ()
     """Networks of peers whose `x-gateway-*`, `x-pointsman-*`, `x-forwarded-*` and identity headers are believed."""
-    identity_headers: tuple[str, ...] = IDENTITY
+    identity_headers: tuple[str, ...] = IDENTITY_HEADERS
     """Headers by which a proxy tells who its client is; stripped from everybody else. `*` at the end: any ending."""
     forward_credentials: bool = False
     """Send the client's `authorization`, `x-api-key` and `api-key` on to engines, for engines that ask for keys."""

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from pointsman_contracts.guarding import Guarded
-from pointsman_contracts.identity import person, plan_of
+from pointsman_contracts.identity import IDENTITY, person, plan_of
 from pointsman_contracts.journey import HeaderEdit, Journey, Stage
 from pointsman_contracts.reply import Answer
 from pointsman_core.config import DEFAULT_CACHE, Cache, Embeddings
@@ -207,7 +207,7 @@ def _passed_by(journey: Journey, cache: Cache, wished: Wishes, guarded: Guarded 
 
 def _nameless(journey: Journey) -> bool:
     """Whether somebody vouches for the client without saying who it is: it may be anybody, and so share with nobody."""
-    facts = journey.request.attributes.get("identity")
+    facts = journey.request.attributes.get(IDENTITY)
     if not isinstance(facts, dict) or not facts.get("source"):
         return False
     return not facts.get("tenant") and not person(facts)
@@ -215,7 +215,7 @@ def _nameless(journey: Journey) -> bool:
 
 def _partition(journey: Journey, name: str, cache: Cache, policy: Policy, guarded: Guarded | None) -> Partition:
     tenant = subject = ""
-    facts = journey.request.attributes.get("identity")
+    facts = journey.request.attributes.get(IDENTITY)
     if isinstance(facts, dict):
         # Not as `Identity` tells them, which cuts long names.
         tenant = str(facts.get("tenant") or "")

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
-from pointsman_contracts.reply import Decision, Rejection
+from pointsman_contracts.reply import STAGE_UNAVAILABLE, Decision, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.eligible import Eligible
 from pointsman_edge.domain.engine_load import EngineLoad
@@ -20,8 +20,6 @@ from pointsman_runtime.errors import BusCongested, BusDisconnected, NobodyListen
 from pointsman_runtime.journey_client import FIRST_STAGE, JourneyClient, Settled
 from pointsman_runtime.presence import Nobody
 
-STAGE_UNAVAILABLE: Final = "stage_unavailable"
-"""Code of a rejection by a forwarder that found no live instance of the next stage."""
 SETTLING_S: Final = 5.0
 """After the bus came back: how long a stage that nobody answers for counts as one that still reconnects. The longest
 wait between two tries to reconnect is part of it."""

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from pydantic import ValidationError
 
 from pointsman_contracts.journey import Stage
+from pointsman_contracts.reply import STAGE_UNAVAILABLE
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.subjects import subject
 from pointsman_runtime import message_headers
@@ -84,13 +85,13 @@ class StageReviewers:
         except PayloadTooLarge as error:
             raise NoVerdict("can't be asked about so large an answer", 502, "answer_too_large") from error
         except BusError as error:
-            raise NoVerdict("can't be reached", 503, "stage_unavailable") from error
+            raise NoVerdict("can't be reached", 503, STAGE_UNAVAILABLE) from error
         except TimeoutError as error:
             raise NoVerdict("was too slow", 504, "stage_timeout") from error
         finally:
             bus.replies.close(waiter)
         if not payload and message_headers.status(got) == "503":
-            raise NoVerdict("has no live instance", 503, "stage_unavailable")
+            raise NoVerdict("has no live instance", 503, STAGE_UNAVAILABLE)
         try:
             verdict = Verdict.decode(payload)
         except ValidationError as error:

@@ -4,7 +4,7 @@ from typing import Final
 
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, Stage, StageReport
-from pointsman_contracts.reply import Rejection
+from pointsman_contracts.reply import STAGE_UNAVAILABLE, Rejection
 from pointsman_contracts.subjects import STAGES
 
 SHADOW: Final = "shadow"
@@ -62,7 +62,7 @@ def unanswered(journey: Journey, sender: str) -> Rejection:
     """The answer to the edge when nobody lives who could take the next stage."""
     stage = journey.itinerary[0].service
     text = f"No live instance of {stage}; try again shortly."
-    return _rejection(journey, sender, 503, "stage_unavailable", text, RETRY_AFTER_S)
+    return _rejection(journey, sender, 503, STAGE_UNAVAILABLE, text, RETRY_AFTER_S)
 
 
 def failed(journey: Journey, sender: str, status: int, code: str, message: str) -> Rejection:

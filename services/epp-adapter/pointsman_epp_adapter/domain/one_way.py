@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pointsman_contracts.journey import AFTER, Stage
-from pointsman_contracts.reply import Decision
+from pointsman_contracts.reply import STAGE_UNAVAILABLE, Decision
 from pointsman_edge.domain.static_choice import Closed
 
 
@@ -22,4 +22,4 @@ def without_response_stages(decision: Decision, postprocessing: Sequence[Stage])
 
 def _insisted_on(stage: Stage) -> Closed:
     message = f"The profile insists on {stage.service} for answers, which isn't available."
-    return Closed(message, "stage_unavailable")
+    return Closed(message, STAGE_UNAVAILABLE)

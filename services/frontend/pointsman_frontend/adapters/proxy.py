@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from pointsman_contracts.journey import PreprocessRequest
-from pointsman_contracts.reply import Answer, Rejection
+from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.announcer import Announcer
-from pointsman_edge.decider import STAGE_UNAVAILABLE
 from pointsman_edge.domain.body_size import check_length
 from pointsman_edge.domain.engine_tokens import still_its_own
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_event

@@ -6,6 +6,7 @@ from typing import ClassVar, Final, NamedTuple, TypeVar, cast
 
 from pydantic import JsonValue
 
+from pointsman_contracts import identity
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
 from pointsman_contracts.limits import LimitAsk
@@ -17,12 +18,8 @@ from pointsman_preprocessor.domain.request_headers import HeaderFacts
 
 T = TypeVar("T")
 
-IDENTITY: Key[dict[str, JsonValue]] = Key("identity", dict[str, JsonValue])
-"""Who sends the request, as authentication found out. Absent when nobody asked.
-
-`tenant`, `subject`, `plan`: texts. `scopes`: list of texts. `models`: list of names and patterns that it may use;
-absent: all. `limits`: name → value, for limits that take their values from here. `source`: the instance that found
-out."""
+IDENTITY: Key[dict[str, JsonValue]] = Key(identity.IDENTITY, dict[str, JsonValue])
+"""Who sends the request, as authentication found out."""
 
 ENGINE_SALT: Key[bool] = Key("engine_salt", bool)
 """True when the `cache_salt` that the engine gets stands for the tenant too."""

@@ -8,6 +8,7 @@ from typing import Final, cast
 from cel_expr_python import cel
 from pydantic import JsonValue
 
+from pointsman_contracts.identity import IDENTITY
 from pointsman_contracts.journey import Journey
 from pointsman_core.plugins import unknown
 from pointsman_profile_picker.domain.pools import POOL_FACTS
@@ -24,7 +25,7 @@ _VARIABLES: Final[Mapping[str, tuple[cel.Type, Callable[[Journey], object]]]] = 
     "headers": (_TEXTS, lambda journey: journey.request.headers),
     "fields": (_VALUES, lambda journey: journey.request.fields),
     "attributes": (_VALUES, lambda journey: journey.request.attributes),
-    "identity": (_VALUES, lambda journey: journey.request.attributes.get("identity") or {}),
+    "identity": (_VALUES, lambda journey: journey.request.attributes.get(IDENTITY) or {}),
     "features": (_T.List(_T.STRING), lambda journey: list(journey.request.features)),
     "session": (_T.STRING, lambda journey: journey.request.session or ""),
     "stream": (_T.BOOL, lambda journey: journey.request.stream),

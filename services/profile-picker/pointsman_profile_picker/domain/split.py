@@ -4,6 +4,7 @@ from typing import Final
 
 from pydantic import Field, PositiveFloat
 
+from pointsman_contracts.identity import IDENTITY
 from pointsman_contracts.journey import Journey
 from pointsman_core.dealing import Dealer
 from pointsman_core.plugins import Params
@@ -43,7 +44,7 @@ class Split:
             case "header":
                 return request.headers.get(self._detail)
             case "identity":
-                identity = request.attributes.get("identity")
+                identity = request.attributes.get(IDENTITY)
                 value = identity.get(self._detail) if isinstance(identity, dict) else None
                 return None if value is None else str(value)
             case _:

@@ -33,7 +33,7 @@ ENGINE_ORDERS: Final = frozenset(
 """What gateways tell engines and the sidecars beside them (endpoint-picker.md §1.11, dynamo.md §2). A sidecar connects
 to the hosts that some of these name: from a client they would reach into the cluster."""
 CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
-IDENTITY: Final = (
+IDENTITY_HEADERS: Final = (
     "forwarded", "x-forwarded-*", "x-real-ip", "x-client-cert*", "x-ssl-client-*", "x-auth-request-*",
     "x-authenticated-*", "x-authz-*", "x-user", "x-user-*", "x-tenant", "x-tenant-*", "x-org-id", "remote-user",
     "x-remote-*", "x-consumer-*", "x-credential-*", "x-amzn-oidc-*", "x-goog-authenticated-*", "x-goog-iap-*",
@@ -98,7 +98,7 @@ class HeaderRules:
     """The rules, compiled once; names are classified once each."""
 
     def __init__(
-        self, identity: Iterable[str] = IDENTITY, *, forward_credentials: bool = False, limit: int = 65536
+        self, identity: Iterable[str] = IDENTITY_HEADERS, *, forward_credentials: bool = False, limit: int = 65536
     ) -> None:
         names = [name.lower().encode() for name in identity]
         self._identity = frozenset(name for name in names if not name.endswith(b"*"))
