@@ -13,21 +13,10 @@ from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import RequestRejected
 from pointsman_edge.decider import StagesMissing
 from pointsman_testing import builders
-from pointsman_testing.ext_proc import BUFFERED, DESTINATION, FULL_DUPLEX, NONE, STREAMED, Exchange, Reply
+from pointsman_testing.ext_proc import BUFFERED, CHAT, DESTINATION, FULL_DUPLEX, NONE, STREAMED, sent_on
 from pointsman_testing.fake_stages import StartPicker
 
-BODY = b'{"model":"llama-8b","messages":[]}'
 BOTH = "10.0.0.1:8000,10.0.0.2:8000"
-
-
-async def sent_on(exchange: Exchange, body: bytes = BODY, **request: object) -> list[Reply]:
-    """A whole request in full duplex, and the messages that send it on."""
-    await exchange.request(**request)  # pyright: ignore[reportArgumentType] - passed on as given
-    await exchange.body(body)
-    replies = [await exchange.reply()]
-    while replies[-1].kind != "immediate_response" and not replies[-1].end:
-        replies.append(await exchange.reply())
-    return replies
 
 
 @pytest.mark.requirement("S1-25", "S1-40")
@@ -39,9 +28,9 @@ async def test_header_and_metadata_name_the_same_endpoints_in_order(start_picker
     assert head.metadata["pointsman"] == {"level": "full", "request_id": "mine", "worker": "worker-1"}
     assert head.set["x-gateway-worker-id"] == "worker-1"
     assert head.clears_route
-    assert (body.body, body.end, head.set["content-length"]) == (BODY, True, str(len(BODY)))
+    assert (body.body, body.end, head.set["content-length"]) == (CHAT, True, str(len(CHAT)))
     ((request, asked, _),) = picker.stages.asked
-    assert (request.request_id, request.edge, request.path, asked) == ("mine", "epp-1", "/v1/chat/completions", BODY)
+    assert (request.request_id, request.edge, request.path, asked) == ("mine", "epp-1", "/v1/chat/completions", CHAT)
 
 
 async def test_a_buffered_body_stays_with_envoy_unless_it_changes(start_picker: StartPicker) -> None:
@@ -51,7 +40,7 @@ async def test_a_buffered_body_stays_with_envoy_unless_it_changes(start_picker: 
         exchange = picker.client.open()
         await exchange.request(modes=(BUFFERED, NONE))
         assert (await exchange.reply()).kind == "request_headers"
-        await exchange.body(BODY)
+        await exchange.body(CHAT)
         reply = await exchange.reply()
         assert reply.kind == "request_body"
         assert reply.set[DESTINATION] == BOTH
@@ -82,10 +71,10 @@ async def test_trailers_end_a_body(start_picker: StartPicker) -> None:
     picker = await start_picker()
     exchange = picker.client.open()
     await exchange.request()
-    await exchange.body(BODY, end=False)
+    await exchange.body(CHAT, end=False)
     await exchange.trailers()
     head, body, trailers = await exchange.replies(3)
-    assert (head.kind, body.body, body.end, trailers.kind) == ("request_headers", BODY, False, "request_trailers")
+    assert (head.kind, body.body, body.end, trailers.kind) == ("request_headers", CHAT, False, "request_trailers")
 
 
 async def test_the_decisions_headers_are_set_and_what_a_client_may_not_send_is_removed(
@@ -285,52 +274,6 @@ async def test_what_cant_be_taken_is_refused_before_any_stage_is_asked(name: str
     assert picker.stages.asked == []
 
 
-async def test_models_are_listed_without_an_engine(start_picker: StartPicker) -> None:
-    picker = await start_picker()
-    exchange = picker.client.open()
-    await exchange.request(method="GET", path="/v1/models", end=True)
-    listed = await exchange.reply()
-    assert listed.status == 200
-    assert [model["id"] for model in json.loads(listed.body or b"")["data"]] == ["llama-8b"]
-
-
-async def test_requests_for_other_paths_go_to_any_engine_when_that_is_asked_for(start_picker: StartPicker) -> None:
-    picker = await start_picker(other_paths=True)
-    views = (
-        WorkerView(worker="a", url="http://10.0.0.5:1", running=5),
-        WorkerView(worker="b", url="http://10.0.0.6:1"),
-    )
-    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=views))
-    exchange = picker.client.open()
-    await exchange.request(method="GET", path="/version", end=True)
-    assert (await exchange.reply()).set[DESTINATION] == "10.0.0.6:1,10.0.0.5:1"
-    exchange = picker.client.open()
-    await exchange.request(path="/tokenize")
-    await exchange.body(b"a", end=False)
-    await exchange.body(b"b")
-    head, first, second = await exchange.replies(3)
-    assert (head.set[DESTINATION], first.body, second.body, second.end) == ("10.0.0.6:1,10.0.0.5:1", b"a", b"b", True)
-
-
-@pytest.mark.requirement("S1-14", "S1-16", "S1-52")
-async def test_body_based_routing_writes_the_model_and_nothing_else(start_picker: StartPicker) -> None:
-    picker = await start_picker(mode="body-based-routing")
-    head, body = await sent_on(picker.client.open())
-    assert (head.set, head.clears_route, head.metadata) == ({"x-gateway-model-name": "llama-8b"}, True, {})
-    assert body.body == BODY
-    exchange = picker.client.open()
-    await exchange.request(modes=(BUFFERED, NONE))
-    await exchange.reply()
-    await exchange.body(BODY)
-    assert (await exchange.reply()).set == {"x-gateway-model-name": "llama-8b"}
-    exchange = picker.client.open()
-    await exchange.request(method="GET", path="/anything", end=True)
-    assert (await exchange.reply()).removed == {"x-gateway-model-name"}
-    (refused,) = await sent_on(picker.client.open(), body=b"{")
-    assert refused.status == 400
-    assert picker.stages.asked == []
-
-
 async def test_while_the_stages_are_missing_the_edge_decides_alone_and_says_so(start_picker: StartPicker) -> None:
     picker = await start_picker()
     picker.stages.failure = StagesMissing("no live scheduler")
@@ -378,7 +321,7 @@ async def test_a_mode_in_which_no_decision_can_wait_is_refused_in_words(mode: in
 async def test_who_doesnt_tell_its_modes_is_taken_by_the_protocols(start_picker: StartPicker) -> None:
     picker = await start_picker()
     head, body = await sent_on(picker.client.open(), modes=None)
-    assert (head.set[DESTINATION], body.body) == (BOTH, BODY)
+    assert (head.set[DESTINATION], body.body) == (BOTH, CHAT)
 
 
 @pytest.mark.requirement("S3-8")

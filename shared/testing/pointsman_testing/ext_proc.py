@@ -19,6 +19,8 @@ from pointsman_ext_proc.messages import ProcessingRequest, ProcessingResponse
 LIMIT_S: Final = 20.0
 """No answer takes longer in a test."""
 DESTINATION: Final = "x-gateway-destination-endpoint"
+CHAT: Final = b'{"model":"llama-8b","messages":[]}'
+"""A body that any of the APIs takes."""
 NONE, STREAMED, BUFFERED, _PARTIAL, FULL_DUPLEX = range(5)
 """Body modes."""
 _METHOD: Final = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
@@ -173,6 +175,16 @@ class ExtProcClient:
     def open(self) -> Exchange:
         """Begin a stream."""
         return Exchange(self._method())
+
+
+async def sent_on(exchange: Exchange, body: bytes = CHAT, **request: object) -> list[Reply]:
+    """A whole request in full duplex, as `Exchange.request` says, and the messages that send it on."""
+    await exchange.request(**request)  # pyright: ignore[reportArgumentType] - passed on as given
+    await exchange.body(body)
+    replies = [await exchange.reply()]
+    while replies[-1].kind != "immediate_response" and not replies[-1].end:
+        replies.append(await exchange.reply())
+    return replies
 
 
 async def health(client: ExtProcClient, service: str, expected: str) -> bool:

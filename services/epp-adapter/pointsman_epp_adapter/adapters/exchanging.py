@@ -8,7 +8,7 @@ from pointsman_contracts.journey import BodyEdit, PreprocessRequest
 from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.decider import STAGE_UNAVAILABLE
-from pointsman_edge.domain.body_size import check_length
+from pointsman_edge.domain.body_size import check_length, check_not_empty
 from pointsman_edge.domain.edited_body import edited_body
 from pointsman_edge.domain.engine_tokens import still_its_own, token_edits
 from pointsman_edge.domain.error_body import SERVER_ERROR
@@ -98,14 +98,12 @@ class Exchanging:
     async def _send_on(self) -> Watching | AtProvider | None:
         """Take the request in, have it decided, tell Envoy. None: only the route was asked for, and told."""
         head, desk, exchange = self._head, self._desk, self._exchange
-        headers = desk.headers.read(
-            [header for header in head.headers if not header[0].startswith(b":")],
-            trusted=desk.trusted.include(head.peer),
-        )
+        headers = desk.headers.read(head.sent, trusted=desk.trusted.include(head.peer))
         check_content(headers)
         limit = self._policy.limits.max_body
         check_length(headers.content_length, limit)
         whole = await self._stream.body(head, limit)
+        check_not_empty(whole.data)
         stages, rewrite = told(headers.stages, head.subset)
         body, asked = whole.data, ""
         if rewrite is not None:

@@ -6,18 +6,22 @@ from typing import Final
 import orjson
 
 from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.eligible import Eligible
 from pointsman_edge.domain.model_list import model_entry, model_list
-from pointsman_edge.domain.requested_model import requested_model
 from pointsman_edge.domain.routes import METHOD, ROUTES
 from pointsman_edge.domain.static_choice import Closed, EngineState
-from pointsman_edge.model_catalogue import ModelCatalogue, NotListed
+from pointsman_edge.domain.wrong_method import WrongMethod
+from pointsman_edge.model_catalogue import ModelCatalogue
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE, BodyMode, RequestHead
 from pointsman_epp_adapter.domain.any_engine import any_engine
 from pointsman_epp_adapter.domain.destination import DESTINATION, destinations
-from pointsman_epp_adapter.domain.mutation import HeaderChanges
+from pointsman_epp_adapter.domain.epp_headers import told
+from pointsman_epp_adapter.domain.mutation import HeaderChanges, stripped
+from pointsman_epp_adapter.domain.path_meant import path_meant
+from pointsman_epp_adapter.domain.routing_name import routing_name
 
 MODELS: Final = "/v1/models"
 MODEL_HEADER: Final = b"x-gateway-model-name"
@@ -34,22 +38,39 @@ class OtherPaths:
 
     async def serve(self, stream: Stream, head: RequestHead, method: str, path: str) -> None:
         """A request for a path that isn't an API's, or with another method. Raises Refusal."""
-        config = self._desk.policy().config
         if path in ROUTES:
-            raise Refusal(405, f"{method} is not allowed on {path}; use {METHOD}.", code="method_not_allowed")
-        if method == "GET" and (path == MODELS or path.startswith(f"{MODELS}/")):
+            raise WrongMethod(method, path, METHOD)
+        if _is_models(path):
+            if method != "GET":
+                raise WrongMethod(method, path, "GET")
             await self._list(stream, head, path)
             return
-        if not self._desk.settings.other_paths:
+        meant = path_meant(path)
+        # An engine may take another spelling of an API's path for it: that would pass keys, limits and guards by.
+        if not self._desk.settings.other_paths or meant in ROUTES or _is_models(meant):
             known = ", ".join((*ROUTES, MODELS))
             raise Refusal(404, f"There is no {path[:200]}; the paths are {known}.", code="unknown_path")
-        load = self._desk.load
-        chosen = destinations(any_engine(config, self._desk.pools, EngineState(load.open_on, self._avoided)))
+        await self._to_any(stream, head)
+
+    async def _to_any(self, stream: Stream, head: RequestHead) -> None:
+        desk, load = self._desk, self._desk.load
+        headers = desk.headers.read(head.sent, trusted=desk.trusted.include(head.peer))
+        stages, _ = told(headers.stages, head.subset)
+        eligible = Eligible.by(stages)
+        state = EngineState(load.open_on, self._avoided)
+        chosen = destinations(any_engine(desk.policy().config, desk.pools, state, eligible))
         if not chosen:
             raise Closed("No engine can be reached this way.", "endpoint_not_routable")
         addresses = ",".join(each.address for each in chosen)
-        changes = HeaderChanges([(DESTINATION.encode(), addresses.encode())], [])
-        await self._send_on(stream, head, changes, addresses)
+        ours = [
+            (DESTINATION.encode(), addresses.encode()),
+            (b"x-gateway-worker-id", chosen[0].worker.encode("ascii", "replace")),
+            # Past the list, Envoy would go on to engines that nobody chose.
+            (b"x-envoy-max-retries", b"%d" % (len(chosen) - 1)),
+        ]
+        names = {name.decode("ascii") for name, _ in ours}
+        removed = [name for name in stripped(head.headers, headers.engine) if name not in names]
+        await self._send_on(stream, head, HeaderChanges(ours, removed), addresses)
 
     async def name_model(self, stream: Stream, head: RequestHead) -> None:
         """Body-based routing: the body's model goes into a header, for routes to match. Raises Refusal."""
@@ -57,7 +78,11 @@ class OtherPaths:
             await self._send_on(stream, head, HeaderChanges([], [MODEL_HEADER.decode()]), "")
             return
         whole = await stream.body(head, self._desk.policy().limits.max_body)
-        changes = HeaderChanges([(MODEL_HEADER, requested_model(whole.data).encode("utf-8", "replace"))], [])
+        name = routing_name(whole.data)
+        # Other traffic of the same gateway names none, and is none of the picker's business.
+        changes = (
+            HeaderChanges([], [MODEL_HEADER.decode()]) if name is None else HeaderChanges([(MODEL_HEADER, name)], [])
+        )
         messages = wire.decided(
             changes,
             "",
@@ -82,20 +107,16 @@ class OtherPaths:
 
     async def _list(self, stream: Stream, head: RequestHead, path: str) -> None:
         """The models, or one of them. Raises Refusal."""
-        request_id = self._id(head)
+        request_id = self._desk.ids.of(head.headers, ())
         created = self._desk.created
-        headers = [header for header in head.headers if not header[0].startswith(b":")]
-        try:
-            names = await stream.listening(self._models.names(headers, head.peer, request_id))
-        except NotListed as refusal:
-            await stream.write(wire.immediate(refusal, request_id, edits=refusal.answer_headers))
-            return
+        names = await stream.listening(self._models.names(head.sent, head.peer, request_id))
         name = path.removeprefix(MODELS).lstrip("/")
         document = model_entry(name, names, created) if name else model_list(names, created)
         await stream.write(wire.answer(200, _JSON, orjson.dumps(document), request_id))
 
-    def _id(self, head: RequestHead) -> str:
-        return self._desk.ids.of(head.headers, ())
-
     def _avoided(self, worker: str) -> bool:
         return self._desk.load.avoided(worker, time.monotonic())
+
+
+def _is_models(path: str) -> bool:
+    return path == MODELS or path.startswith(f"{MODELS}/")

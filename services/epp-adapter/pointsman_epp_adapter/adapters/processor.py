@@ -1,9 +1,12 @@
 """The gRPC method that Envoy calls: one stream for each HTTP request."""
 
 from typing import Final
+from urllib.parse import unquote
 
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.routes import METHOD, ROUTES
+from pointsman_edge.domain.wrong_method import WrongMethod
+from pointsman_edge.model_catalogue import NotListed
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.exchanging import Exchanging
@@ -50,7 +53,8 @@ class Processor:
             raise ProtocolViolation(f"{type(head).__name__} before any request's headers")
         named: Final = dict(head.headers)
         method = named.get(b":method", b"").decode("ascii", "replace")
-        path = named.get(b":path", b"").partition(b"?")[0].decode("utf-8", "replace")
+        # As the frontend's server has it, and every engine's.
+        path = unquote(named.get(b":path", b"").partition(b"?")[0].decode("utf-8", "replace"))
         routed = self._desk.settings.mode == "body-based-routing"
         api = None if routed or method != METHOD else ROUTES.get(path)
         if api is not None:
@@ -62,4 +66,6 @@ class Processor:
             else:
                 await self._others.serve(stream, head, method, path)
         except Refusal as refusal:
-            await stream.write(wire.immediate(refusal, self._desk.ids.of(head.headers, ())))
+            edits = refusal.answer_headers if isinstance(refusal, NotListed | WrongMethod) else ()
+            request_id, api = self._desk.ids.of(head.headers, ()), ROUTES.get(path, "")
+            await stream.write(wire.immediate(refusal, request_id, api, edits))

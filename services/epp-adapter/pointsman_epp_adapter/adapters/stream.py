@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final, NamedTuple, TypeVar
 
-from pointsman_edge.domain.body_size import check_length, check_not_empty
+from pointsman_edge.domain.body_size import check_length
 from pointsman_epp_adapter.adapters.grpc_call import Call
 from pointsman_epp_adapter.adapters.wire import (
     CONTINUE,
@@ -97,9 +97,9 @@ class Stream:
         self._listener.cancel()
 
     async def body(self, head: RequestHead, limit: int) -> WholeBody:
-        """The whole body of a request. Raises Refusal 400 and 413, AnsweredByEnvoy, EnvoyGone, ProtocolViolation."""
+        """The whole body of a request. Raises Refusal 413, AnsweredByEnvoy, EnvoyGone, ProtocolViolation."""
         if head.end:
-            check_not_empty(b"")
+            return WholeBody(b"", buffered=False, trailers=False)
         buffered = head.request_mode is BodyMode.BUFFERED
         if buffered:
             await self.write(CONTINUE["request_headers"])
@@ -150,6 +150,4 @@ class Stream:
 
 
 def _joined(pieces: list[bytes]) -> bytes:
-    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    check_not_empty(body)
-    return body
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

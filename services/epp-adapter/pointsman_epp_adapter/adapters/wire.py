@@ -63,6 +63,11 @@ class RequestHead(NamedTuple):
     request_mode: BodyMode
     response_mode: BodyMode
 
+    @property
+    def sent(self) -> list[Header]:
+        """The client's own headers, without what HTTP/2 has among them."""
+        return [header for header in self.headers if not header[0].startswith(b":")]
+
 
 class ResponseHead(NamedTuple):
     """The headers of a response."""

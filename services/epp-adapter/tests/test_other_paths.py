@@ -1,0 +1,167 @@
+"""What no model decides about: other paths, the list of models, and the model's name for routes."""
+
+import json
+
+import pytest
+
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_testing.ext_proc import BUFFERED, CHAT, DESTINATION, NONE, sent_on
+from pointsman_testing.fake_stages import StartPicker
+
+
+async def test_models_are_listed_without_an_engine(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    exchange = picker.client.open()
+    await exchange.request(method="GET", path="/v1/models", end=True)
+    listed = await exchange.reply()
+    assert listed.status == 200
+    assert [model["id"] for model in json.loads(listed.body or b"")["data"]] == ["llama-8b"]
+
+
+@pytest.mark.parametrize("path", ["/v1/models/org%2Fllama", "/v1/models/org/llama", "/v1%2Fmodels/org%2Fllama"])
+async def test_a_model_is_told_by_its_name_however_that_is_spelt(path: str, start_picker: StartPicker) -> None:
+    picker = await start_picker(config={"pools": {"p": {"models": ["org/llama"]}}})
+    exchange = picker.client.open()
+    await exchange.request(method="GET", path=path, end=True)
+    told = await exchange.reply()
+    assert (told.status, json.loads(told.body or b"")["id"]) == (200, "org/llama")
+
+
+async def test_an_apis_path_is_known_however_it_is_spelt(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    await sent_on(picker.client.open(), path="/v1/chat%2Fcompletions")
+    assert [request.path for request, _, _ in picker.stages.asked] == ["/v1/chat/completions"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v1/chat/completions", "POST"),
+        ("GET", "/v1/messages", "POST"),
+        ("POST", "/v1/models", "GET"),
+        ("HEAD", "/v1/models", "GET"),
+        ("DELETE", "/v1/models/llama-8b", "GET"),
+    ],
+)
+async def test_a_wrong_method_is_405_that_says_the_right_one_in_the_words_of_its_api(
+    method: str, path: str, allowed: str, start_picker: StartPicker
+) -> None:
+    picker = await start_picker(other_paths=True)
+    exchange = picker.client.open()
+    await exchange.request(method=method, path=path, end=True)
+    refused = await exchange.reply()
+    assert (refused.status, refused.set["allow"]) == (405, allowed)
+    document = json.loads(refused.body or b"")
+    assert ("type" in document) == (path == "/v1/messages")
+    assert document["error"]["message"] == f"{method} is not allowed on {path}; use {allowed}."
+
+
+async def test_requests_for_other_paths_go_to_any_engine_when_that_is_asked_for(start_picker: StartPicker) -> None:
+    picker = await start_picker(other_paths=True)
+    views = (
+        WorkerView(worker="a", url="http://10.0.0.5:1", running=5),
+        WorkerView(worker="b", url="http://10.0.0.6:1"),
+    )
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=views))
+    exchange = picker.client.open()
+    await exchange.request(method="GET", path="/version", end=True)
+    assert (await exchange.reply()).set[DESTINATION] == "10.0.0.6:1,10.0.0.5:1"
+    exchange = picker.client.open()
+    await exchange.request(path="/tokenize")
+    await exchange.body(b"a", end=False)
+    await exchange.body(b"b")
+    head, first, second = await exchange.replies(3)
+    assert (head.set[DESTINATION], first.body, second.body, second.end) == ("10.0.0.6:1,10.0.0.5:1", b"a", b"b", True)
+
+
+FORGED = {
+    "authorization": "Bearer secret", "x-api-key": "secret", "cookie": "a=b", "x-user-id": "root",
+    "x-prefiller-host-port": "6.6.6.6:1", "x-gateway-worker-id": "b", "x-pointsman-tenant": "admin",
+    DESTINATION: "6.6.6.6:1",
+}  # fmt: skip
+
+
+@pytest.mark.requirement("S3-8")
+async def test_other_paths_carry_nothing_that_an_engine_must_not_have_from_a_client(start_picker: StartPicker) -> None:
+    picker = await start_picker(other_paths=True)
+    views = (WorkerView(worker="a", url="http://10.0.0.5:1"), WorkerView(worker="b", url="http://10.0.0.6:1"))
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=views))
+    exchange = picker.client.open()
+    await exchange.request(path="/tokenize?x=1", headers={**FORGED, "x-mine": "1"})
+    head = await exchange.reply()
+    ours = {DESTINATION: "10.0.0.5:1,10.0.0.6:1", "x-gateway-worker-id": "a", "x-envoy-max-retries": "1"}
+    assert (head.set, head.removed) == (ours, FORGED.keys() - ours)
+
+
+async def test_other_paths_stay_within_the_subset(start_picker: StartPicker) -> None:
+    picker = await start_picker(other_paths=True)
+    views = tuple(WorkerView(worker=f"w{each}", url=f"http://10.0.0.{each}:8000") for each in range(10))
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=views))
+    exchange = picker.client.open()
+    await exchange.request(method="GET", path="/version", end=True, subset=["10.0.0.7"])
+    assert (await exchange.reply()).set[DESTINATION] == "10.0.0.7:8000"
+    for subset in (["10.0.0.77"], []):
+        exchange = picker.client.open()
+        await exchange.request(method="GET", path="/version", end=True, subset=subset)
+        refused = await exchange.reply()
+        assert (refused.status, json.loads(refused.body or b"")["error"]["code"]) == (503, "endpoint_not_in_subset")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/chat/completions/", "//v1/chat/completions", "/v1//chat/completions", "/v1/./completions",
+        "/v1/x/../messages", "/v1/chat%252Fcompletions", "/v1%5Cembeddings", "/V1/Responses",
+        "/v1/models/../completions/", "//v1/models",
+    ],
+)  # fmt: skip
+async def test_another_spelling_of_an_apis_path_passes_no_key_and_no_limit_by(
+    path: str, start_picker: StartPicker
+) -> None:
+    picker = await start_picker(other_paths=True)
+    view = WorkerView(worker="a", url="http://10.0.0.5:1")
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(view,)))
+    exchange = picker.client.open()
+    await exchange.request(path=path)
+    refused = await exchange.reply()
+    assert refused.kind == "immediate_response"
+    assert refused.status in (404, 405)
+
+
+@pytest.mark.requirement("S1-14", "S1-16", "S1-52")
+async def test_body_based_routing_writes_the_model_and_nothing_else(start_picker: StartPicker) -> None:
+    picker = await start_picker(mode="body-based-routing")
+    head, body = await sent_on(picker.client.open())
+    assert (head.set, head.clears_route, head.metadata) == ({"x-gateway-model-name": "llama-8b"}, True, {})
+    assert body.body == CHAT
+    exchange = picker.client.open()
+    await exchange.request(modes=(BUFFERED, NONE))
+    await exchange.reply()
+    await exchange.body(CHAT)
+    assert (await exchange.reply()).set == {"x-gateway-model-name": "llama-8b"}
+    exchange = picker.client.open()
+    await exchange.request(method="GET", path="/anything", end=True)
+    assert (await exchange.reply()).removed == {"x-gateway-model-name"}
+    assert picker.stages.asked == []
+
+
+NAMELESS = {
+    "an object without a model": b'{"a":1}', "no text": b'{"model":7}', "a name of two lines": b'{"model":"a\\nb"}',
+    "an endless name": b'{"model":"' + b"x" * 5000 + b'"}', "an array": b"[]", "no JSON": b"{", "a form": b"--x\r\n",
+    "nothing": b"",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMELESS)
+async def test_what_names_no_model_passes_body_based_routing_as_it_is(name: str, start_picker: StartPicker) -> None:
+    body = NAMELESS[name]
+    picker = await start_picker(mode="body-based-routing")
+    head, passed = await sent_on(picker.client.open(), body, headers={"x-gateway-model-name": "forged"})
+    assert (head.kind, head.set, head.removed) == ("request_headers", {}, {"x-gateway-model-name"})
+    assert (passed.body, passed.end) == (body, True)
+    exchange = picker.client.open()
+    await exchange.request(modes=(BUFFERED, NONE), headers={"x-gateway-model-name": "forged"})
+    await exchange.reply()
+    await exchange.body(body)
+    reply = await exchange.reply()
+    assert (reply.kind, reply.removed, reply.body) == ("request_body", {"x-gateway-model-name"}, None)

@@ -1,0 +1,13 @@
+"""A path that is asked with another method than it takes."""
+
+from pointsman_contracts.journey import HeaderEdit
+from pointsman_core.refusal import Refusal
+
+
+class WrongMethod(Refusal):
+    """405 that says which methods are right, in words and in the header `Allow` (RFC 9110 §15.5.6)."""
+
+    def __init__(self, method: str, path: str, allowed: str) -> None:
+        """`allowed` are methods, separated by commas."""
+        super().__init__(405, f"{method} is not allowed on {path[:200]}; use {allowed}.", code="method_not_allowed")
+        self.answer_headers = (HeaderEdit(name="allow", value=allowed),)
