@@ -49,6 +49,14 @@ async def talk_nonsense(request: Received) -> None:
     await request.write(b"220 smtp ready\r\n")
 
 
+async def answer_with_no_status_of_http(request: Received) -> None:
+    await request.answer(b"{}", status=999)
+
+
+async def answer_with_status_zero(request: Received) -> None:
+    await request.write(b"HTTP/1.1 000 Nothing\r\ncontent-length: 2\r\n\r\n{}")
+
+
 async def send_endless_headers(request: Received) -> None:
     await request.write(b"HTTP/1.1 200 OK\r\n")
     while not request.gone.is_set():
@@ -62,6 +70,8 @@ async def say_nothing(request: Received) -> None:
 FAILING: dict[str, tuple[Script, str, int | None]] = {
     "503": (refuse_with_503, "failed", 503),
     "502": (refuse_with_502, "failed", 502),
+    "999": (answer_with_no_status_of_http, "failed", 999),
+    "000": (answer_with_status_zero, "failed", None),
     "closed": (hang_up, "failed", None),
     "closed after the head": (hang_up_after_the_head, "failed", None),
     "nonsense": (talk_nonsense, "failed", None),
@@ -122,6 +132,7 @@ async def test_an_answer_of_1xx_comes_before_the_real_one(start_edge: StartEdge)
 ENDS: dict[str, tuple[Script, int, str, str]] = {
     "503": (refuse_with_503, 503, "engine_unavailable", "engine_error"),
     "502": (refuse_with_502, 502, "engine_failed", "engine_error"),
+    "999": (answer_with_no_status_of_http, 502, "engine_failed", "engine_error"),
     "closed": (hang_up, 502, "engine_failed", "engine_error"),
     "silence": (say_nothing, 504, "engine_timeout", "timeout"),
 }

@@ -15,7 +15,8 @@ LONGEST_HEAD: Final = 65536
 READ_AHEAD: Final = 262144
 """Bytes that wait for a slow client before the engine is told to wait."""
 
-_REFUSING: Final = frozenset({502, 503, 504})
+_REFUSING: Final = frozenset({502, 503, 504, *range(600, 1000)})
+"""Statuses of an engine that can't answer. HTTP has none above 599 (RFC 9110, 15), and no client could be told."""
 
 
 class EndpointFailed(Exception):
@@ -207,6 +208,8 @@ class EngineConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
+        if status < 100:
+            raise ValueError("a status below 100")
         if status >= 200:
             self.status = status
             self._in_body = True
