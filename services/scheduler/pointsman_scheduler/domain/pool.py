@@ -1,6 +1,6 @@
 """Everything one scheduler knows about one pool, and the decision.
 
-The service, the simulator and replay drive this same object. It does no I/O: facts come in through its methods, with
+The service and the simulator drive this same object. It does no I/O: facts come in through its methods, with
 the monotonic time at which they were received; a decision goes out as a value.
 """
 
