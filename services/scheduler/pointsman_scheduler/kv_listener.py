@@ -16,6 +16,7 @@ from pointsman_runtime.logs import Log
 from pointsman_scheduler.domain.arrays import Blocks
 from pointsman_scheduler.domain.kv_following import KvFollower, Told
 from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.domain.worker import Worker
 
 TURN_S: Final = 0.1
 ANSWER_TIMEOUT_S: Final = 5.0
@@ -43,6 +44,7 @@ class KvListener:
         self._followers: dict[tuple[str, str], KvFollower] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._other_size: set[tuple[str, str]] = set()
+        """Registered workers whose blocks are of another size than the pool's, as was logged."""
         self._gaps = Counter(
             "pointsman_scheduler_kv_gaps", "Times that messages about a worker's KV cache were missing", ["pool"],
             registry=registry,
@@ -60,8 +62,7 @@ class KvListener:
 
     def heard(self, event: WorkerKvEvents) -> None:
         """A message of an agent."""
-        pool = self._pools.get(event.pool)
-        worker = pool.fleet.find(event.worker) if pool is not None else None
+        worker = self._worker(event.pool, event.worker)
         if worker is None or worker.registration.boot_id != event.boot_id:
             return  # its registration will come; the next message, a heartbeat at the latest, finds the gap
         key = (event.pool, event.worker)
@@ -88,11 +89,10 @@ class KvListener:
         while True:
             await asyncio.sleep(TURN_S)
             now = self._clock()
+            self._other_size = {key for key in self._other_size if self._worker(*key) is not None}
             for key, follower in list(self._followers.items()):
-                pool = self._pools.get(key[0])
-                if pool is None or pool.fleet.find(key[1]) is None:
+                if self._worker(*key) is None:
                     del self._followers[key]
-                    self._other_size.discard(key)
                 elif self._bus.connected and (query := follower.question(now)) is not None:
                     task = asyncio.get_running_loop().create_task(self._ask(key, follower, query))
                     self._asking.add(task)
@@ -108,14 +108,16 @@ class KvListener:
             _log.warning("kv_state_malformed", pool=key[0], worker=key[1], problems=error.error_count())
             return
         self._note(*key, state.boot_id, follower.answered(state))
-        pool = self._pools.get(key[0])
-        worker = pool.fleet.find(key[1]) if pool is not None else None
+        worker = self._worker(*key)
         if worker is not None:
             worker.kv_told = "" if follower.behind else state.boot_id
 
-    def _note(self, pool: str, name: str, boot_id: str, told: Told) -> None:
+    def _worker(self, pool: str, name: str) -> Worker | None:
         found = self._pools.get(pool)
-        worker = found.fleet.find(name) if found is not None else None
+        return None if found is None else found.fleet.find(name)
+
+    def _note(self, pool: str, name: str, boot_id: str, told: Told) -> None:
+        found, worker = self._pools.get(pool), self._worker(pool, name)
         if found is None or worker is None or worker.registration.boot_id != boot_id:
             return
         now, index = self._clock(), found.index

@@ -137,6 +137,29 @@ async def test_blocks_of_another_size_are_not_taken_and_counted(stand: Stand) ->
     assert stand.matched(1) == 0
 
 
+async def test_a_worker_that_left_long_ago_and_came_back_with_blocks_of_another_size_is_told_of_again(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pointsman_scheduler.kv_listener.TURN_S", 0.01)
+    pool = stand.pools.of("p")
+    stand.register()
+    for _ in range(3):
+        stand.tell("stored", 1, block_tokens=16)
+    await eventually(lambda: stand.figure("pointsman_scheduler_kv_other_block_size_total", pool="p") == 3)
+    assert caplog.text.count("kv_block_size_differs") == 1
+
+    def told_again() -> bool:
+        if pool.fleet.find("w") is None:
+            stand.register()
+            stand.tell("stored", 1, block_tokens=16)
+        else:
+            pool.remove("w", 0.0)
+            pool.sweep(3600.0)
+        return caplog.text.count("kv_block_size_differs") == 2
+
+    await eventually(told_again)
+
+
 async def test_a_cache_is_known_precisely_once_nothing_is_missing(stand: Stand) -> None:
     stand.register()
     assert stand.told_of() == ""
