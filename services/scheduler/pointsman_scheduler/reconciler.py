@@ -106,5 +106,5 @@ class Reconciler:
             lost += pool.books.ledger.legs(request_id)
             pool.books.completed(request_id, now, ok=False)
         if lost:
-            self._metrics.of(pool.pool).released(len(request_ids))
+            self._metrics.of(pool.pool).released(len({hold.request_id for hold in lost}))
             self._announcer.changed(pool.pool, "release", lost)

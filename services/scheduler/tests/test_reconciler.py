@@ -42,7 +42,8 @@ class Surroundings:
         self.told: list[Reservations] = []
         self.peer.listen(Reservations, self.told.append, ANY)
         self.pools = Pools("scheduler-1", 2**24)
-        metrics = Metrics(CollectorRegistry(), lambda: self.pools)
+        self.registry = CollectorRegistry()
+        metrics = Metrics(self.registry, lambda: self.pools)
         announcer = Announcer(self.scheduler, metrics)
         gate = Gate(self.scheduler, self.pools, metrics, undecided)
         self.reconciler = Reconciler(self.scheduler, self.pools, gate, announcer, metrics)
@@ -110,6 +111,21 @@ async def test_what_the_edge_no_longer_knows_is_released_and_told(around: Surrou
     await eventually(lambda: around.books == {"open"})
     await eventually(lambda: around.told)
     assert [(change.op, change.request_id) for change in around.told[0].changes] == [("release", "lost")]
+
+
+async def test_what_ended_while_the_edge_was_asked_counts_as_no_release(around: Surroundings) -> None:
+    around.hold("ended")
+    around.hold("lost")
+
+    def ends_meanwhile(_subject: str, reply_to: str, _headers: bytes, _payload: bytes) -> None:
+        around.pool.books.completed("ended", time.monotonic(), ok=True)
+        around.edge.link.publish(reply_to, OpenRequests(request_ids=()).encode())
+
+    around.edge.link.subscribe(subject(OpenRequestsQuery, "edge-1"), ends_meanwhile)
+    await eventually(lambda: around.told)
+    assert [change.request_id for change in around.told[0].changes] == ["lost"]
+    released = around.registry.get_sample_value("pointsman_scheduler_reservations_reconciled_total", {"pool": "llama"})
+    assert released == 1
 
 
 async def test_young_reservations_are_not_asked_about(around: Surroundings) -> None:
