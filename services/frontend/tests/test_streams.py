@@ -10,6 +10,9 @@ from pointsman_contracts.response import Usage
 from pointsman_edge.domain.model_name import ModelName
 from pointsman_edge.domain.usage import KEPT, UsageTail
 from pointsman_edge.domain.whole_events import HELD, WholeEvents
+from pointsman_testing.fake_stages import StartEdge
+from pointsman_testing.raw_http import post, raw_request
+from pointsman_testing.scripted_engine import Received, ScriptedEngine
 
 END = [b"\n\n", b"\r\n\r\n", b"\r\r"]
 
@@ -110,6 +113,45 @@ def test_only_the_models_member_is_renamed() -> None:
     for separators in ((",", ":"), (", ", ": ")):
         put = json.loads(name.put(json.dumps(document, separators=separators).encode()))
         assert put == document | {"model": "auto"}
+
+
+NAMES = ["m", "llama-8b", 'my "model"', "model", "a" * 40]
+
+
+@given(
+    st.sampled_from(NAMES),
+    st.sampled_from(NAMES),
+    st.lists(st.sampled_from(["model", "object"]) | st.text(max_size=8), max_size=6),
+    st.sampled_from([(",", ":"), (", ", ": ")]),
+    st.lists(st.integers(min_value=0, max_value=400), max_size=8),
+)
+def test_a_document_that_passes_in_pieces_is_renamed_wherever_it_is_cut(
+    served: str, asked: str, words: list[str], separators: tuple[str, str], cuts: list[int]
+) -> None:
+    members: list[object] = [{"model": served if len(word) % 2 else asked, word: word} for word in words]
+    data = json.dumps([*members, {"model": served}], separators=separators).encode()
+    name = ModelName(served, asked)
+    passing = name.in_pieces()
+    out = b""
+    for start, stop in zip([0, *sorted(cuts)], [*sorted(cuts), len(data)], strict=True):
+        out += passing.feed(data[start:stop])
+        assert len(out) + 60 > min(stop, len(data)), "more is held than a member"
+    assert out + passing.rest() == name.put(data)
+
+
+async def test_an_answer_too_large_to_hold_has_the_name_that_was_asked_for_too(start_edge: StartEdge) -> None:
+    body = b'{"model":"llama-8b","data":"' + b"x" * 3_000_000 + b'","again":{"model": "llama-8b"}}'
+
+    async def large(request: Received) -> None:
+        await request.answer(body)
+
+    async with ScriptedEngine(large) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes = {"model": "auto"}
+        answer = await raw_request(edge.url, post("/v1/embeddings", b'{"model": "llama-8b", "input": "a"}'))
+    assert answer.complete
+    assert answer.body == body.replace(b"llama-8b", b"auto")
+    assert answer.header("content-length") is None
 
 
 @pytest.mark.requirement("S1-20")

@@ -2,7 +2,7 @@
 
 from typing import Final, Protocol
 
-from pointsman_edge.domain.unasked_usage import Rewriting
+from pointsman_edge.domain.unasked_usage import Passing, Rewriting
 from pointsman_edge.domain.usage import UsageTail
 from pointsman_edge.domain.whole_events import WholeEvents
 from pointsman_frontend.adapters.client import Client, Headers
@@ -69,11 +69,14 @@ async def relay_document(
             body = name.put(body) if engine.status < _ERROR else name.put_in_error(body)
         await client.answer(engine.status, headers, body)
         return
-    await _relay_large(engine, client, headers, usage, body)
+    passing = name.in_pieces() if name is not None else None
+    if passing is None:
+        await _relay_large(engine, client, headers, usage, body)
+    else:
+        await _relay_renamed(engine, client, headers, usage, body, passing)
 
 
 async def _relay_large(engine: Answering, client: Client, headers: Headers, usage: UsageTail, begun: bytes) -> None:
-    # The model's name stays as the engine wrote it: putting another in would need the whole body first.
     length = [header for header in engine.headers if header[0] == b"content-length"]
     await client.start(engine.status, [*headers, *length[:1]])
     await client.write(begun)
@@ -81,3 +84,16 @@ async def _relay_large(engine: Answering, client: Client, headers: Headers, usag
         usage.feed(data)
         await client.write(data)
     await client.end()
+
+
+async def _relay_renamed(
+    engine: Answering, client: Client, headers: Headers, usage: UsageTail, begun: bytes, name: Passing
+) -> None:
+    # In chunks: how often the name stands in it, and so its length, is known at its end.
+    await client.start(engine.status, headers)
+    await client.write(name.feed(begun))
+    while data := await engine.read():
+        usage.feed(data)
+        if passed := name.feed(data):
+            await client.write(passed)
+    await client.end(name.rest())

@@ -34,6 +34,39 @@ class ModelName:
         """A whole error document, whose words name the model too."""
         return self._served.sub(lambda _: self._asked, self.put(data))
 
+    def in_pieces(self) -> "PassingName":
+        """For a document that passes as it arrives."""
+        return PassingName(self, tuple(old for old, _ in self._replacements))
+
+
+class PassingName:
+    """Puts the name into one document, however it is cut: what may be the begin of a member waits."""
+
+    __slots__ = ("_held", "_longest", "_members", "_name")
+
+    def __init__(self, name: ModelName, members: tuple[bytes, ...]) -> None:
+        self._name = name
+        self._members = members
+        self._longest = max(map(len, members))
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """The next bytes from the engine; returns what goes to the client now."""
+        data = self._held + data
+        # A member that begins before it is here whole, and one that ends after it must not be cut.
+        cut = max(len(data) - self._longest + 1, 0)
+        for member in self._members:
+            begins = data.rfind(member, max(cut - len(member) + 1, 0))
+            if begins >= 0:
+                cut = max(cut, begins + len(member))
+        self._held = data[cut:]
+        return self._name.put(data[:cut])
+
+    def rest(self) -> bytes:
+        """What is held, once the engine has ended the document."""
+        held, self._held = self._held, b""
+        return self._name.put(held)
+
 
 @lru_cache(maxsize=256)
 def renaming(served: str, asked: str) -> ModelName | None:

@@ -22,6 +22,22 @@ class Rewriting(Protocol):
         """A whole error document."""
         ...
 
+    def in_pieces(self) -> "Passing | None":
+        """For a document that passes as it arrives; None when it passes unchanged."""
+        ...
+
+
+class Passing(Protocol):
+    """What is put in the place of something in one document that passes as it arrives."""
+
+    def feed(self, data: bytes) -> bytes:
+        """The next bytes from the engine; returns what goes to the client now."""
+        ...
+
+    def rest(self) -> bytes:
+        """What is held, once the engine has ended the document."""
+        ...
+
 
 class WithoutUsage:
     """Leaves out events that have nothing but usage; every other byte stays, but for what `then` changes."""
@@ -42,6 +58,10 @@ class WithoutUsage:
     def put_in_error(self, data: bytes) -> bytes:
         """As `Rewriting.put_in_error`."""
         return data if self._then is None else self._then.put_in_error(data)
+
+    def in_pieces(self) -> Passing | None:
+        """As `Rewriting.in_pieces`: a document has no events."""
+        return None if self._then is None else self._then.in_pieces()
 
 
 def without_unasked_usage(edits: Sequence[BodyEdit], then: Rewriting | None) -> Rewriting | None:
