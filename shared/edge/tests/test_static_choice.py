@@ -156,6 +156,15 @@ def test_an_unknown_model_is_404_and_names_the_known_ones() -> None:
     )
 
 
+def test_a_name_that_a_cluster_may_rewrite_is_503_since_only_the_stages_know_it() -> None:
+    pool = {"models": ["m"], "discovery": "kubernetes", "kubernetes": {"inference_pool": "llama"}}
+    settings = load({"pools": {"p": pool}})
+    assert pick(settings, snapshot("p", view("a")), "m").target.model == "m"
+    with pytest.raises(Closed) as refused:
+        pick(settings, snapshot("p", view("a")), "food")
+    assert (refused.value.status, refused.value.retry_after_s) == (503, 1.0)
+
+
 @pytest.mark.parametrize("model", ["m", "auto"])
 def test_what_nobody_here_can_serve_is_503_with_retry_after(model: str) -> None:
     selecting = config(selectors={"s": {}}, profiles={"only": {"request": ["model-selector/s", "scheduler"]}})

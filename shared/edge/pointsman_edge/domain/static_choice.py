@@ -46,6 +46,8 @@ class StaticPolicy(NamedTuple):
     selectable: tuple[str, ...]
     """Models that a model-selector of a possible profile chooses among, in the configuration's order."""
     rewrites: Rewrites
+    cluster_rewrites: bool
+    """Whether a cluster's InferenceModelRewrites may give models to further names, which the stages alone know."""
 
 
 class StaticChoice(NamedTuple):
@@ -94,6 +96,7 @@ def static_policy(config: Config) -> StaticPolicy:
         next(iter(profiles)) if len(profiles) == 1 else "",
         tuple(dict.fromkeys(_selectable(config, profiles))),
         Rewrites(config.rewrites),
+        any(pool.kubernetes is not None and pool.kubernetes.inference_pool for pool in config.pools.values()),
     )
 
 
@@ -196,6 +199,8 @@ def _target(
             return Target(model=model, pool=name, lora=model if model in loras else None)
     if policy.selectable and (model == AUTO or model.startswith(f"{AUTO}/")):
         return _selected(config, policy, pools, model.partition("/")[2], eligible)
+    if policy.cluster_rewrites:
+        raise Closed(f"Whether there is a model {asked[:100]!r} can't be told at the moment; try again shortly.")
     raise unknown_model(asked, model_names(config, pools))
 
 
