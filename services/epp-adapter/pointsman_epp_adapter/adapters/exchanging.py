@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from pointsman_contracts.journey import BodyEdit, PreprocessRequest
-from pointsman_contracts.reply import Answer, Decision, Rejection
+from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_edge.decider import STAGE_UNAVAILABLE
 from pointsman_edge.domain.body_size import check_length, check_not_empty
 from pointsman_edge.domain.edited_body import edited_body
 from pointsman_edge.domain.engine_tokens import still_its_own, token_edits
