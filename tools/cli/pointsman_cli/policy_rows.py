@@ -1,9 +1,14 @@
 """The lines of `pointsman policy test`: one for each stage, those that a request doesn't come to too. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pointsman_core.config import Config, ProcessorUse, StageUse
+
+ANSWER: Final = "the answer"
+REFUSAL: Final = "the refusal"
+EITHER: Final = "the answer or the refusal"
+"""What comes back."""
 
 
 class Row(NamedTuple):
@@ -42,33 +47,33 @@ def unreached_processors(uses: Sequence[ProcessorUse], running: Sequence[str]) -
         yield _unreached(name, mode)
 
 
-def unpicked(config: Config) -> Iterator[Row]:
+def unpicked(config: Config, sees: str = REFUSAL) -> Iterator[Row]:
     """What is behind the processors, of a request that doesn't leave them."""
     yield _unreached("profile-picker", "")
-    yield from unsettled(config, None)
+    yield from unsettled(config, None, sees)
 
 
-def unsettled(config: Config, profile: str | None) -> Iterator[Row]:
+def unsettled(config: Config, profile: str | None, sees: str = REFUSAL) -> Iterator[Row]:
     """What is behind the profile-picker, of a request that doesn't leave it. None: no profile was picked for it."""
     if profile is None and len(config.profiles) > 1:
         yield _unreached("stages of its profile", "")._replace(note="the profile-picker would say which profile")
-        yield from answers((), config.postprocessing, refused=True)
+        yield from answers((), config.postprocessing, sees)
         return
     use = next(iter(config.profiles.values())) if profile is None else config.profiles[profile]
     for stage in use.request:
         yield _unreached(stage.stage, mode_of(stage))
-    yield from answers(use.response, config.postprocessing, refused=True)
+    yield from answers(use.response, config.postprocessing, sees)
 
 
-def answers(response: Iterable[StageUse], everywhere: Iterable[StageUse], *, refused: bool) -> Iterator[Row]:
-    """The way back: the stages of the profile, which see no refusal, and those of `postprocessing`, which do."""
+def answers(response: Iterable[StageUse], everywhere: Iterable[StageUse], sees: str) -> Iterator[Row]:
+    """The way back: the stages of the profile, which see an answer alone, and those of `postprocessing`, which see
+    whatever the client gets."""
     for use in response:
         row = _unreached(f"answer: {use.stage}", mode_of(use))
-        yield row if refused or row.outcome == "off" else row._replace(outcome="bus", note="sees the answer")
+        yield row if sees != ANSWER or row.outcome == "off" else row._replace(outcome="bus", note=f"sees {sees}")
     for use in everywhere:
         row = _unreached(f"answer: {use.stage}", mode_of(use))
-        note = "sees the refusal" if refused else "sees the answer"
-        yield row if row.outcome == "off" else row._replace(outcome="bus", note=note)
+        yield row if row.outcome == "off" else row._replace(outcome="bus", note=f"sees {sees}")
 
 
 def mode_of(use: StageUse) -> str:

@@ -8,7 +8,18 @@ from typing import Final, NamedTuple
 from pydantic import JsonValue
 
 from pointsman_cli.absent_detectors import Nobody
-from pointsman_cli.policy_rows import Row, answers, mode_of, processors, unpicked, unreached_processors, unsettled
+from pointsman_cli.policy_rows import (
+    ANSWER,
+    EITHER,
+    REFUSAL,
+    Row,
+    answers,
+    mode_of,
+    processors,
+    unpicked,
+    unreached_processors,
+    unsettled,
+)
 from pointsman_cli.sample_request import Sample
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport, Target
 from pointsman_core.config import DEFAULT_GUARD, Config, Profile, StageUse
@@ -26,15 +37,16 @@ from pointsman_model_selector.domain.candidate import Standing
 from pointsman_model_selector.domain.selecting import Question
 from pointsman_model_selector.domain.selector import CompiledSelector
 from pointsman_preprocessor.configuration import compile_pipeline
+from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.chain import Chain
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import depart, describe
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Verdict
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.domain.picking import PickError
 from pointsman_profile_picker.domain.pools import PoolStates
-from pointsman_profile_picker.domain.route import settled
+from pointsman_runtime.settled_target import settled
 
 REQUEST_S: Final = 600.0
 PATIENCE_S: Final = 5.0
@@ -64,8 +76,10 @@ async def walk(config: Config, sample: Sample, *, trusted: bool = False) -> Walk
         running = [step.processor.name for step in compile_pipeline(config).steps]
         rows += [*unreached_processors(config.preprocessing, running), *unpicked(config)]
         return Walk(rows, refusal, None, None)
-    refusal = await _preprocess(config, incoming, rows)
+    refusal, decided = await _preprocess(config, incoming, rows)
     identity = incoming.read(IDENTITY)
+    if not decided:
+        return Walk([*rows, *unpicked(config, EITHER)], None, None, None)
     if refusal is not None:
         return Walk([*rows, *unpicked(config)], refusal, identity, None)
     routing = compile_routing(config)
@@ -117,8 +131,9 @@ def _incoming(sample: Sample, headers: Headers) -> Incoming:
     return Incoming(request, parse(sample.path, sample.body), read_headers(request.headers))
 
 
-async def _preprocess(config: Config, incoming: Incoming, rows: list[Row]) -> Refusal | None:
-    """Run the processors. Those that can't do without somebody are left out, as by `on_error: allow`."""
+async def _preprocess(config: Config, incoming: Incoming, rows: list[Row]) -> tuple[Refusal | None, bool]:
+    """Run the processors. Those that can't do without somebody are left out, as by `on_error: allow`. The refusal, and
+    whether it can be said that there is one."""
     chain = Chain([step._replace(on_error="allow") for step in compile_pipeline(config).steps])
     refusal: Refusal | None = None
     try:
@@ -129,6 +144,7 @@ async def _preprocess(config: Config, incoming: Incoming, rows: list[Row]) -> Re
     except Refusal as error:
         refusal = error
     verdicts = {verdict.processor: verdict for verdict in incoming.verdicts}
+    unsaid = _unsaid(chain, verdicts)
     reached = True
     for name, mode in processors(config.preprocessing, [step.processor.name for step in chain.steps]):
         verdict = verdicts.get(name)
@@ -136,11 +152,30 @@ async def _preprocess(config: Config, incoming: Incoming, rows: list[Row]) -> Re
             outcome = "off" if mode == "off" else "passed" if reached else "not reached"
             rows.append(Row(name, mode, outcome, None, ""))
             continue
+        reached = reached and verdict.outcome != "rejected"
+        if name == unsaid:
+            rows.append(Row(name, mode, "bus", None, "a processor before it may know the credential"))
+            continue
         note = _words(refusal) if verdict.outcome == "rejected" and refusal is not None else verdict.note or ""
         outcome = "bus" if verdict.outcome == "skipped" else verdict.outcome
         rows.append(Row(name, mode, outcome, verdict.took_ms, note))
-        reached = reached and verdict.outcome != "rejected"
-    return refusal
+    return refusal, unsaid is None or reached
+
+
+def _unsaid(chain: Chain, verdicts: Mapping[str, Verdict]) -> str | None:
+    """The admission, when it refuses a credential that a processor as much in force would know in the gateway."""
+    admission = next((step for step in chain.steps if isinstance(step.processor, Admission)), None)
+    if admission is None:
+        return None
+    name = admission.processor.name
+    verdict = verdicts.get(name)
+    if verdict is None or not verdict.outcome.endswith("rejected"):
+        return None
+    for step in chain.steps:
+        told = verdicts.get(step.processor.name)
+        if step.processor.authenticates and step.shadow == admission.shadow and told and told.outcome == "skipped":
+            return name
+    return None
 
 
 async def _stages(
@@ -167,7 +202,7 @@ async def _stages(
         took_ms = None if outcome == "bus" else round((time.perf_counter() - began) * 1000, 3)
         told = f"shadow_{outcome}" if use.shadow and outcome != "bus" else outcome
         rows.append(Row(use.stage, mode, told, took_ms, note))
-    rows += answers(profile.response, config.postprocessing, refused=refusal is not None)
+    rows += answers(profile.response, config.postprocessing, ANSWER if refusal is None else REFUSAL)
     return Walk(rows, refusal, identity, journey.target)
 
 
@@ -185,7 +220,7 @@ async def _stage(compiled: _Compiled, sample: Sample, journey: Journey, use: Sta
         return "passed", selected.note, after
     if use.service == "guard":
         policy = compiled.guards[use.policy or DEFAULT_GUARD]
-        prompt = Prompt.of(sample.body)
+        prompt = Prompt.of(sample.body, journey.body)
         judgement = await policy.judge(
             Checked("request", policy.name, journey.request_id, prompt.texts), prompt.unreadable
         )
