@@ -269,6 +269,38 @@ async def test_a_stream_that_is_cut_off_ends_with_an_error_event(start_edge: Sta
     assert [each.outcome for each in done.attempts] == ["cut_off"]
 
 
+@pytest.mark.parametrize("line", [b"x-more: " + b"y" * 1000 + b"\r\n", b"y" * 1000])
+async def test_trailers_without_end_cut_the_answer_off(start_edge: StartEdge, line: bytes) -> None:
+    async def trail(request: Received) -> None:
+        await request.begin_stream()
+        await request.chunk(EVENT)
+        await request.write(b"0\r\nx-first: ")
+        for _ in range(200):
+            await request.write(line)
+        await request.gone.wait()
+
+    async with ScriptedEngine(trail) as engine:
+        edge = await start_edge(engine.url)
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+    assert answer.body.startswith(EVENT + b'data: {"error":')
+    assert edge.events.of(ResponseCompleted)[0].attempts[0].outcome == "cut_off"
+
+
+async def test_trailers_are_no_headers(start_edge: StartEdge) -> None:
+    async def trail(request: Received) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+        chunk = b"%x\r\n%b\r\n" % (len(ANSWER), ANSWER)
+        await request.write(head + chunk + b"0\r\nx-late: 1\r\ncontent-type: text/html\r\n\r\n")
+
+    async with ScriptedEngine(trail) as engine:
+        edge = await start_edge(engine.url)
+        for _ in range(2):
+            answer = await raw_request(edge.url, post(CHAT, BODY))
+            assert (answer.status, answer.body) == (200, ANSWER)
+            assert [answer.header("x-late"), answer.header("content-type")] == [None, "application/json"]
+    assert engine.connections == 1
+
+
 async def test_a_stream_that_falls_silent_is_cut_off(start_edge: StartEdge) -> None:
     async def pause_for_ever(request: Received) -> None:
         await request.begin_stream()

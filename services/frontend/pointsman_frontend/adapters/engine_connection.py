@@ -11,7 +11,8 @@ from typing import Final, cast
 import httptools
 
 LONGEST_HEAD: Final = 65536
-"""Bytes of status line and headers that an engine may send."""
+"""Bytes of status line and headers, or of what isn't body after them (chunk sizes, trailers), that an engine may send
+in a row."""
 READ_AHEAD: Final = 262144
 """Bytes that wait for a slow client before the engine is told to wait."""
 
@@ -47,6 +48,7 @@ class EngineConnection(asyncio.Protocol):
         self._busy = False
         self._failure: Exception | None = None
         self._head_bytes = 0
+        self._brought_body = False
         self._in_body = False
         self._ends_with_the_connection = True
         self._answering = False
@@ -167,6 +169,7 @@ class EngineConnection(asyncio.Protocol):
             return
         self.untouched = False
         self._heard_at = time.monotonic()
+        self._brought_body = False
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -175,10 +178,12 @@ class EngineConnection(asyncio.Protocol):
                 return
             # The answer is good; the connection isn't used again.
             self._failure = EndpointFailed("failed", "sent more than one answer")
-        if not self._in_body and not self.complete:
+        if self._brought_body:
+            self._head_bytes = 0
+        elif not self.complete:
             self._head_bytes += len(data)
             if self._head_bytes > LONGEST_HEAD:
-                self._fail(EndpointFailed("failed", f"sent more than {LONGEST_HEAD} bytes of headers"))
+                self._fail(EndpointFailed("failed", f"sent more than {LONGEST_HEAD} bytes of headers or trailers"))
                 return
         if self._chunks or self.complete or self.status in _REFUSING:
             self._answering = True
@@ -201,6 +206,8 @@ class EngineConnection(asyncio.Protocol):
         self._reset_answer()
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_body:
+            return  # a trailer, which must not pass for a header (RFC 9110, 6.5.1)
         name = name.lower()
         if name in (b"content-length", b"transfer-encoding"):
             self._ends_with_the_connection = False
@@ -215,6 +222,7 @@ class EngineConnection(asyncio.Protocol):
             self._in_body = True
 
     def on_body(self, body: bytes) -> None:
+        self._brought_body = True
         self._chunks.append(body)
         self._buffered += len(body)
         if self._buffered > READ_AHEAD and not self._paused and self._transport is not None:
