@@ -4,6 +4,8 @@ import pytest
 
 from pointsman_scheduler.testing import Bench, explained
 
+LONG = {"use": "context-length", "label": "lengths"}
+
 
 def only(*filters: object) -> dict[str, object]:
     return {"filters": list(filters), "scorers": ["queue"]}
@@ -215,6 +217,43 @@ def test_keep_lets_everybody_through_when_all_are_over_and_says_so() -> None:
     assert bench.decide().reasons == ["every worker is over its limits"]
 
 
+def test_keep_still_removes_who_is_over_while_others_are_not() -> None:
+    bench = Bench(only({"use": "utilization", "limits": [{"metric": "running", "max": 1}], "when_all_exceed": "keep"}))
+    bench.join("a", "b")
+    bench.hear("b", running=5)
+    assert bench.survivors() == {"a"}
+    assert bench.decide().reasons == []
+
+
+@pytest.mark.parametrize(
+    ("policy_filter", "suits", "suits_not"),
+    [
+        (LONG, {"max_context": 8192}, {"max_context": 1024}),
+        (LONG, {"labels": {"lengths": "0-9999"}}, {"labels": {"lengths": "0-1000"}}),
+        ("lora-capable", {"loras": ["sql"]}, {"loras": []}),
+        ({"use": "role", "role": "prefill"}, {"role": "prefill"}, {"role": "decode"}),
+        ({"use": "label-selector", "match_labels": {"zone": "x"}}, {"labels": {"zone": "x"}}, {"labels": {}}),
+    ],
+)
+def test_a_filter_of_what_workers_registered_follows_the_fleet_and_the_filters_before_it(
+    policy_filter: object, suits: dict[str, object], suits_not: dict[str, object]
+) -> None:
+    bench = Bench(only("healthy", policy_filter))
+    asked = {"lora": "sql", "prompt_tokens": 4000, "tokens_exact": True}
+    # The first in the fleet is already out, so that the columns of who is left begin at another row.
+    bench.join("a-silent", **suits)
+    bench.hear("a-silent", state="draining")
+    bench.join("b", **suits_not)
+    bench.join("c", **suits)
+    assert bench.survivors(bench.request(**asked)) == {"c"}
+    bench.join("b", **suits)
+    assert bench.survivors(bench.request(**asked)) == {"b", "c"}
+    bench.join("c", **suits_not)
+    bench.join("d", **suits)
+    bench.pool.books.edge_gone("edge-1", bench.now)  # an adapter is at home where a request for it is open
+    assert bench.survivors(bench.request(**asked)) == {"b", "d"}
+
+
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
@@ -240,9 +279,18 @@ def test_a_prompt_too_long_for_every_engine_is_the_clients_mistake() -> None:
     assert (refusal.status, refusal.code) == (400, "context_length_exceeded")
 
 
-@pytest.mark.parametrize(("tokens", "expected"), [(100, {"short", "any"}), (5000, {"long", "any"})])
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        (0, {"short", "any"}),
+        (1000, {"short", "any"}),
+        (1001, {"long", "any"}),
+        (100_000, {"long", "any"}),
+        (100_001, {"any"}),
+    ],
+)
 def test_workers_may_be_meant_for_lengths(tokens: int, expected: set[str]) -> None:
-    bench = Bench(only({"use": "context-length", "label": "lengths"}))
+    bench = Bench(only(LONG))
     bench.join("short", labels={"lengths": "0-1000"})
     bench.join("long", labels={"lengths": "1001-100000"})
     bench.join("any")

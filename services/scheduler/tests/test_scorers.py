@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +11,15 @@ from pointsman_core.config import SchedulingPolicy
 from pointsman_core.plugins import Registry
 from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.dice import Dice
+from pointsman_scheduler.domain.ledger import Hold
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.points import Scorer
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import SCORERS, registries
+from pointsman_scheduler.plugins.filters.slo_headroom import SloHeadroom, SloHeadroomParams
+from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
 from pointsman_scheduler.testing import Bench
 
 
@@ -147,6 +152,36 @@ def test_prompts_that_nobody_holds_go_around() -> None:
     assert set(warm.values()) == {0.5}
 
 
+@pytest.mark.parametrize(
+    ("hold", "next_in_turn"),
+    [
+        ({"uncached_tokens": 100}, "b"),
+        ({"uncached_tokens": 99}, "a"),
+        ({"uncached_tokens": 100, "leg": "prefill"}, "a"),
+    ],
+    ids=["cold", "warm", "prefill leg"],
+)
+def test_only_a_cold_prompt_at_the_worker_that_answers_is_a_turn(hold: dict[str, Any], next_in_turn: str) -> None:
+    bench = by("no-hit-lru")
+    bench.join("a", "b")
+    for name in "ab":
+        assert bench.place(bench.request(), name)
+    worker = bench.pool.fleet.find("a")
+    assert worker is not None
+    bench.pool.books.put(Hold("another", worker, bench.now, prompt_tokens=100, **hold), bench.now)
+    assert bench.chosen() == next_in_turn
+
+
+def test_turns_are_remembered_when_the_fleet_changes() -> None:
+    bench = by("no-hit-lru")
+    bench.join("a", "b", "c")
+    assert bench.chosen() == "a"
+    for name in "cb":
+        assert bench.place(bench.request(), name)
+    bench.join("d")
+    assert bench.scores() == pytest.approx({"d": 1.0, "a": 2 / 3, "c": 1 / 3, "b": 0.0})
+
+
 def test_one_candidate_has_nobody_to_go_around_with() -> None:
     bench = by("no-hit-lru")
     bench.join("a")
@@ -229,6 +264,49 @@ def test_headroom_keeps_those_predicted_to_be_in_time() -> None:
     assert bench.survivors(bench.prompt(family=1, blocks=100, slo_ttft_ms=300.0)) == {home}
     assert bench.survivors(bench.prompt(family=1, blocks=100, slo_ttft_ms=0.01)) == {"a", "b"}
     assert bench.survivors(bench.prompt(family=1, blocks=100)) == {"a", "b"}
+
+
+def headroom(bench: Bench, names: str, slo: Mapping[str, float], exploration: float = 0, seed: int = 1) -> set[str]:
+    """Whom `slo-headroom` keeps of `names` when a is slow to begin, b to go on, and c has no prediction."""
+    asked = bench.request(**slo)
+    asked.put(PREDICTED_TTFT_MS, np.array([900.0, 100.0, math.nan]))
+    asked.put(PREDICTED_ITL_MS, np.array([10.0, 90.0, math.nan]))
+    rows = None if len(names) == 3 else np.array(["abc".index(name) for name in names])
+    candidates = Candidates(bench.pool.fleet, bench.now, Dice(seed), rows)
+    kept = SloHeadroom("slo-headroom", SloHeadroomParams(exploration=exploration), {}).filter(asked, candidates)
+    return set(names) if kept is None else {worker.name for worker in candidates.keep(kept.keep).workers()}
+
+
+@pytest.mark.parametrize(
+    ("slo", "names", "expected"),
+    [
+        ({}, "abc", "abc"),
+        ({"slo_ttft_ms": 500.0}, "abc", "b"),
+        ({"slo_ttft_ms": 900.0}, "abc", "ab"),
+        ({"slo_itl_ms": 50.0}, "abc", "a"),
+        ({"slo_itl_ms": 90.0}, "abc", "ab"),
+        ({"slo_ttft_ms": 500.0, "slo_itl_ms": 50.0}, "abc", "abc"),
+        ({"slo_ttft_ms": 1000.0, "slo_itl_ms": 50.0}, "abc", "a"),
+        ({"slo_ttft_ms": 500.0}, "bc", "b"),
+        ({"slo_itl_ms": 50.0}, "ac", "a"),
+        ({"slo_itl_ms": 50.0}, "bc", "bc"),
+    ],
+)
+def test_headroom_judges_each_objective_of_those_that_are_left(
+    slo: dict[str, float], names: str, expected: str
+) -> None:
+    bench = Bench()
+    bench.join("a", "b", "c")
+    bench.decide()
+    assert headroom(bench, names, slo) == set(expected)
+
+
+def test_headroom_lets_a_share_of_requests_go_anywhere() -> None:
+    bench = Bench()
+    bench.join("a", "b", "c")
+    bench.decide()
+    kept = [headroom(bench, "abc", {"slo_ttft_ms": 500.0}, 0.3, seed) for seed in range(1000)]
+    assert 230 <= kept.count({"a", "b", "c"}) <= 370
 
 
 def test_dynamos_rule_adds_prompt_blocks_to_compute_and_blocks_in_use() -> None:
