@@ -83,6 +83,35 @@ async def test_a_websocket_handshake_is_answered_like_any_other_get(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+CHUNKED = (
+    f"POST {CHAT} HTTP/1.1\r\nhost: edge\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    f"{len(BODY):x}\r\n{BODY.decode()}\r\n0\r\n"
+).encode()
+
+
+async def test_trailers_of_a_client_are_no_headers(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url, trusted_proxies=["127.0.0.1/32"])
+        async with raw_connection(edge.url) as client:
+            for _ in range(2):
+                await client.send(CHUNKED + b"x-user: admin\r\nx-request-id: late\r\n\r\n")
+                answer = await client.response()
+                assert (answer.body, answer.header("x-request-id") == "late") == (ANSWER, False)
+    assert ["x-user" in asked.headers for asked, _, _ in edge.stages.asked] == [False, False]
+    assert engine.received[0].body == BODY
+
+
+@pytest.mark.parametrize("line", [b"x-more: " + b"y" * 1000 + b"\r\n", b"y" * 1000])
+async def test_trailers_of_a_client_end(start_edge: StartEdge, line: bytes) -> None:
+    edge = await start_edge()
+    async with raw_connection(edge.url) as client:
+        await client.send(CHUNKED + b"x-first: " + line * 200)
+        answer = await client.response()
+        assert (answer.status, json.loads(answer.body)["error"]["code"]) == (431, "headers_too_large")
+        await client.closed()
+    assert edge.stages.asked == []
+
+
 @dataclass(frozen=True)
 class Framed:
     """One request of a client."""
@@ -103,7 +132,11 @@ class Framed:
             return head + self.body
         middle = len(self.body) // 2
         pieces = (self.body[:middle], self.body[middle:])
-        return head + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces if piece) + b"0\r\n\r\n"
+        return (
+            head
+            + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces if piece)
+            + b"0\r\nx-late: 1\r\n\r\n"
+        )
 
 
 BAIT = st.lists(
@@ -141,6 +174,7 @@ def test_requests_arrive_as_framed_whatever_their_bodies_offers_and_cuts(
         given_names = [line.partition(":")[0].lower() for line in each.offer]
         expected = [name for name in given_names if name != "upgrade" or len(each.offer) == 1]
         assert headers[1 : 1 + len(expected)] == expected
+        assert "x-late" not in headers
 
 
 Served = tuple[str, list[str], bytes]

@@ -32,7 +32,7 @@ class Bounds:
     """What a connection may do before it brings a request."""
 
     head_bytes: int
-    """Length of request line and headers."""
+    """Length of request line and headers, and of what isn't body after them: chunk sizes and trailers."""
     head_s: float
     """From the first byte of a head (or the connection's beginning) to its end."""
     new_id: Callable[[], str]
@@ -77,6 +77,8 @@ class _Connection(HttpToolsProtocol):
         self._since = 0.0
         """Loop time at which HEAD or SWALLOWING began."""
         self._head_bytes = 0
+        """Since the message began, or since the last of its body."""
+        self._brought_body = False
         self._message_open = False
         self._timer: asyncio.TimerHandle | None = None
         self._hung_up: Callable[[], None] | None = None
@@ -99,16 +101,20 @@ class _Connection(HttpToolsProtocol):
         if self._phase is _Phase.REFUSED:
             return
         self._unset_keepalive_if_required()
+        self._brought_body = False
         try:
             self._parse(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):  # of upgrades only CONNECT is left
             self._refuse(400, "This is not a valid HTTP/1.1 request.", "invalid_http")
+            return
         if self._phase is _Phase.IDLE:
             # Empty lines, or the end of an unwanted body: uvicorn has stopped its timer, and no request began.
             self._phase = _Phase.HEAD
             self._since = self.loop.time()
             self._head_bytes = 0
-        elif self._phase is _Phase.HEAD:
+        elif self._brought_body:
+            self._head_bytes = 0
+        elif self._message_open or self._phase is _Phase.HEAD:
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.head_bytes:
                 self._refuse(431, f"The headers have more than {self.limits.head_bytes} bytes.", "headers_too_large")
@@ -128,6 +134,12 @@ class _Connection(HttpToolsProtocol):
             return
         self._phase = _Phase.SERVED
         super().on_headers_complete()
+        # The scope keeps what it has; trailers, which must not pass for headers (RFC 9110, 6.5.1), are for nobody.
+        self.headers = []
+
+    def on_body(self, body: bytes) -> None:
+        self._brought_body = True
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
