@@ -59,9 +59,6 @@ class Connection(Client):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__()
-        for server in servers:
-            if not server.startswith(("nats://", "tls://")):
-                raise ValueError(f"{server!r}: the NATS server's URL begins with nats:// or tls://")
         self._servers = servers
         self._client_name = name
         self.credentials = credentials or Credentials()

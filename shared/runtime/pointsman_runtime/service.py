@@ -32,7 +32,7 @@ from pointsman_runtime.http_server import App, HttpServer
 from pointsman_runtime.logs import Log
 from pointsman_runtime.presence import BEAT_S
 from pointsman_runtime.process import Process
-from pointsman_runtime.settings import ServiceSettings, SettingsError, load
+from pointsman_runtime.settings import ServiceSettings, SettingsError, load, without_login
 from pointsman_runtime.stores import CONFIG_BUCKET, HISTORY
 from pointsman_runtime.telemetry import Tracing
 
@@ -233,7 +233,7 @@ class Service(Generic[T]):
         while not (await asyncio.wait([waiting], timeout=patience))[0]:
             _log.warning(
                 "bus_unreachable",
-                servers=", ".join(_without_secrets(server) for server in self.settings.nats_servers),
+                servers=", ".join(without_login(server) for server in self.settings.nats_servers),
                 reason=self.bus.link.reason,
                 hint="still trying; is a NATS server running there? POINTSMAN_NATS_URL names it",
             )
@@ -329,11 +329,9 @@ def run(name: str, settings: type[T], build: Callable[[Service[T]], None], distr
     except ConfigError as error:
         _log.error("config_refused", problems=str(error))
         return EXIT_SETTINGS
+    except SettingsError as error:
+        _log.error("settings_refused", problems=str(error))
+        return EXIT_SETTINGS
     except OSError as error:
         _log.error("cannot_start", error)
         return EXIT_FAILED
-
-
-def _without_secrets(server: str) -> str:
-    scheme, _, rest = server.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -14,7 +14,7 @@ from typing import Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -85,6 +85,25 @@ class ServiceSettings(BaseSettings):
     drain_timeout_s: float = Field(default=10.0, gt=0)
     """How long the work in hand may take after SIGTERM."""
 
+    @field_validator("nats_url")
+    @classmethod
+    def _refuse_what_is_no_server(cls, url: str) -> str:
+        servers = _servers(url)
+        if not servers:
+            raise ValueError("names no server; e.g. nats://127.0.0.1:4222")
+        for server in servers:
+            if (problem := _problem(server)) is not None:
+                raise ValueError(f"{without_login(server)}: {problem}")
+        return url
+
+    @field_validator("nats_credentials_file")
+    @classmethod
+    def _refuse_a_file_that_isnt_there(cls, path: Path | None) -> Path | None:
+        # nats-py would say so at the first connection, and try no other.
+        if path is not None and not path.is_file():
+            raise ValueError(f"{path}: there is no such file")
+        return path
+
     @model_validator(mode="after")
     def _refuse_an_open_door(self) -> Self:
         if not self.nats_insecure and not self._has_login():
@@ -106,7 +125,7 @@ class ServiceSettings(BaseSettings):
     @property
     def nats_servers(self) -> list[str]:
         """The URLs of `nats_url`."""
-        return [server.strip() for server in self.nats_url.split(",") if server.strip()]
+        return _servers(self.nats_url)
 
     @property
     def nats_login(self) -> Credentials:
@@ -119,13 +138,22 @@ class ServiceSettings(BaseSettings):
         )
 
     def nats_tls(self) -> ssl.SSLContext | None:
-        """A TLS context when one is asked for by URL or by a file. Raises OSError when a file can't be read."""
+        """A TLS context when one is asked for by URL or by a file. Raises SettingsError for a file of no use."""
+        if self.nats_tls_key and not self.nats_tls_cert:
+            raise SettingsError(_about("nats_tls_key", "it needs nats_tls_cert beside it"))
         asked = self.nats_tls_ca or self.nats_tls_cert
         if not asked and not any(server.startswith("tls://") for server in self.nats_servers):
             return None
-        context = ssl.create_default_context(cafile=self.nats_tls_ca)
+        try:
+            context = ssl.create_default_context(cafile=self.nats_tls_ca)
+        except OSError as error:
+            raise SettingsError(_about("nats_tls_ca", f"{self.nats_tls_ca}: {_reason(error)}")) from error
         if self.nats_tls_cert:
-            context.load_cert_chain(self.nats_tls_cert, self.nats_tls_key)
+            try:
+                context.load_cert_chain(self.nats_tls_cert, self.nats_tls_key)
+            except OSError as error:
+                files = " and ".join(str(path) for path in (self.nats_tls_cert, self.nats_tls_key) if path)
+                raise SettingsError(_about("nats_tls_cert", f"{files}: {_reason(error)}")) from error
         return context
 
     def _has_login(self) -> bool:
@@ -167,10 +195,16 @@ def load(settings: type[T], **given: object) -> T:
                 lines.append(f"{where}: unknown setting; the known ones are {known}")
             else:
                 text = problem["msg"].removeprefix("Value error, ")
-                lines.append(f"{where} (POINTSMAN_{where.upper()}): {text}" if where else text)
+                lines.append(_about(where, text) if where else text)
         raise SettingsError("\n".join(lines)) from error
     except yaml.YAMLError as error:
         raise SettingsError(f"{path}: not valid YAML: {error}") from error
+
+
+def without_login(server: str) -> str:
+    """A server's URL as it may be shown."""
+    scheme, separator, rest = server.partition("://") if "://" in server else ("", "", server)
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def is_loopback(host: str) -> bool:
@@ -181,3 +215,35 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _servers(url: str) -> list[str]:
+    return [server.strip() for server in url.split(",") if server.strip()]
+
+
+def _problem(server: str) -> str | None:
+    if not server.startswith(("nats://", "tls://")):
+        return "a server's URL begins with nats:// or tls://"
+    no_host = "no host; e.g. nats://127.0.0.1:4222"
+    try:
+        parts = urlsplit(server)
+    except ValueError:  # brackets without end
+        return no_host
+    if not parts.hostname:
+        return no_host
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    return "the port is a number from 1 to 65535" if port == 0 else None
+
+
+def _about(setting: str, problem: str) -> str:
+    return f"{setting} (POINTSMAN_{setting.upper()}): {problem}"
+
+
+def _reason(error: OSError) -> str:
+    if not isinstance(error, ssl.SSLError):
+        return (error.strerror or str(error)).lower()
+    # Without OpenSSL's numbers and places; of text that isn't PEM at all it has no reason.
+    return (error.reason or "not what a PEM file has").replace("_", " ").lower()

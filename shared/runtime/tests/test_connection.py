@@ -162,11 +162,6 @@ async def test_a_subject_that_is_not_allowed_is_told_and_the_connection_lives(gu
         assert connection.connected
 
 
-async def test_a_url_of_another_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="nats:// or tls://"):
-        Connection(["http://127.0.0.1:4222"], name="test")
-
-
 async def test_a_peer_that_is_no_nats_server_is_left_alone_and_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

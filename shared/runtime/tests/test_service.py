@@ -186,6 +186,7 @@ async def metrics(url: str) -> str:
     ("env", "words"),
     [
         ({"POINTSMAN_NATS_URL": "nats://10.0.0.1:4222"}, "no credentials are set"),
+        ({"POINTSMAN_NATS_TLS_CA": "/etc/passwd"}, "POINTSMAN_NATS_TLS_CA"),
         ({"POINTSMAN_HTTP_HOST": "0.0.0.0"}, "asks for no credential"),  # noqa: S104 - refused
         ({"POINTSMAN_HTTP_PORT": "http"}, "POINTSMAN_HTTP_PORT"),
         ({"POINTSMAN_SETTINGS": "/nowhere/settings.yaml"}, "no such file"),

@@ -36,6 +36,20 @@ def test_an_unknown_key_in_the_file_names_the_known_ones(monkeypatch: pytest.Mon
         ("POINTSMAN_LOG_FORMAT", "xml", "'json' or 'human'"),
         ("POINTSMAN_NATS_URL", "nats://nats.example:4222", "nats.example is not this host"),
         ("POINTSMAN_NATS_URL", "nats://127.0.0.1:4222,nats://10.0.0.1:4222", "10.0.0.1 is not this host"),
+        ("POINTSMAN_NATS_URL", "http://127.0.0.1:4222", "nats_url (POINTSMAN_NATS_URL): http://127.0.0.1:4222: "),
+        ("POINTSMAN_NATS_URL", "127.0.0.1:4222", "127.0.0.1:4222: a server's URL begins with nats:// or tls://"),
+        ("POINTSMAN_NATS_URL", "garbage://u:canary@", "garbage://: a server's URL begins with"),
+        (
+            "POINTSMAN_NATS_URL",
+            "nats://u:canary@127.0.0.1:x",
+            "nats://127.0.0.1:x: the port is a number from 1 to 65535",
+        ),
+        ("POINTSMAN_NATS_URL", "nats://127.0.0.1:99999", "nats://127.0.0.1:99999: the port is"),
+        ("POINTSMAN_NATS_URL", "nats://127.0.0.1:0", "nats://127.0.0.1:0: the port is"),
+        ("POINTSMAN_NATS_URL", "nats://:4222", "nats://:4222: no host"),
+        ("POINTSMAN_NATS_URL", "nats://[::1", "nats://[::1: no host"),
+        ("POINTSMAN_NATS_URL", " , ", "names no server; e.g. nats://127.0.0.1:4222"),
+        ("POINTSMAN_NATS_CREDENTIALS_FILE", "/nowhere.creds", "(POINTSMAN_NATS_CREDENTIALS_FILE): /nowhere.creds: "),
         ("POINTSMAN_HTTP_HOST", "::", "asks for no credential"),
     ],
 )
@@ -44,6 +58,8 @@ def test_what_is_wrong_is_said_in_words(monkeypatch: pytest.MonkeyPatch, name: s
     with pytest.raises(SettingsError) as caught:
         load(Settings)
     assert words in str(caught.value)
+    assert "canary" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +67,7 @@ def test_what_is_wrong_is_said_in_words(monkeypatch: pytest.MonkeyPatch, name: s
     [
         {"POINTSMAN_NATS_URL": "nats://10.0.0.1:4222", "POINTSMAN_NATS_TOKEN": "t"},
         {"POINTSMAN_NATS_URL": "nats://10.0.0.1:4222", "POINTSMAN_NATS_USER": "u", "POINTSMAN_NATS_PASSWORD": "p"},
-        {"POINTSMAN_NATS_URL": "nats://10.0.0.1:4222", "POINTSMAN_NATS_CREDENTIALS_FILE": "/run/a.creds"},
+        {"POINTSMAN_NATS_URL": "nats://10.0.0.1:4222", "POINTSMAN_NATS_CREDENTIALS_FILE": __file__},
         {"POINTSMAN_NATS_URL": "nats://u:p@10.0.0.1:4222"},
         {"POINTSMAN_NATS_URL": "nats://10.0.0.1:4222", "POINTSMAN_NATS_INSECURE": "true"},
         {"POINTSMAN_NATS_URL": "nats://localhost:4222,nats://[::1]:4222"},
@@ -76,12 +92,23 @@ def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.nats_login.token == "canary"  # noqa: S105 - the canary
 
 
-def test_a_missing_certificate_authority_is_an_error_that_names_no_secret(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"CA": "/nowhere.pem"}, "nats_tls_ca (POINTSMAN_NATS_TLS_CA): /nowhere.pem: no such file or directory"),
+        ({"CA": __file__}, f"nats_tls_ca (POINTSMAN_NATS_TLS_CA): {__file__}: no certificate or crl found"),
+        ({"CERT": __file__}, f"nats_tls_cert (POINTSMAN_NATS_TLS_CERT): {__file__}: "),
+        ({"KEY": __file__}, "nats_tls_key (POINTSMAN_NATS_TLS_KEY): it needs nats_tls_cert beside it"),
+    ],
+)
+def test_a_file_for_tls_that_is_of_no_use_is_named(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], words: str
 ) -> None:
-    monkeypatch.setenv("POINTSMAN_NATS_TLS_CA", str(tmp_path / "nowhere.pem"))
-    with pytest.raises(OSError, match="No such file"):
+    for name, value in env.items():
+        monkeypatch.setenv(f"POINTSMAN_NATS_TLS_{name}", value)
+    with pytest.raises(SettingsError) as caught:
         load(Settings).nats_tls()
+    assert words in str(caught.value)
 
 
 def test_every_process_has_an_instance_name_of_its_own() -> None:

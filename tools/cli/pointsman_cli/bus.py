@@ -11,7 +11,7 @@ from nats.aio.client import DEFAULT_RECONNECT_TIME_WAIT, Client
 
 from pointsman_cli.words import CommandError
 from pointsman_contracts.subjects import inbox
-from pointsman_runtime.settings import ServiceSettings, SettingsError, load
+from pointsman_runtime.settings import ServiceSettings, SettingsError, load, without_login
 
 CONNECT_TIMEOUT_S = 3
 RESET_ATTEMPTS = 5
@@ -67,6 +67,10 @@ async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) 
 
     credentials = login.nats_login
     try:
+        tls = login.nats_tls()
+    except SettingsError as error:
+        raise CommandError(str(error)) from error
+    try:
         await client.connect(
             login.nats_servers,
             name=name,
@@ -81,7 +85,7 @@ async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) 
             token=credentials.token,
             user_credentials=credentials.credentials_file,
             nkeys_seed=credentials.nkey_seed_file,
-            tls=login.nats_tls(),
+            tls=tls,
             # A login may have inboxes of its own alone. Unlike those of services it has no life to tell apart.
             inbox_prefix=inbox(credentials.user) if credentials.user else "_INBOX",
             # Without one nats-py prints; and of a failed connection it raises less than it tells here.
@@ -113,10 +117,7 @@ def _unanswered(login: ServiceSettings, reason: str) -> CommandError:
 
 def shown(login: ServiceSettings) -> str:
     """The servers without user and password."""
-    return ", ".join(
-        f"{scheme}://{rest.rpartition('@')[2]}"
-        for scheme, _, rest in (server.partition("://") for server in login.nats_servers)
-    )
+    return ", ".join(without_login(server) for server in login.nats_servers)
 
 
 def _words(error: Exception) -> str:

@@ -79,6 +79,24 @@ async def test_a_server_that_isnt_there_is_said_at_once() -> None:
     assert "no NATS server answers at nats://127.0.0.1:1: connection refused" in text
 
 
+@pytest.mark.parametrize(
+    ("url", "ca", "words"),
+    [
+        ("nats://127.0.0.1:99999", None, "the port is a number from 1 to 65535"),
+        ("127.0.0.1:1", None, "begins with nats:// or tls://"),
+        ("nats://127.0.0.1:1", "/nowhere.pem", "POINTSMAN_NATS_TLS_CA"),
+    ],
+)
+async def test_settings_that_are_wrong_are_said_before_anybody_is_asked(
+    monkeypatch: pytest.MonkeyPatch, url: str, ca: str | None, words: str
+) -> None:
+    if ca is not None:
+        monkeypatch.setenv("POINTSMAN_NATS_TLS_CA", ca)
+    with pytest.raises(CommandError, match=words):
+        async with connected(bus.settings(url)):
+            pass
+
+
 async def test_a_name_that_nobody_knows_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=socket.gaierror(-2, "Name or service not known")))
     with pytest.raises(CommandError, match=r"at nats://nobody\.invalid: name or service not known\."):
