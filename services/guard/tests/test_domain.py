@@ -133,6 +133,39 @@ EVERYTHING: Final[dict[str, tuple[object, set[tuple[str, str]]]]] = {
         {("system", "s"), ("tool", "t"), ("assistant", "a"), ("assistant", "f")},
     ),
     "embeddings": ({"input": "e"}, {("user", "e")}),
+    "documents": (
+        {
+            "messages": [
+                {"role": "user", "content": [
+                    {"type": "document", "title": "n", "source": {"type": "text", "media_type": "-", "data": "t"}},
+                    {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "c"}]}},
+                ]},
+            ],
+            "documents": [{"id": "i", "title": "h", "data": "d", "url": "l"}],
+        },
+        {("tool", text) for text in "ntchdli"},
+    ),
+    "values of a tool's input": (
+        {"messages": [{"role": "assistant", "content": [
+            {"type": "tool_use", "id": "-", "name": "f", "input": {"type": "b", "data": "d", "url": "u", "id": "i"}},
+        ]}]},
+        {("assistant", text) for text in "fbdui"},
+    ),
+    "properties of a tool": (
+        {"tools": [{"type": "function", "function": {"name": "n", "parameters": {"type": "object", "properties": {
+            "url": {"type": "string", "description": "u", "format": "w"},
+            "type": {"type": "string", "enum": ["e"]},
+            "data": {"type": "array", "items": {"description": "d"}},
+        }}}}]},
+        {("system", text) for text in "nuwed"},
+    ),
+    "a part that nobody knows": (
+        {"messages": [{"role": "user", "content": [{"type": "new", "id": "i", "data": {"url": "u"}}, {"url": "v"}]}]},
+        {("user", text) for text in ("new", "i", "u", "v")},
+    ),
+    "a role that nobody knows": (
+        {"messages": [{"role": "r", "content": "c"}]}, {("user", "r"), ("user", "c")},
+    ),
 }  # fmt: skip
 
 
@@ -146,10 +179,36 @@ def test_every_text_of_every_api_is_read_with_who_says_it(api: str) -> None:
     assert {text.text for text in Prompt.of(orjson.dumps(prompt.document)).texts} == {"new"}
 
 
-def test_what_can_not_be_read_is_told() -> None:
-    assert [each.category for each in Prompt.of(b'{"prompt": [[1, 2], "x"]}').unreadable] == ["unreadable.tokens"]
-    image = b'{"messages": [{"role": "user", "content": [{"type": "image", "source": {"data": "x"}}]}]}'
-    assert [each.category for each in Prompt.of(image).unreadable] == ["unreadable.media"]
+def user(*parts: object) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": list(parts)}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "category"),
+    [
+        ({"prompt": [[1, 2], "x"]}, "unreadable.tokens"),
+        ({"prompt": "", "prompt_embeds": "QUJD"}, "unreadable.tokens"),
+        (user({"type": "prompt_embeds", "data": "QUJD"}), "unreadable.tokens"),
+        ({"messages": [], "nvext": {"token_data": [1, 2]}}, "unreadable.tokens"),
+        (user({"type": "image", "source": {"type": "base64", "data": "QUJD"}}), "unreadable.media"),
+        (user({"type": "document", "source": {"type": "base64", "data": "QUJD"}}), "unreadable.media"),
+        (user({"type": "document", "source": {"type": "url", "url": "https://host/a.pdf"}}), "unreadable.media"),
+        (user({"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,QUJD"}}), "unreadable.media"),
+        (user({"type": "image_embeds", "image_embeds": "QUJD"}), "unreadable.media"),
+        (user({"image_url": "data:image/png;base64,QUJD"}), "unreadable.media"),
+    ],
+)
+def test_what_can_not_be_read_is_told(body: object, category: str) -> None:
+    assert [each.category for each in Prompt.of(orjson.dumps(body)).unreadable] == [category]
+
+
+def test_what_can_be_read_is_not_told_and_a_prompt_is_an_object() -> None:
+    for fine in (
+        {"prompt": "", "prompt_embeds": None, "nvext": {"greed": 1}},
+        user({"type": "document", "source": {"type": "text", "data": "t"}}),
+        {"tools": [{"type": "function", "function": {"parameters": {"image_url": {"type": "image"}}}}]},
+    ):
+        assert not Prompt.of(orjson.dumps(fine)).unreadable
     with pytest.raises(ValueError, match="not a JSON object"):
         Prompt.of(b"[]")
 

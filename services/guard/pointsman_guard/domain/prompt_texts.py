@@ -12,8 +12,13 @@ UNREADABLE_MEDIA: Final = "unreadable.media"
 DETECTOR: Final = "reader"
 """Whose findings those are."""
 
-_SPOKEN: Final = ("messages", "input", "prompt", "system", "instructions", "suffix", "tools", "functions", "prediction")
+_SPOKEN: Final = (
+    *("messages", "input", "prompt", "system", "instructions", "suffix", "tools", "functions", "prediction"),
+    "documents",
+)
 """Members of a body that have texts for the model."""
+_WHOLE: Final = frozenset(("tools", "functions", "documents", "input", "arguments", "parameters", "input_schema"))
+"""Members whose objects have whatever names their author chose: schemas, what a tool is called with, documents."""
 _ROLES: Final[Mapping[str, str]] = {
     "system": "system",
     "developer": "system",
@@ -40,29 +45,41 @@ _FIXED: Final[Mapping[str, str]] = {
     "tools": "system",
     "functions": "system",
     "prediction": "assistant",
+    "documents": "tool",
 }
 """Who says what isn't a message."""
 _MEDIA: Final = frozenset(
-    ("image_url", "input_image", "image", "input_audio", "audio", "video_url", "input_file", "file")
+    (
+        *("image_url", "input_image", "image", "image_embeds", "image_pil", "input_audio", "audio", "audio_url"),
+        *("audio_embeds", "video_url", "video_embeds", "input_file", "file", "computer_screenshot"),
+    )
 )
+"""Types of parts, the members that hold them, and what an engine takes for such a part when it has no type.
+Source: vLLM `entrypoints/chat_utils.py` (`MM_PARSER_MAP`, `_parse_chat_message_content_mm_part`)."""
+_KNOWN: Final = frozenset(
+    (
+        *_MEDIA,
+        *_TYPES,
+        *("text", "input_text", "output_text", "refusal", "thinking", "redacted_thinking", "prompt_embeds", "content"),
+        *("message", "item_reference", "summary_text", "reasoning_text", "function", "custom", "custom_tool_call"),
+        *("base64", "url", "ephemeral", "server_tool_use", "web_search_tool_result", "web_search_result"),
+        *("code_interpreter_call", "logs", "computer_call_output", "image_generation_call", "mcp_list_tools"),
+    )
+)
+"""Types of messages and parts of which it is known what their members are. Of any other everything is read."""
+_HOLDERS: Final = frozenset((*_MEDIA, "function", "function_call", "custom", "source", "cache_control"))
+"""Members of those whose objects have no type of their own."""
 _NAMES: Final = frozenset(
     (
         *("type", "role", "id", "call_id", "tool_call_id", "tool_use_id", "status", "signature", "encrypted_content"),
-        *(
-            "cache_control",
-            "media_type",
-            "file_id",
-            "detail",
-            "format",
-            "image_url",
-            "url",
-            "data",
-            "file_data",
-            "model",
-        ),
+        *("media_type", "file_id", "detail", "format", "image_url", "url", "data", "file_data", "model"),
+        *("image_embeds", "image_pil", "audio_embeds", "video_embeds"),
     )
 )
-"""Members that say how, not what."""
+"""Members of what is known that say how, not what."""
+_SCHEMA_TYPES: Final = frozenset(
+    ("object", "array", "string", "number", "integer", "boolean", "null", "function", "custom", "ephemeral")
+)
 
 
 class Slot(NamedTuple):
@@ -90,7 +107,11 @@ def prompt_texts(body: Document) -> tuple[list[Slot], list[Finding]]:
     reader = _Reader()
     for name in _SPOKEN:
         if name in body:
-            reader.read(body, name, name, _FIXED.get(name, "user"))
+            whole = name in _WHOLE and name != "input"
+            reader.read(body, name, name, _FIXED.get(name, "user"), whole=whole)
+    nvext = body.get("nvext")
+    if body.get("prompt_embeds") or (isinstance(nvext, dict) and cast("Document", nvext).get("token_data")):
+        reader.unread(UNREADABLE_TOKENS)
     return reader.slots, reader.unreadable
 
 
@@ -99,7 +120,10 @@ class _Reader:
         self.slots: list[Slot] = []
         self.unreadable: list[Finding] = []
 
-    def read(self, holder: Document | list[object], key: str | int, path: str, role: str) -> None:
+    def read(
+        self, holder: Document | list[object], key: str | int, path: str, role: str, *, whole: bool = False
+    ) -> None:
+        """`whole`: names of members say nothing about what they hold."""
         value = holder[cast("int", key)] if isinstance(holder, list) else holder[cast("str", key)]
         if isinstance(value, str):
             if value:
@@ -107,26 +131,52 @@ class _Reader:
         elif isinstance(value, list):
             items = cast("list[object]", value)
             if items and all(isinstance(item, int) for item in items) and path.partition("[")[0] in ("prompt", "input"):
-                self._unread(UNREADABLE_TOKENS)
+                self.unread(UNREADABLE_TOKENS)
                 return
             for index in range(len(items)):
-                self.read(items, index, f"{path}[{index}]", role)
+                self.read(items, index, f"{path}[{index}]", role, whole=whole)
         elif isinstance(value, dict):
-            self._members(cast("Document", value), path, role)
+            members = cast("Document", value)
+            if whole:
+                for name, member in members.items():
+                    if name != "type" or not isinstance(member, str) or member not in _SCHEMA_TYPES:
+                        self.read(members, name, f"{path}.{name}", role, whole=True)
+            else:
+                self._members(members, key, path, role)
 
-    def _members(self, value: Document, path: str, role: str) -> None:
-        kind = value.get("type")
-        if isinstance(kind, str):
-            role = _TYPES.get(kind, role)
-            if kind in _MEDIA:
-                self._unread(UNREADABLE_MEDIA)
-        said = value.get("role")
-        if isinstance(said, str):
-            role = _ROLES.get(said, "user")
-        for name in list(value):
-            if name not in _NAMES:
-                self.read(value, name, f"{path}.{name}", role)
-
-    def _unread(self, category: str) -> None:
+    def unread(self, category: str) -> None:
+        """Something can't be read."""
         if all(finding.category != category for finding in self.unreadable):
             self.unreadable.append(Finding(category, DETECTOR))
+
+    def _members(self, value: Document, key: str | int, path: str, role: str) -> None:
+        kind, said = value.get("type"), value.get("role")
+        known = key in _HOLDERS or isinstance(value.get("function"), dict)
+        if isinstance(kind, str):
+            known = kind in _KNOWN
+            role = _TYPES.get(kind, role)
+            if kind in _MEDIA or (kind == "document" and not _is_text(value.get("source"))):
+                self.unread(UNREADABLE_MEDIA)
+            elif kind == "prompt_embeds":
+                self.unread(UNREADABLE_TOKENS)
+        elif said is None and not known and not _MEDIA.isdisjoint(value):
+            self.unread(UNREADABLE_MEDIA)
+        if isinstance(said, str):
+            known = True
+            role = _ROLES.get(said, "user")
+        for name in list(value):
+            member = value[name]
+            if known and name in _NAMES and not isinstance(member, dict | list) and not _is_said(name, value):
+                continue
+            self.read(value, name, f"{path}.{name}", role, whole=name in _WHOLE)
+
+
+def _is_text(source: object) -> bool:
+    return isinstance(source, dict) and cast("Document", source).get("type") in ("text", "content")
+
+
+def _is_said(name: str, holder: Document) -> bool:
+    """Whether a member that usually says how is what is said: the text of a document, a role of one's own."""
+    if name == "data":
+        return holder.get("type") == "text"
+    return name == "role" and holder[name] not in _ROLES
