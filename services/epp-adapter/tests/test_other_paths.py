@@ -2,6 +2,7 @@
 
 import json
 
+import grpc
 import pytest
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
@@ -72,6 +73,25 @@ async def test_requests_for_other_paths_go_to_any_engine_when_that_is_asked_for(
     await exchange.body(b"b")
     head, first, second = await exchange.replies(3)
     assert (head.set[DESTINATION], first.body, second.body, second.end) == ("10.0.0.6:1,10.0.0.5:1", b"a", b"b", True)
+
+
+async def test_an_answer_before_the_end_of_the_request_passes_whole(start_picker: StartPicker) -> None:
+    picker = await start_picker(other_paths=True)
+    view = WorkerView(worker="a", url="http://10.0.0.5:1")
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(view,)))
+    exchange = picker.client.open()
+    await exchange.request(path="/upload")
+    await exchange.body(b"a", end=False)
+    await exchange.response(413)
+    await exchange.body(b"b", end=False)
+    await exchange.body(b"too ", end=False, of="response")
+    await exchange.body(b"large", of="response")
+    kinds = [(reply.kind, reply.body, reply.end) for reply in await exchange.replies(6)]
+    assert kinds == [
+        ("request_headers", None, False), ("request_body", b"a", False), ("response_headers", None, False),
+        ("request_body", b"b", False), ("response_body", b"too ", False), ("response_body", b"large", True),
+    ]  # fmt: skip
+    assert await exchange.ended() is grpc.StatusCode.OK
 
 
 FORGED = {

@@ -103,7 +103,7 @@ class OtherPaths:
             await stream.write(message)
         if head.end or head.request_mode is not BodyMode.FULL_DUPLEX_STREAMED:
             return
-        await stream.pass_body(of_request=True)
+        await stream.pass_body(head.response_mode)
 
     async def _list(self, stream: Stream, head: RequestHead, path: str) -> None:
         """The models, or one of them. Raises Refusal."""

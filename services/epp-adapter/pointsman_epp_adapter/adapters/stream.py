@@ -126,27 +126,38 @@ class Stream:
                 return WholeBody(_joined(pieces), buffered, trailers=False)
 
     async def pass_answer(self, head: ResponseHead, mode: BodyMode, changes: HeaderChanges) -> None:
-        """Let an answer through that isn't an endpoint's, but for `changes` of its headers. `mode` is how Envoy sends
+        """Let an answer through of which nothing is wanted, but for `changes` of its headers. `mode` is how Envoy sends
         its body."""
         duplex = mode is BodyMode.FULL_DUPLEX_STREAMED
         unseen = None if head.end or duplex or mode is BodyMode.NONE else BodyMode.NONE
         await self.write(response_head(changes, unseen))
         if duplex and not head.end:
-            await self.pass_body(of_request=False)
+            await self._pass(of_request=False)
 
-    async def pass_body(self, *, of_request: bool) -> None:
-        """Let the rest of a body in full duplex through, piece by piece."""
+    async def pass_body(self, mode: BodyMode) -> None:
+        """Let the rest of a request's body in full duplex through, and an answer that comes before its end. `mode` is
+        how Envoy sends answers."""
+        early = await self._pass(of_request=True)
+        if early is not None:
+            await self.pass_answer(early, mode, HeaderChanges([], []))
+
+    async def _pass(self, *, of_request: bool) -> ResponseHead | None:
+        """Send pieces back as they come until one body has ended, or an answer begins: then that is returned."""
         while True:
             event = await self.next()
             if isinstance(event, ResponseHead):
-                return  # Whoever answered needs no more of the request; Envoy goes on without this stream.
-            if not isinstance(event, Body):
-                await self.write(CONTINUE["request_trailers" if of_request else "response_trailers"])
-                return
-            for message in streamed(event.data, of_request=of_request, end=event.end):
-                await self.write(message)
-            if event.end:
-                return
+                return event
+            if isinstance(event, Body):
+                for message in streamed(event.data, of_request=event.of_request, end=event.end):
+                    await self.write(message)
+                if not event.end:
+                    continue
+            elif isinstance(event, Trailers):
+                await self.write(CONTINUE["request_trailers" if event.of_request else "response_trailers"])
+            else:
+                continue
+            if event.of_request == of_request:
+                return None
 
 
 def _joined(pieces: list[bytes]) -> bytes:
