@@ -9,9 +9,9 @@ from pointsman_edge.domain.static_choice import Closed, outside_subset
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import WholeBody
-from pointsman_epp_adapter.adapters.wire import RequestHead
 from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, destinations, within
 from pointsman_epp_adapter.domain.dynamo import worker_headers
+from pointsman_epp_adapter.domain.envoy_events import RequestHead
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, edited, stripped
 from pointsman_runtime.logs import Log
 

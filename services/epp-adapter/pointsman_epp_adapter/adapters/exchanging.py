@@ -28,7 +28,8 @@ from pointsman_epp_adapter.adapters.at_provider import AtProvider
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
 from pointsman_epp_adapter.adapters.watching import Watching
-from pointsman_epp_adapter.adapters.wire import CONTINUE, BodyMode, RequestHead
+from pointsman_epp_adapter.adapters.wire import CONTINUE
+from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
 from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy
 from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.one_way import without_response_stages

@@ -15,9 +15,10 @@ from pointsman_edge.model_catalogue import ModelCatalogue
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import Stream
-from pointsman_epp_adapter.adapters.wire import CONTINUE, BodyMode, RequestHead
+from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.any_engine import any_engine
 from pointsman_epp_adapter.domain.destination import DESTINATION, destinations
+from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
 from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, stripped
 from pointsman_epp_adapter.domain.path_meant import path_meant

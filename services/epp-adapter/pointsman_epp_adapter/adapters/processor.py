@@ -13,7 +13,7 @@ from pointsman_epp_adapter.adapters.exchanging import Exchanging
 from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
 from pointsman_epp_adapter.adapters.other_paths import OtherPaths
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream
-from pointsman_epp_adapter.adapters.wire import BodyMode, RequestHead, ResponseHead
+from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead, ResponseHead
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
 from pointsman_runtime.logs import Log
 

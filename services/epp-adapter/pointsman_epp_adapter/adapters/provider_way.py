@@ -15,7 +15,7 @@ from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.provider_book import ProviderBook
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.stream import WholeBody
-from pointsman_epp_adapter.adapters.wire import BodyMode, RequestHead
+from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, stripped
 from pointsman_providers.errors import explained
 from pointsman_providers.exchange import Call, Question

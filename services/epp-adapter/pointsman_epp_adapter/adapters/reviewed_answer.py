@@ -8,7 +8,7 @@ from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.way_back import WayBack, Withheld
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.stream import Stream
-from pointsman_epp_adapter.adapters.wire import BodyMode
+from pointsman_epp_adapter.domain.envoy_events import BodyMode
 from pointsman_epp_adapter.domain.mutation import Header, header_changes
 
 

@@ -6,19 +6,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from pointsman_edge.domain.body_size import check_length
 from pointsman_epp_adapter.adapters.grpc_call import Call
-from pointsman_epp_adapter.adapters.wire import (
-    CONTINUE,
-    Body,
-    BodyMode,
-    Event,
-    RequestHead,
-    ResponseHead,
-    Trailers,
-    answer_in,
-    decode,
-    response_head,
-    streamed,
-)
+from pointsman_epp_adapter.adapters.wire import CONTINUE, answer_in, decode, response_head, streamed
+from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, Event, RequestHead, ResponseHead, Trailers
 from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
 

@@ -14,9 +14,10 @@ from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer
 from pointsman_epp_adapter.adapters.stream import Stream
-from pointsman_epp_adapter.adapters.wire import CONTINUE, Body, BodyMode, ResponseHead, Trailers
+from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.answer import BUFFERED, Answer
 from pointsman_epp_adapter.domain.destination import Destination, served_by
+from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHead, Trailers
 from pointsman_epp_adapter.domain.envoys_answers import FAILED, unanswered
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, answered, client_headers, header_changes
 

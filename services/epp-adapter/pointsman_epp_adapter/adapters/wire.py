@@ -8,8 +8,7 @@ https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ext_proc/v3/external_
 # pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false, reportMissingParameterType=false
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -18,6 +17,15 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import error_body, error_headers
 from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_epp_adapter.domain.destination import DESTINATION
+from pointsman_epp_adapter.domain.envoy_events import (
+    Body,
+    BodyMode,
+    Event,
+    RequestHead,
+    ResponseHead,
+    Trailers,
+    Unknown,
+)
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges
 from pointsman_ext_proc.messages import ProcessingRequest, ProcessingResponse
 
@@ -31,87 +39,10 @@ OURS: Final = "pointsman"
 """Metadata namespaces."""
 _SUBSET_KEY: Final = f"{DESTINATION}-subset"
 _SERVED_KEY: Final = f"{DESTINATION}-served"
-_VIA_UPSTREAM: Final = "via_upstream"
-"""`response.code_details` of an answer that isn't Envoy's own."""
 _SEND: Final = 1
 _SKIP: Final = 2
 _OVERWRITE: Final = 2
 """`OVERWRITE_IF_EXISTS_OR_ADD`."""
-
-
-class BodyMode(IntEnum):
-    """How Envoy sends a body; numbers of `ProcessingMode.BodySendMode`."""
-
-    NONE = 0
-    STREAMED = 1
-    BUFFERED = 2
-    BUFFERED_PARTIAL = 3
-    FULL_DUPLEX_STREAMED = 4
-    GRPC = 5
-
-
-class RequestHead(NamedTuple):
-    """The headers of a request, and what Envoy says about it."""
-
-    headers: list[Header]
-    end: bool
-    """Whether there is no body."""
-    peer: str
-    """Address of Envoy's client; empty when Envoy isn't told to send the attribute `source.address`."""
-    subset: tuple[str, ...] | None
-    """Endpoints that Envoy restricts the choice to."""
-    request_mode: BodyMode
-    response_mode: BodyMode
-
-    @property
-    def sent(self) -> list[Header]:
-        """The client's own headers, without what HTTP/2 has among them."""
-        return [header for header in self.headers if not header[0].startswith(b":")]
-
-
-class ResponseHead(NamedTuple):
-    """The headers of a response."""
-
-    headers: list[Header]
-    end: bool
-    served: str
-    """Address of the endpoint that answered; empty when Envoy doesn't say."""
-    details: str
-    """Envoy's `response.code_details`; empty when it isn't told to send them."""
-    mode: BodyMode | None
-    """How Envoy sends the body. None: it was told with the request's headers."""
-
-    @property
-    def status(self) -> int:
-        """The HTTP status; 0 when there is none."""
-        status = dict(self.headers).get(b":status", b"")
-        return int(status) if status.isdigit() else 0
-
-    @property
-    def envoys_own(self) -> bool:
-        """Whether Envoy, one of its filters or a route of it answered instead of an endpoint."""
-        return self.details not in ("", _VIA_UPSTREAM)
-
-
-class Body(NamedTuple):
-    """A piece of a body."""
-
-    of_request: bool
-    data: bytes
-    end: bool
-
-
-class Trailers(NamedTuple):
-    """They end a body."""
-
-    of_request: bool
-
-
-class Unknown(NamedTuple):
-    """A message of a later version of the protocol."""
-
-
-Event = RequestHead | ResponseHead | Body | Trailers | Unknown
 
 
 def decode(data: bytes) -> Event:
