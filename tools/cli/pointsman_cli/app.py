@@ -352,12 +352,13 @@ def nats_permissions(
     ] = None,
 ) -> None:
     """What each service may publish and subscribe to, for the server's configuration."""
-    from pointsman_cli import accounts
+    from pointsman_cli import accounts, configuration, logins
 
+    logins.refuse(stage or [])
     text = accounts.permissions(stage or [])
     if check is None:
         sys.stdout.write(text)
-    elif check.read_text(encoding="utf-8") != text:
+    elif configuration.read(check) != text:
         raise CommandError(f"{check} isn't what the contracts say.", f"Run: pointsman nats permissions > {check}")
 
 

@@ -13,6 +13,7 @@ from pointsman_cli.permissions import Worker
 from pointsman_cli.words import CommandError
 from pointsman_contracts.parties import AGENT, SERVICES
 from pointsman_contracts.subjects import ANY, REST, STAGES, token
+from pointsman_core.config.stages import STAGE_NAME
 
 ROUNDS: Final = 4
 """bcrypt's fewest. The passwords are 256 random bits, which nobody guesses; more rounds would only make a server that
@@ -28,14 +29,30 @@ def worker(text: str) -> Worker:
     return Worker(pool, name)
 
 
-def write(folder: Path, agents: Sequence[Worker], stages: Sequence[str], *, kubernetes: bool) -> list[Path]:
-    """Write the server's files and a file of credentials for each login; returns them. Passwords that are there stay.
-
-    Raises CommandError for a stage that has a name of this project.
-    """
+def refuse(stages: Sequence[str]) -> None:
+    """CommandError for what can't be the name of somebody else's stage."""
     for stage in stages:
         if stage in STAGES or stage in accounts.LOGINS or stage in (AGENT, accounts.SYSTEM):
             raise CommandError(f"--stage {stage}: this name is one of the project's own.")
+        if not STAGE_NAME.fullmatch(stage):
+            raise CommandError(f"--stage {stage!r}: not the name of a stage.", "It has letters, digits, _ and -.")
+
+
+def write(folder: Path, agents: Sequence[Worker], stages: Sequence[str], *, kubernetes: bool) -> list[Path]:
+    """Write the server's files and a file of credentials for each login; returns them. Passwords that are there stay.
+
+    Raises CommandError as `refuse`, and when the folder can't be used.
+    """
+    refuse(stages)
+    try:
+        return _write(folder, agents, stages, kubernetes=kubernetes)
+    except OSError as error:
+        raise CommandError(f"{error.filename or folder}: {(error.strerror or str(error)).lower()}.") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{folder}: a file of credentials isn't text.") from error
+
+
+def _write(folder: Path, agents: Sequence[Worker], stages: Sequence[str], *, kubernetes: bool) -> list[Path]:
     credentials = folder / "credentials"
     credentials.mkdir(parents=True, exist_ok=True)
     credentials.chmod(0o700)

@@ -5,8 +5,10 @@ from pathlib import Path
 import bcrypt
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from pointsman_cli import accounts, logins
+from pointsman_cli.app import app
 from pointsman_cli.permissions import Worker, of_agent, of_service
 from pointsman_cli.words import CommandError
 from pointsman_core.config.stages import OWN_NAMES
@@ -88,3 +90,27 @@ def test_stages_hand_on_to_foreign_stages_only_where_there_are_some() -> None:
     assert "pm.rpc.request.size-limit.v1" in of_service("profile-picker", ["size-limit"]).publish
     assert "pm.rpc.response.review.v1.size-limit" in of_service("frontend", ["size-limit"]).publish
     assert not [one for one in of_service("profile-picker").publish if "size-limit" in one]
+
+
+def test_what_cant_be_a_stage_in_a_configuration_gets_no_login(tmp_path: Path) -> None:
+    for name in ("", "  ", "my.stage", "*"):
+        with pytest.raises(CommandError, match="not the name of a stage"):
+            logins.write(tmp_path, [], [name], kubernetes=False)
+        ran = CliRunner().invoke(app, ["nats", "permissions", "--stage", name])
+        assert isinstance(ran.exception, CommandError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_can_be_written_or_read_is_said(tmp_path: Path) -> None:
+    (file := tmp_path / "file").write_text("")
+    with pytest.raises(CommandError, match=r"file/credentials: not a directory\."):
+        logins.write(file, [], [], kubernetes=False)
+    (tmp_path / "logins/credentials/frontend.env").mkdir(parents=True)
+    with pytest.raises(CommandError, match=r"frontend\.env: is a directory\."):
+        logins.write(tmp_path / "logins", [], [], kubernetes=False)
+
+
+def test_a_file_of_permissions_that_is_not_there_is_said(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["nats", "permissions", "--check", str(tmp_path / "nofile")])
+    assert isinstance(ran.exception, CommandError)
+    assert "nofile can't be read: No such file" in ran.exception.problem
