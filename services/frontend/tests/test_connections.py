@@ -17,10 +17,11 @@ from pointsman_frontend.adapters.connection_bounds import Bounds, bounded
 from pointsman_runtime.http_server import Receive, Scope, Send
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_connection, raw_request
-from pointsman_testing.scripted_engine import ANSWER, ScriptedEngine
+from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
 
 CHAT = "/v1/chat/completions"
 BODY = b'{"model":"llama-8b","messages":[{"role":"user","content":"hello"}]}'
+EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
 H2C = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAEAAEAAAAIAAAABAAMAAABk")
 
 
@@ -110,6 +111,35 @@ async def test_trailers_of_a_client_end(start_edge: StartEdge, line: bytes) -> N
         assert (answer.status, json.loads(answer.body)["error"]["code"]) == (431, "headers_too_large")
         await client.closed()
     assert edge.stages.asked == []
+
+
+async def test_a_stream_for_http_1_0_has_no_chunks_and_ends_with_its_connection(start_edge: StartEdge) -> None:
+    async def stream(request: Received) -> None:
+        await request.begin_stream()
+        for event in (EVENT, EVENT, b"data: [DONE]\n\n", b""):
+            await request.chunk(event)
+
+    old = post(CHAT, BODY).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+    async with ScriptedEngine(stream) as engine:
+        edge = await start_edge(engine.url)
+        async with raw_connection(edge.url) as client:
+            await client.send(old)
+            answer = await client.response()
+            assert [answer.header(name) for name in ("transfer-encoding", "connection")] == [None, "close"]
+            assert await client.closed() == EVENT + EVENT + b"data: [DONE]\n\n"
+        async with raw_connection(edge.url) as client:
+            await client.send(post(CHAT, BODY))
+            assert (await client.response()).header("transfer-encoding") == "chunked"
+
+
+async def test_a_document_for_http_1_0_has_its_length(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        async with raw_connection(edge.url) as client:
+            await client.send(post(CHAT, BODY).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+            answer = await client.response()
+            assert (answer.body, answer.header("content-length")) == (ANSWER, str(len(ANSWER)))
+            assert await client.closed() == b""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import error_body
 from pointsman_frontend.adapters.corked_transport import CorkedTransport
+from pointsman_frontend.adapters.until_closed import without_chunks
 
 LINGER_S: Final = 1.0
 """How long a refused connection goes on swallowing what its peer still sends: closing at once would reset it, and
@@ -157,6 +158,12 @@ class _Connection(HttpToolsProtocol):
         if self._phase is _Phase.SERVED:
             self._phase = _Phase.SWALLOWING if self._message_open else _Phase.IDLE
             self._since = self.loop.time()
+
+    # uvicorn's type of an application is private.
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if cycle.scope["http_version"] == "1.0":
+            app = cast("Any", without_chunks(app, cycle))
+        super()._start_asgi_task(cycle, app)
 
     # Inside -----------------------------------------------------------------------------------------
 
