@@ -6,8 +6,8 @@
 The renderings stand in tests/deploy/rendered, with a fingerprint of the files that they were made of, so that they can
 be tested where neither tool is. `--check` writes nothing; it compares with what the named tools render.
 
-Of the chart's examples, which no overlay has, what they make otherwise than `production` is kept. The hash at the end
-of a name is each tool's own: names are compared without it.
+Of the examples, which no overlay has, what they make otherwise than `production` is kept. The hash at the end of a name
+is each tool's own, and only the chart annotates pods with that of their settings: objects are compared without them.
 """
 
 import hashlib
@@ -23,8 +23,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 RENDERED: Final = ROOT / "tests/deploy/rendered"
 CHART: Final = ROOT / "deploy/helm/pointsman"
 OVERLAYS: Final = ("dev", "production", "complete")
-EXAMPLES: Final = ("mounts",)
+EXAMPLES: Final = ("engines", "mounts")
 _HASHED: Final = re.compile(r"\b(pointsman-configuration)-[0-9a-z]{10}\b")
+_SETTINGS: Final = "pointsman-environment"
 NAMESPACE: Final = "pointsman"
 KUBERNETES: Final = "1.34.0"
 """The version that the schemas are of."""
@@ -44,7 +45,7 @@ def fingerprint() -> str:
 
 def kustomized(overlay: str) -> str:
     """What `kubectl kustomize` makes of an overlay."""
-    return _run("kubectl", "kustomize", str(ROOT / "deploy/k8s/overlays" / overlay))
+    return _kustomized(f"overlays/{overlay}")
 
 
 def templated(overlay: str) -> str:
@@ -53,16 +54,30 @@ def templated(overlay: str) -> str:
     return _templated(*(("--values", str(values)) if values.exists() else ()))
 
 
-def exemplified(example: str) -> Objects:
-    """The objects that an example's values make otherwise than the chart's own."""
-    usual = objects(_templated())
-    found = objects(_templated("--values", str(CHART / "examples" / f"{example}.yaml")))
-    return {key: each for key, each in found.items() if usual.get(key) != each}
+def exemplified(example: str, tool: str) -> Objects | None:
+    """The objects that an example makes otherwise than `production`; None: the tool has no such example."""
+    if tool == "helm":
+        usual, text = _templated(), _templated("--values", str(CHART / "examples" / f"{example}.yaml"))
+    elif (ROOT / "deploy/k8s/examples" / example).is_dir():
+        usual, text = kustomized("production"), _kustomized(f"examples/{example}")
+    else:
+        return None
+    before = objects(usual)
+    return {key: each for key, each in objects(text).items() if before.get(key) != each}
 
 
 def objects(text: str) -> Objects:
     """By kind and name, which are unique in what we render."""
-    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.load_all(text, yaml.CSafeLoader) if each}
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.load_all(text, yaml.CSafeLoader) if each}
+    for each in found.values():
+        pod = each.get("spec", {}).get("template", {}).get("metadata", {})
+        if pod.get("annotations", {}).keys() == {_SETTINGS}:
+            del pod["annotations"]
+    return found
+
+
+def _kustomized(folder: str) -> str:
+    return _run("kubectl", "kustomize", str(ROOT / "deploy/k8s" / folder))
 
 
 def _templated(*given: str) -> str:
@@ -83,7 +98,11 @@ def write() -> list[str]:
         problems += _differences(overlay, "helm", templated(overlay), text)
         _keep(overlay, objects(text))
     for example in EXAMPLES:
-        _keep(example, exemplified(example))
+        found = exemplified(example, "helm")
+        problems += [f"kubectl renders the example {example} otherwise"] * (
+            exemplified(example, "kubectl") not in (None, found)
+        )
+        _keep(example, found or {})
     (RENDERED / "fingerprint").write_text(f"{fingerprint()}\n", encoding="utf-8")
     return problems
 
@@ -100,13 +119,12 @@ def _kept(name: str) -> str:
 def check(tools: list[str]) -> list[str]:
     """What isn't as it is kept."""
     problems: list[str] = []
-    for overlay in OVERLAYS:
-        for tool in tools:
+    for tool in tools:
+        for overlay in OVERLAYS:
             problems += _differences(overlay, tool, _RENDERERS[tool](overlay), _kept(overlay))
-    if "helm" in tools:
         for example in EXAMPLES:
-            if exemplified(example) != objects(_kept(example)):
-                problems.append(f"helm renders the example {example} otherwise")
+            if exemplified(example, tool) not in (None, objects(_kept(example))):
+                problems.append(f"{tool} renders the example {example} otherwise")
     if (RENDERED / "fingerprint").read_text(encoding="utf-8").strip() != fingerprint():
         problems.append("deploy/k8s or deploy/helm has changed since: run scripts/render_manifests.py")
     return problems

@@ -29,6 +29,13 @@ def _pods(objects: list[Object]) -> dict[str, Object]:
     }
 
 
+def _template(*changes: str) -> list[Object]:
+    sets = [part for change in changes for part in ("--set", change)]
+    command = ["helm", "template", "pointsman", str(CHART), *sets]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    return [each for each in yaml.safe_load_all(ran.stdout) if each]
+
+
 MOUNTED = _pods(_rendered("mounts"))
 USUAL = _pods(_rendered("production"))
 
@@ -112,15 +119,38 @@ def test_no_template_has_a_hook() -> None:
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here; the names that it gave aren't kept")
 def test_whatever_changes_the_pod_renames_the_job() -> None:
-    names: list[str] = []
-    for change in (
-        "nats.tls=true",
-        "image.tag=2",
-        "image.prefix=registry.example/",
-        "nats.tls=false",
-        "configuration=a: 1",
-    ):
-        command = ["helm", "template", "pointsman", str(CHART), "--show-only", "templates/configuration.yaml"]
-        ran = subprocess.run([*command, "--set", change], check=True, capture_output=True, text=True)
-        names += [each["metadata"]["name"] for each in yaml.safe_load_all(ran.stdout) if each["kind"] == "Job"]
-    assert len(set(names)) == 5
+    changes = ("nats.tls=true", "image.tag=2", "image.prefix=registry.example/", "nats.tls=false", "configuration=a: 1")
+    names = {each["metadata"]["name"] for change in changes for each in _template(change) if each["kind"] == "Job"}
+    assert len(names) == 5
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here; its annotations aren't kept")
+def test_other_settings_are_other_pods() -> None:
+    """A pod reads them when it starts."""
+
+    def told(*changes: str) -> set[str]:
+        objects = _template("recorder.enabled=true", "simulatedEngines.enabled=true", *changes)
+        kinds = [each for each in objects if each["kind"] in ("Deployment", "StatefulSet")]
+        pods = [each for each in kinds if each["metadata"]["name"] != "pointsman-nats"]
+        return {each["spec"]["template"]["metadata"]["annotations"]["pointsman-environment"] for each in pods}
+
+    usual, changed = told(), told("environment.POINTSMAN_LOG_LEVEL=debug")
+    assert (len(usual), len(changed)) == (1, 1)
+    assert usual != changed
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
+def test_servers_elsewhere_may_be_reached_and_a_larger_store_may_be_filled() -> None:
+    elsewhere = _template("nats.enabled=false", "nats.url=tls://nats.example:4222")
+    [policy] = [
+        each["spec"]
+        for each in elsewhere
+        if each["metadata"]["name"] == "pointsman" and each["kind"] == "NetworkPolicy"
+    ]
+    assert {"ports": [{"port": 4222}]} in policy["egress"]
+    [servers] = [
+        each["data"]["nats.conf"]
+        for each in _template("nats.storage=50Gi", "nats.fileStore=45GB")
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "pointsman-nats"
+    ]
+    assert "max_file_store: 45GB" in servers

@@ -225,6 +225,16 @@ def test_every_secret_is_one_that_the_command_writes(overlay: str, tmp_path: Pat
         assert mount["subPathExpr"].replace("$(POD_NAME)", "pointsman-engine-0") in agents["stringData"]
 
 
+def test_under_the_rules_of_production_an_agent_has_the_authority_that_its_settings_name() -> None:
+    [engine] = [each for each in _load("engines") if each["kind"] == "StatefulSet"]
+    pod = engine["spec"]["template"]["spec"]
+    [agent] = [each for each in pod["containers"] if each["name"] == "agent"]
+    authority = Path(_environment("production", agent)["POINTSMAN_NATS_TLS_CA"])
+    [mount] = [each for each in agent["volumeMounts"] if Path(each["mountPath"]) == authority.parent]
+    [volume] = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+    assert {each["path"] for each in volume["secret"]["items"]} == {authority.name}
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_what_refers_to_something_finds_it(overlay: str) -> None:
     pods = [pod["metadata"]["labels"] | {"ports": pod["spec"]} for pod in _pods(overlay).values()]

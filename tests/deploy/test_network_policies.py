@@ -68,6 +68,15 @@ def _reaches(service: str, other: Peer, port: int) -> bool:
     )
 
 
+def _admits(labels: dict[str, str], other: Peer, port: int) -> bool:
+    return any(
+        any(_is(peer, other) for peer in rule["from"]) and port in [each["port"] for each in rule["ports"]]
+        for policy in POLICIES
+        if _matches(policy["podSelector"], labels)
+        for rule in policy.get("ingress", [])
+    )
+
+
 def _asks_others(service: str) -> bool:
     """Whether it has a client for HTTP or for providers, and not for engines and the API server alone."""
     project = tomllib.loads((ROOT / "services" / service / "pyproject.toml").read_text())["project"]
@@ -105,6 +114,18 @@ def test_every_service_may_export_traces_and_reach_the_bus(service: str) -> None
 def test_what_runs_in_the_cluster_is_reached_by_its_label(label: str, port: int, services: set[str]) -> None:
     assert {service for service in SERVICES if _reaches(service, Peer(pod={label: "true"}), port)} == services
     assert f'`{label}: "true"`' in README
+
+
+def test_an_engine_of_this_project_is_reached_by_those_who_ask_and_read_it() -> None:
+    rendered = yaml.load_all((ROOT / "tests/deploy/rendered/engines.yaml").read_text(), yaml.CSafeLoader)
+    [engine] = [each for each in rendered if each["kind"] == "StatefulSet"]
+    labels = engine["spec"]["template"]["metadata"]["labels"]
+    assert _admits(labels, Peer(namespace={"pointsman-gateway": "true"}), 8000)
+    assert {name for name in SERVICES if _admits(labels, Peer(pod=LABELS[name]), 8000)} == {
+        "frontend",
+        "metrics-collector",
+    }
+    assert _admits(LABELS["nats"], Peer(pod=labels), 4222)
 
 
 def test_the_documented_installation_lets_the_gateway_in() -> None:

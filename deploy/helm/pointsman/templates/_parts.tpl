@@ -12,6 +12,34 @@ pointsman-role: {{ .role }}
 {{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
+{{/* Settings of every service. */}}
+{{- define "pointsman.environment" -}}
+{{- if .Values.nats.enabled }}
+POINTSMAN_NATS_URL: {{ .Values.nats.tls | ternary "tls" "nats" }}://pointsman-nats:4222
+{{- else }}
+POINTSMAN_NATS_URL: {{ required "nats.url names the servers when nats.enabled is false" .Values.nats.url }}
+{{- end }}
+{{- if .Values.nats.tls }}
+POINTSMAN_NATS_TLS_CA: /etc/nats-authority/ca.crt
+{{- end }}
+{{- if gt (int .Values.nats.servers) 1 }}
+POINTSMAN_EVENTS_REPLICAS: {{ .Values.nats.servers | quote }}
+POINTSMAN_BUCKETS_REPLICAS: {{ .Values.nats.servers | quote }}
+{{- end }}
+POINTSMAN_LOG_FORMAT: json
+POINTSMAN_HTTP_HOST: "0.0.0.0"
+POINTSMAN_HTTP_PORT: "9100"
+POINTSMAN_HTTP_OPEN: "true"
+{{- with .Values.environment }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{/* Pods read their settings when they start: others are other pods. */}}
+{{- define "pointsman.settings-annotation" -}}
+annotations: {pointsman-environment: {{ include "pointsman.environment" . | sha256sum | trunc 10 | quote }}}
+{{- end }}
+
 {{/* Image of a part: {root, name}. */}}
 {{- define "pointsman.image" -}}
 {{ .root.Values.image.prefix }}pointsman/{{ .name }}:{{ include "pointsman.tag" .root }}
