@@ -38,7 +38,8 @@ class EppAdapterSettings(ServiceSettings):
     forward_credentials: bool = False
     """Send the client's `authorization`, `x-api-key` and `api-key` on to engines, for engines that ask for keys."""
     other_paths: bool = False
-    """Send requests for paths that aren't an API's to any engine; otherwise they get 404."""
+    """Send requests for paths that aren't an API's to any engine, past keys, limits and guards; otherwise they get
+    404."""
     stream_usage: bool = False
     """Have streamed answers pass through here for their token usage, also where the configuration has nothing that
     counts tokens. Costs work for every event of them."""
