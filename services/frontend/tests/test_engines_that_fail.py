@@ -53,6 +53,10 @@ async def answer_with_no_status_of_http(request: Received) -> None:
     await request.answer(b"{}", status=999)
 
 
+async def redirect(request: Received) -> None:
+    await request.answer(b"{}", status=307, more="location: http://10.0.0.7/admin\r\n")
+
+
 async def answer_with_status_zero(request: Received) -> None:
     await request.write(b"HTTP/1.1 000 Nothing\r\ncontent-length: 2\r\n\r\n{}")
 
@@ -70,6 +74,7 @@ async def say_nothing(request: Received) -> None:
 FAILING: dict[str, tuple[Script, str, int | None]] = {
     "503": (refuse_with_503, "failed", 503),
     "502": (refuse_with_502, "failed", 502),
+    "307": (redirect, "failed", 307),
     "999": (answer_with_no_status_of_http, "failed", 999),
     "000": (answer_with_status_zero, "failed", None),
     "closed": (hang_up, "failed", None),
@@ -107,6 +112,18 @@ async def test_an_engine_that_isnt_there_is_refused_and_the_next_one_answers(sta
     assert (failed.outcome, failed.status, failed.boot_id) == ("refused", None, "")
 
 
+@pytest.mark.parametrize(
+    "url", ["http://bücher.example:8000", "http://127.0.0.1:9/bücher", "http://a..b:8000", f"http://{'a' * 70}.b:8000"]
+)
+async def test_a_url_that_leads_nowhere_is_refused_and_the_next_engine_answers(start_edge: StartEdge, url: str) -> None:
+    async with ScriptedEngine() as good:
+        edge = await start_edge(url, good.url)
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+    assert answer.status == 200
+    (failed,) = edge.events.of(AttemptFailed)
+    assert (failed.outcome, failed.worker) == ("refused", "worker-1")
+
+
 async def test_a_failed_attempt_names_the_life_of_the_worker(start_edge: StartEdge) -> None:
     edge = await start_edge(nobody())
     view = WorkerView(worker="worker-1", url="http://x", boot_id="boot-7")
@@ -132,6 +149,7 @@ async def test_an_answer_of_1xx_comes_before_the_real_one(start_edge: StartEdge)
 ENDS: dict[str, tuple[Script, int, str, str]] = {
     "503": (refuse_with_503, 503, "engine_unavailable", "engine_error"),
     "502": (refuse_with_502, 502, "engine_failed", "engine_error"),
+    "307": (redirect, 502, "engine_failed", "engine_error"),
     "999": (answer_with_no_status_of_http, 502, "engine_failed", "engine_error"),
     "closed": (hang_up, 502, "engine_failed", "engine_error"),
     "silence": (say_nothing, 504, "engine_timeout", "timeout"),

@@ -10,6 +10,7 @@ from pointsman_contracts.response import Usage
 from pointsman_edge.domain.model_name import ModelName
 from pointsman_edge.domain.usage import KEPT, UsageTail
 from pointsman_edge.domain.whole_events import HELD, WholeEvents
+from pointsman_frontend.adapters.relay import is_stream
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_request
 from pointsman_testing.scripted_engine import Received, ScriptedEngine
@@ -43,6 +44,14 @@ def test_events_pass_whole_and_unchanged_however_they_arrive(stream: tuple[list[
     assert out == b"".join(events)
     assert passing.rest() == begun
     assert passing.rest() == b""
+
+
+@pytest.mark.parametrize(
+    ("kind", "stream"),
+    [("text/event-stream", True), ("Text/Event-Stream; charset=utf-8", True), ("application/json", False)],
+)
+def test_a_stream_is_known_by_its_media_type_in_any_case(kind: str, stream: bool) -> None:
+    assert is_stream([(b"content-length", b"7"), (b"content-type", kind.encode())]) is stream
 
 
 def test_an_event_without_end_is_not_held_for_ever() -> None:

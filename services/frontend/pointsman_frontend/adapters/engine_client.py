@@ -33,18 +33,15 @@ def origin_of(url: str) -> Origin:
     try:
         parts = urlsplit(url)
         port = parts.port
+        host_header = parts.netloc.rpartition("@")[2].encode("ascii")
+        path = parts.path.rstrip("/").encode("ascii")
+        (parts.hostname or "").encode("idna")  # as the resolver does, with an error that isn't one of the network
     except ValueError:
         raise EndpointFailed("refused", "its URL isn't one") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise EndpointFailed("refused", "its URL isn't http or https")
     tls = parts.scheme == "https"
-    return Origin(
-        parts.hostname,
-        port or (443 if tls else 80),
-        tls,
-        parts.netloc.rpartition("@")[2].encode("ascii"),
-        parts.path.rstrip("/").encode("ascii"),
-    )
+    return Origin(parts.hostname, port or (443 if tls else 80), tls, host_header, path)
 
 
 class Call(NamedTuple):

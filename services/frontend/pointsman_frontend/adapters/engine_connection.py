@@ -16,8 +16,9 @@ in a row."""
 READ_AHEAD: Final = 262144
 """Bytes that wait for a slow client before the engine is told to wait."""
 
-_REFUSING: Final = frozenset({502, 503, 504, *range(600, 1000)})
-"""Statuses of an engine that can't answer. HTTP has none above 599 (RFC 9110, 15), and no client could be told."""
+_REFUSING: Final = frozenset({*range(300, 400), 502, 503, 504, *range(600, 1000)})
+"""Statuses of an engine that can't answer. A redirect would show the client an address that isn't for it; HTTP has
+nothing above 599 (RFC 9110, 15)."""
 
 
 class EndpointFailed(Exception):

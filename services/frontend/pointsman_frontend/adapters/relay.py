@@ -17,7 +17,7 @@ _EVENT_STREAM: Final = b"text/event-stream"
 
 def is_stream(headers: Headers) -> bool:
     """Whether an answer with these headers is a stream of server-sent events."""
-    return any(name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in headers)
+    return any(name == b"content-type" and value.lower().startswith(_EVENT_STREAM) for name, value in headers)
 
 
 class Answering(Protocol):
