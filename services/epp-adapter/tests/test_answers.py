@@ -10,7 +10,7 @@ from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.reply import ChosenEndpoint
-from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
 from pointsman_edge.decider import StagesMissing
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, STREAMED, Exchange, Reply
@@ -248,6 +248,7 @@ async def test_what_another_filter_of_envoys_refuses_passes_as_it_is_and_no_engi
         "rejected", status, None, (), None, "request_rate_limited",
     )  # fmt: skip
     assert not picker.events.of(AttemptFailed)
+    assert [told.status for told in picker.events.of(RequestRejected)] == ([status] if status >= 400 else [])
     # An engine that was blamed would come last here.
     picker.stages.failure = StagesMissing("no live scheduler")
     views = tuple(WorkerView(worker=f"worker-{each}", url=f"http://10.0.0.{each}:8000") for each in (1, 2))

@@ -8,14 +8,14 @@ from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.usage import usage_reader
 from pointsman_edge.way_back import WayBack
-from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters import refused_by_envoy, wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHead, Trailers
 from pointsman_epp_adapter.domain.envoys_answers import FAILED
-from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, header_changes
+from pointsman_epp_adapter.domain.mutation import Header, header_changes
 from pointsman_providers.errors import BrokenAnswer, attempt_outcome, explained
 from pointsman_providers.exchange import STREAMS, Call
 from pointsman_providers.exchange import Stream as ProviderStream
@@ -84,9 +84,7 @@ class AtProvider:
         status = named.get(":status", "")
         self._status = int(status) if status.isdigit() else 0
         if head.envoys_own and self._status < FAILED:
-            self._exchange.worker = None  # The request came to no provider.
-            self._exchange.end("rejected", self._status, head.details)
-            await stream.pass_answer(head, self._mode, HeaderChanges(self._own(), []))
+            await refused_by_envoy.pass_on(self._desk, self._exchange, head, stream, self._mode, self._own())
             return
         if head.envoys_own:
             outcome, status = ("timeout", 504) if self._status == 504 else ("refused", 502)

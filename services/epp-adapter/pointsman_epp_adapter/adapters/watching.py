@@ -10,7 +10,7 @@ from pointsman_edge.domain.model_name import renaming
 from pointsman_edge.domain.request_headers import SYSTEM_PREFIXES
 from pointsman_edge.domain.unasked_usage import without_unasked_usage
 from pointsman_edge.way_back import WayBack
-from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters import refused_by_envoy, wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer
 from pointsman_epp_adapter.adapters.stream import Stream
@@ -219,9 +219,7 @@ class Watching:
         """Raises Refusal when no endpoint answered; what a filter or a route says passes as it is."""
         exchange = self._exchange
         if head.status < FAILED:
-            exchange.worker = None  # The request came to no engine.
-            exchange.end("rejected", head.status, head.details)
-            await stream.pass_answer(head, self._mode, HeaderChanges(self._own(), []))
+            await refused_by_envoy.pass_on(self._desk, exchange, head, stream, self._mode, self._own())
             return
         # How far down the list it came isn't told; a second try may be all that its retry policy allows.
         self._failed(self._chosen[0], self._chosen[1] if len(self._chosen) > 1 else None)
