@@ -20,7 +20,8 @@ class AnswerText(Part):
     part: str
     """Which text it is, e.g. `0/content`: a verdict names it so. The same one in every window."""
     kind: str
-    """`text`, `reasoning`, `refusal`, `arguments` (of a tool call, JSON) or `error`."""
+    """`text`, `reasoning`, `refusal`, `arguments` (of a tool call, JSON), `result` (what the answer repeats of a tool
+    or a source) or `error`."""
     text: str
 
 

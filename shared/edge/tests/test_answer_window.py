@@ -160,7 +160,33 @@ WHOLE: list[tuple[str, Document, list[str]]] = [
     ("messages", {"type": "message", "content": BLOCKS}, ["text", "arguments"]),
     ("messages", {"type": "error", "error": {"type": "api_error", "message": "m"}}, ["error"]),
     ("chat.completions", {"error": {"message": "m"}}, ["error"]),
-]
+    (
+        "chat.completions",
+        {"choices": [{"message": {
+            "content": [{"type": "thinking", "thinking": [{"text": "a"}]}, {"type": "text", "text": "b"}],
+            "tool_calls": [{"type": "custom", "custom": {"name": "f", "input": "c"}}],
+            "audio": {"id": "-", "data": "QUJD", "transcript": "d"},
+        }}]},
+        ["reasoning", "text", "arguments", "text"],
+    ),
+    (
+        "responses",
+        {"object": "response", "output": [
+            {"type": "mcp_call", "arguments": "{}", "output": "a"},
+            {"type": "code_interpreter_call", "code": "b", "outputs": [{"logs": "c"}, {"url": "-"}]},
+            {"type": "file_search_call", "results": [{"text": "d"}, {"text": "e"}]},
+        ]},
+        ["arguments", "result", "arguments", "result", "result", "result"],
+    ),
+    (
+        "messages",
+        {"type": "message", "content": [
+            {"type": "mcp_tool_result", "content": [{"type": "text", "text": "a"}]},
+            {"type": "text", "text": "b", "citations": [{"cited_text": "c"}, {"cited_text": "d"}]},
+        ]},
+        ["result", "text", "result", "result"],
+    ),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("api", "document", "kinds"), WHOLE)
@@ -169,9 +195,36 @@ def test_the_texts_of_a_whole_answer_are_found_and_can_be_replaced(
 ) -> None:
     slots = slots_of(api, document)
     assert [slot.kind for slot in slots] == kinds
+    assert len({slot.part for slot in slots}) == len(slots)
     for slot in slots:
         slot.put('{"n": 2}')
     assert all(json.loads(slot.text) == {"n": 2} for slot in slots_of(api, document))
+
+
+@pytest.mark.parametrize(
+    ("api", "whole", "piece"),
+    [
+        (
+            "messages",
+            {"type": "content_block_delta", "index": 0,
+             "delta": {"type": "citations_delta", "citation": {"cited_text": f"Card {CARD}"}}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "It is said there."}},
+        ),
+        (
+            "responses",
+            {"type": "response.output_item.done", "output_index": 0,
+             "item": {"type": "mcp_call", "output": f"Card {CARD}"}},
+            {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "It is said there."},
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_tool_or_a_source_says_comes_whole_and_holds_up_nothing(
+    api: str, whole: Document, piece: Document
+) -> None:
+    use = AnswerUse(mode="window", content="text", window=10, overlap=9)
+    out = through(api, use, json.loads(json.dumps([piece, whole, piece, piece])))
+    assert CARD.encode() not in b"".join(out)
+    assert b"Card *" in out[2]
 
 
 def test_a_window_may_end_where_a_sentence_does() -> None:

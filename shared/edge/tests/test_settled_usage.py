@@ -85,6 +85,13 @@ def test_events_that_gather_several_tokens_are_counted_by_their_text() -> None:
     assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=200, estimated=True)
 
 
+def test_what_an_answer_quotes_was_not_generated() -> None:
+    quote = {"type": "citations_delta", "citation": {"type": "char_location", "cited_text": "y" * 400}}
+    events = said("messages", " word") + sse({"type": "content_block_delta", "index": 0, "delta": quote})
+    usage = settle("messages", "client_gone", read("messages", events * 20))
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True)
+
+
 def test_the_arguments_of_calls_and_thoughts_count_too() -> None:
     call = {"index": 0, "function": {"arguments": '{"a"'}}
     events = [{"reasoning_content": "so"}, {"tool_calls": [call]}]

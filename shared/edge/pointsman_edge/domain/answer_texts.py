@@ -16,6 +16,8 @@ _CHOICE_TEXTS: Final = {
     "refusal": "refusal",
 }
 """Members of a chat's message or delta, and of a completion's choice."""
+_PART_TEXTS: Final = {"text": "text", "refusal": "refusal", "thinking": "reasoning"}
+"""Members of the parts of a chat's message."""
 _STEM_KINDS: Final = {"output_text": "text", "refusal": "refusal", "reasoning_text": "reasoning"}
 """Kinds of what `/v1/responses` streams as `response.<stem>.delta`; arguments of calls are what is left."""
 _BLOCK_TEXTS: Final = {"text": "text", "thinking": "reasoning", "partial_json": "arguments"}
@@ -25,9 +27,11 @@ _BLOCK_TEXTS: Final = {"text": "text", "thinking": "reasoning", "partial_json": 
 class Slot:
     """One place in a document that holds a text, or a part of one."""
 
-    __slots__ = ("_holder", "_key", "kind", "part", "repeats")
+    __slots__ = ("_holder", "_key", "complete", "kind", "part", "repeats")
 
-    def __init__(self, part: str, kind: str, holder: Document, key: str, *, repeats: bool = False) -> None:
+    def __init__(
+        self, part: str, kind: str, holder: Document, key: str, *, repeats: bool = False, complete: bool = False
+    ) -> None:
         self.part = part
         """Names the text within the answer: `<choice>/…`, the same in every event of a stream."""
         self.kind = kind
@@ -36,6 +40,8 @@ class Slot:
         self._key = key
         self.repeats = repeats
         """It holds the whole of a text that events before it brought piece by piece."""
+        self.complete = complete
+        """No event brings more of it."""
 
     @property
     def choice(self) -> str:
@@ -104,14 +110,20 @@ def _choices(document: Document) -> Iterator[Slot]:
 
 def _said(said: Document, prefix: str) -> Iterator[Slot]:
     yield from _texts(said, prefix, _CHOICE_TEXTS)
+    for position, part in enumerate(_objects(said, "content")):
+        yield from _chat_part(part, f"{prefix}/content/{position}")
     for position, call in enumerate(_objects(said, "tool_calls")):
-        function = call.get("function")
-        if isinstance(function, dict):
-            where = f"{prefix}/tool_calls/{call.get('index', position)}"
-            yield from _texts(cast("Document", function), where, {"arguments": "arguments"})
-    call = said.get("function_call")
-    if isinstance(call, dict):
-        yield from _texts(cast("Document", call), f"{prefix}/function_call", {"arguments": "arguments"})
+        where = f"{prefix}/tool_calls/{call.get('index', position)}"
+        yield from _inner(call, "function", where, {"arguments": "arguments"})
+        yield from _inner(call, "custom", where, {"input": "arguments"})
+    yield from _inner(said, "function_call", f"{prefix}/function_call", {"arguments": "arguments"})
+    yield from _inner(said, "audio", f"{prefix}/audio", {"transcript": "text"})
+
+
+def _chat_part(part: Document, where: str) -> Iterator[Slot]:
+    yield from _texts(part, where, _PART_TEXTS)
+    for position, thought in enumerate(_objects(part, "thinking")):
+        yield from _texts(thought, f"{where}/thinking/{position}", {"text": "reasoning"})
 
 
 def _response(document: Document, *, repeats: bool = False) -> Iterator[Slot]:
@@ -127,6 +139,12 @@ def _item(item: Document, index: object, *, repeats: bool) -> Iterator[Slot]:
         if isinstance(item.get(name), str):
             stem = _CALL_STEMS.get(str(item.get("type")), f"{item.get('type')}_{name}")
             yield Slot(f"{index}/{stem}/0", "arguments", item, name, repeats=repeats)
+    if isinstance(item.get("output"), str):
+        yield Slot(f"{index}/output/0", "result", item, "output", repeats=repeats, complete=True)
+    for name, member in (("outputs", "logs"), ("results", "text")):
+        for position, told in enumerate(_objects(item, name)):
+            if isinstance(told.get(member), str):
+                yield Slot(f"{index}/{name}/{position}", "result", told, member, repeats=repeats, complete=True)
 
 
 _CALL_STEMS: Final = {
@@ -180,7 +198,10 @@ def _message_event(document: Document) -> Iterator[Slot]:
     for name in ("content_block", "delta"):
         block = document.get(name)
         if isinstance(block, dict):
-            yield from _block(cast("Document", block), document.get("index", 0))
+            index = document.get("index", 0)
+            yield from _block(cast("Document", block), index)
+            # Of another choice than the text that it belongs to, which may go on.
+            yield from _inner(cast("Document", block), "citation", f"citation-{index}", _QUOTED, complete=True)
 
 
 def _block(block: Document, index: object) -> Iterator[Slot]:
@@ -188,12 +209,27 @@ def _block(block: Document, index: object) -> Iterator[Slot]:
     yield from _texts(block, f"0/{index}", _BLOCK_TEXTS)
     if isinstance(block.get("input"), dict) and block["input"]:
         yield Slot(f"0/{index}/input", "arguments", block, "input")
+    for position, part in enumerate(_objects(block, "content")):
+        yield from _texts(part, f"0/{index}/content/{position}", {"text": "result"}, complete=True)
+    for position, citation in enumerate(_objects(block, "citations")):
+        yield from _texts(citation, f"citation-{index}/{position}", _QUOTED, complete=True)
 
 
-def _texts(holder: Document, prefix: str, members: dict[str, str]) -> Iterator[Slot]:
+_QUOTED: Final = {"cited_text": "result"}
+
+
+def _inner(
+    holder: Document, member: str, prefix: str, members: dict[str, str], *, complete: bool = False
+) -> Iterator[Slot]:
+    value = holder.get(member)
+    if isinstance(value, dict):
+        yield from _texts(cast("Document", value), prefix, members, complete=complete)
+
+
+def _texts(holder: Document, prefix: str, members: dict[str, str], *, complete: bool = False) -> Iterator[Slot]:
     for name, kind in members.items():
         if isinstance(holder.get(name), str):
-            yield Slot(f"{prefix}/{name}", kind, holder, name)
+            yield Slot(f"{prefix}/{name}", kind, holder, name, complete=complete)
 
 
 def _objects(holder: Document, name: str) -> list[Document]:

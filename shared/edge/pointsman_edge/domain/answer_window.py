@@ -69,6 +69,8 @@ class AnswerWindow:
                 self._closed.add(before)
             self._open[slot.choice] = slot.part
             held.fresh.append(slot)
+            if slot.complete:
+                self._closed.add(slot.part)
             self._unseen += len(slot.text)
             if self._sentences:
                 self._sentence_ends = slot.text.rstrip(_CLOSING)[-1:] in _SENTENCE_ENDS

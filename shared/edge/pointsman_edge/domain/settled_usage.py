@@ -78,5 +78,6 @@ def _completion_tokens(api: str, tail: UsageTail) -> int:
 
 
 def _characters(api: str, document: Document) -> list[int]:
-    """Of the new texts in a document or an event."""
-    return [len(slot.text) for slot in slots_of(api, document) if not slot.repeats and slot.kind != "error"]
+    """Of the new texts in a document or an event that a model generated."""
+    slots = slots_of(api, document)
+    return [len(slot.text) for slot in slots if not slot.repeats and slot.kind not in ("error", "result")]
