@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from pointsman_core.config import Config
 from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_providers.exchange import Call
@@ -15,13 +16,13 @@ class ProviderBook:
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
-        self._revisions: dict[int, dict[str, Resolved]] = {}
-        self._checked: int | None = None
+        self._revisions: dict[int, tuple[Config, dict[str, Resolved]]] = {}
+        self._checked: Config | None = None
 
     def check(self, policy: EdgePolicy) -> None:
         """Say once for each revision which credentials are missing. Called every fraction of a second."""
-        if policy.revision != self._checked:
-            self._checked = policy.revision
+        if policy.config is not self._checked:
+            self._checked = policy.config
             for provider in self._of(policy).values():
                 self._credentials.check(provider)
 
@@ -43,9 +44,11 @@ class ProviderBook:
         return url, headers
 
     def _of(self, policy: EdgePolicy) -> dict[str, Resolved]:
-        found = self._revisions.get(policy.revision)
-        if found is None:
+        kept = self._revisions.pop(policy.revision, None)
+        # A bucket made anew gives numbers again.
+        if kept is None or kept[0] is not policy.config:
             if len(self._revisions) >= _REMEMBERED:
-                del self._revisions[min(self._revisions)]
-            found = self._revisions[policy.revision] = resolve(policy.config)
-        return found
+                del self._revisions[next(iter(self._revisions))]
+            kept = policy.config, resolve(policy.config)
+        self._revisions[policy.revision] = kept
+        return kept[1]

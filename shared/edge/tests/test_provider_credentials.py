@@ -11,6 +11,8 @@ from pointsman_core.config import load
 from pointsman_edge.credentials.aws_signature import AwsSigner
 from pointsman_edge.credentials.google_token import GoogleTokens
 from pointsman_edge.credentials.provider_credentials import CredentialMissing, Credentials
+from pointsman_edge.domain.policy import compile_policy
+from pointsman_edge.provider_book import ProviderBook
 from pointsman_providers.resolve import Resolved, resolve
 
 URL = "https://far.example/v1/chat"
@@ -120,3 +122,14 @@ async def test_an_account_that_is_none_is_refused_without_quoting_it() -> None:
     with pytest.raises(ValueError, match="neither service_account nor authorized_user") as refused:
         await GoogleTokens().token('{"type": "canary"}')
     assert "canary" not in str(refused.value)
+
+
+def test_a_number_that_a_bucket_made_anew_gives_again_has_the_providers_of_its_own_revision() -> None:
+    book = ProviderBook(Credentials())
+    for number, name in ((3, "before"), (1, "first"), (3, "again")):
+        policy = compile_policy(
+            load({"providers": {name: {"kind": "openai", "base_url": "https://far.example"}}}), number
+        )
+        book.check(policy)
+        found = [each for each in ("before", "first", "again") if book.find(policy, each) is not None]
+        assert found == [name]

@@ -98,6 +98,7 @@ class Configuration(Generic[C]):
             self._refusals.inc()
             _log.warning("config_refused", revision=number, problems=str(error))
             return False
+        self._kept.pop(number, None)  # in a bucket made anew numbers come again
         self._kept[number] = revision
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)

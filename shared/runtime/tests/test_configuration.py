@@ -80,6 +80,15 @@ def test_the_newest_good_revision_runs_and_the_last_good_ones_are_kept(outcomes:
     assert len(configuration.refused) <= KEPT
 
 
+def test_a_revision_whose_number_comes_again_is_the_newest(configuration: Configuration[tuple[str, ...]]) -> None:
+    for number in (1, *range(100, 100 + KEPT - 1)):
+        configuration.offer(number, text("old"))
+    for number in (1, 2):
+        configuration.offer(number, text(f"new-{number}"))
+    assert configuration.at(1).compiled == ("new-1",)
+    assert configuration.current.compiled == ("new-2",)
+
+
 def test_a_bad_file_is_named(configuration: Configuration[tuple[str, ...]], tmp_path: Path) -> None:
     path = tmp_path / "pointsman.yaml"
     path.write_text("pools:\n  a:\n    blocktokens: 3\n")
