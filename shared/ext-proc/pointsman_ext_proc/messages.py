@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError as DecodeError  # what `FromString` raises, for who calls it
 from google.protobuf.message_factory import GetMessageClass
 
 _PACKAGE: Final = "envoy.service.ext_proc.v3"

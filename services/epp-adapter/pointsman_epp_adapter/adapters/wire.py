@@ -10,8 +10,6 @@ https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ext_proc/v3/external_
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import error_body, error_headers
@@ -27,7 +25,7 @@ from pointsman_epp_adapter.domain.envoy_events import (
     Unknown,
 )
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges
-from pointsman_ext_proc.messages import ProcessingRequest, ProcessingResponse
+from pointsman_ext_proc.messages import DecodeError, ProcessingRequest, ProcessingResponse
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 METHOD: Final = b"/envoy.service.ext_proc.v3.ExternalProcessor/Process"
@@ -46,7 +44,7 @@ _OVERWRITE: Final = 2
 
 
 def decode(data: bytes) -> Event:
-    """One message of Envoy's. Raises `google.protobuf.message.DecodeError`."""
+    """One message of Envoy's. Raises DecodeError."""
     message = ProcessingRequest.FromString(data)
     kind = message.WhichOneof("request")
     if kind == "request_body" or kind == "response_body":
