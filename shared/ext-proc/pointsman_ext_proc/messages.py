@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError as DecodeError  # what `FromString` raises, for who calls it
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
+
+__all__ = ["DecodeError", "ProcessingRequest", "ProcessingResponse"]
 
 _PACKAGE: Final = "envoy.service.ext_proc.v3"
 
