@@ -20,7 +20,7 @@ FACTS_INTERVAL_S: Final = 5.0
 """Adapters come and go while an engine runs."""
 FACTS_RETRY_S: Final = 0.5
 """Until the facts are known."""
-_NO_LIST: Final = (404, 405)
+NO_LIST: Final = (404, 405)
 """Statuses of an endpoint that lists no models. Another one says nothing of them."""
 
 _log = Log("engine")
@@ -95,12 +95,12 @@ class EndpointWatch(ABC):
             self.tally.spent_s += time.perf_counter() - started
             self._answered(reading)
 
-    async def _served(self, timeout: float) -> ServedModels:  # noqa: ASYNC109 - the client's
-        """The models that it names. Raises EngineUnreachable and UnreadableModels."""
+    async def _served(self, timeout: float, no_list: tuple[int, ...] = NO_LIST) -> ServedModels:  # noqa: ASYNC109 - the client's
+        """The models that it names; none with a status of `no_list`. Raises EngineUnreachable and UnreadableModels."""
         try:
             return served_models(await self._client.models(timeout=timeout))
         except EngineFailed as error:
-            if error.status in _NO_LIST:
+            if error.status in no_list:
                 return ServedModels()  # the pool's configuration names its models
             raise
 

@@ -7,7 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from pointsman_engines.client import EngineClient, EngineUnreachable
-from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_INTERVAL_S, FACTS_RETRY_S, EndpointWatch
+from pointsman_engines.endpoint_watch import (
+    ANSWER_TIMEOUT_S,
+    FACTS_INTERVAL_S,
+    FACTS_RETRY_S,
+    NO_LIST,
+    EndpointWatch,
+)
 from pointsman_engines.models import UnreadableModels
 from pointsman_engines.reading import Reading
 from pointsman_engines.status import OPAQUE, EngineFacts, EngineStatus
@@ -15,6 +21,8 @@ from pointsman_engines.status import OPAQUE, EngineFacts, EngineStatus
 DEFAULT_HEALTH: Final = "/health"
 INTERVAL_S: Final = 0.4
 """With the time that an answer may take, an endpoint that stopped is known within 1.1 seconds."""
+_NO_LIST_FOR_US: Final = (*NO_LIST, 401, 403)
+"""An endpoint that has named nothing yet may list its models to clients with a key alone."""
 
 _NOTHING_TOLD: Final = Reading(running=0, waiting=0)
 
@@ -70,8 +78,10 @@ class OpaqueWatch(EndpointWatch):
         )
 
     async def _learn(self) -> None:
+        facts = self.status.facts
+        named = facts is not None and bool(facts.served.models)
         try:
-            served = await self._served(self._answer_timeout_s)
+            served = await self._served(self._answer_timeout_s, NO_LIST if named else _NO_LIST_FOR_US)
         except (EngineUnreachable, UnreadableModels) as error:
             self._facts_unknown(str(error))
             return

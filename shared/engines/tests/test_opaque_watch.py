@@ -56,8 +56,9 @@ async def test_its_health_is_all_that_is_asked_and_its_load_is_nothing() -> None
         await eventually(lambda: watch.status.reachable)
 
 
-async def test_without_a_list_of_models_the_configuration_names_them() -> None:
-    async with FakeEngine(models_status=404) as engine, watching(engine) as watch:
+@pytest.mark.parametrize("status", [401, 403, 404, 405])
+async def test_without_a_list_of_models_for_everybody_the_configuration_names_them(status: int) -> None:
+    async with FakeEngine(models_status=status) as engine, watching(engine) as watch:
         await eventually(lambda: registered_models(watch) == ("configured",))
 
 
