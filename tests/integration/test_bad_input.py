@@ -30,6 +30,7 @@ BODIES = {
     "NaN": (b'{"model":"llama-3.1-8b","temperature":NaN,"messages":[{"role":"user","content":"x"}]}', 400),
     "infinity": (b'{"model":"llama-3.1-8b","temperature":-Infinity,"messages":[{"role":"user","content":"x"}]}', 400),
     "depth 10,000": (deep(10_000), 400),
+    "a tool of depth 300": (chat()[:-1] + b',"tools":[{"function":' + b"[" * 300 + b"]" * 300 + b"}]}", 400),
     "NUL byte": (b'{"model":"llama-3.1-8b\x00","messages":[]}', 400),
     "lone surrogate": (b'{"model":"llama-3.1-8b","messages":[{"role":"user","content":"\\ud800"}]}', 400),
     "invalid utf-8": (b'{"model":"llama-3.1-8b","messages":[{"role":"user","content":"\xff\xfe"}]}', 400),

@@ -144,8 +144,6 @@ class Handlers:
         incoming: Incoming | None = None
         try:
             incoming = await self._in_thread(self._open, request, hop.body)
-            if pipeline.tokenizers.of(incoming.model) is None:
-                await self._in_thread(incoming.measure)
             waiting = pipeline.run(incoming)
             if waiting is not None:
                 await waiting
@@ -158,7 +156,10 @@ class Handlers:
         headers = read_headers(request.headers)
         if headers.dropped:
             self._dropped_headers.inc(headers.dropped)
-        return Incoming(request, parse(request.path, raw, self._max_values), headers)
+        incoming = Incoming(request, parse(request.path, raw, self._max_values), headers)
+        # Now, since that refuses what nests too deep for whoever comes next.
+        incoming.measure()
+        return incoming
 
     async def _depart_in_thread(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
         journey = await self._in_thread(self._reduce, incoming, hop, pipeline)

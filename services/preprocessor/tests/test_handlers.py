@@ -127,6 +127,16 @@ async def test_a_body_of_too_many_values_is_refused_before_it_is_decoded(world: 
     assert "50,000" in answer.message
 
 
+@pytest.mark.parametrize("text", ["", "x" * 20_000])
+async def test_a_body_that_nests_too_deep_is_refused_and_not_failed(world: World, text: str) -> None:
+    deep = b"[" * 300 + b"]" * 300
+    chat = b'{"model": "m", "messages": [{"role": "user", "content": "%s"}], "tools": [{"parameters": %s}]}'
+    world.send(chat % (text.encode(), deep))
+    answer = (await eventually(lambda: world.answers))[0]
+    assert isinstance(answer, Rejection)
+    assert (answer.status, answer.code) == (400, "body_too_complex")
+
+
 class Saying(RequestProcessor):
     """Says something in the answer, and refuses when it is asked to."""
 

@@ -1,6 +1,7 @@
 """Parsing of the five APIs: what is kept, what is refused and in which words."""
 
 import json
+from collections.abc import Callable
 from typing import Final, cast, get_type_hints
 
 import orjson
@@ -9,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.body import Chat, Completion, Embedding, Messages, Responses, StructuredBody
+from pointsman_preprocessor.domain.depth import DEEPEST
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.processing import Incoming
+from pointsman_preprocessor.domain.prompt import prompt_of
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.domain.schema import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES
 from pointsman_testing import builders
@@ -117,7 +121,6 @@ def test_unknown_and_engine_specific_fields_survive_in_document_and_bytes() -> N
         (b'{"model": NaN}', "NaN and Infinity are not JSON"),
         (b'{"model": -Infinity}', "NaN and Infinity are not JSON"),
         (b'{"model": 1e999}', "infinity"),
-        (b"[" * 10_000 + b"]" * 10_000, "Values may nest 1,024 levels deep."),
         (b'{"model": "a\x00b"}', "control character"),
         (b'{"model": "m", "messages": [{"role": "user", "content": "a\\u0000b"}]}', "NUL character"),
         (b'{"model": "\\ud800"}', "surrogate"),
@@ -134,6 +137,69 @@ def test_what_is_not_a_json_object_is_refused_with_its_fault(raw: bytes, words: 
     assert refused.status == 400
     assert refused.code == "invalid_json"
     assert words in refused.message
+
+
+def nested(levels: int, kind: str) -> JsonValue:
+    value: JsonValue = 1
+    for _ in range(levels):
+        value = [value] if kind == "array" else {"a": value}
+    return value
+
+
+DEEP: Final[dict[str, tuple[str, Callable[[JsonValue], dict[str, JsonValue]]]]] = {
+    "a field that nobody knows": ("embeddings", lambda deep: {"x": deep}),
+    "a field of another API": ("chat.completions", lambda deep: {"input": deep}),
+    "metadata": ("completions", lambda deep: {"metadata": {"a": deep}}),
+    "a tool": ("chat.completions", lambda deep: {"tools": [{"type": "function", "function": deep}]}),
+    "arguments": (
+        "chat.completions",
+        lambda deep: {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": deep}}]}]},
+    ),
+    "a field of a message": (
+        "chat.completions",
+        lambda deep: {"messages": [{"role": "user", "content": "", "x": deep}]},
+    ),
+    "a part": ("messages", lambda deep: {"messages": [{"role": "user", "content": [{"type": "x", "x": deep}]}]}),
+    "an image": (
+        "chat.completions",
+        lambda deep: {
+            "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x", "x": deep}}]}]
+        },
+    ),
+    "a schema": ("messages", lambda deep: {"tools": [{"name": "f", "input_schema": deep}]}),
+    "an item": ("responses", lambda deep: {"input": [{"type": "x", "x": deep}]}),
+    "documents": ("chat.completions", lambda deep: {"documents": [{"a": deep}]}),
+    "arguments of the template": ("chat.completions", lambda deep: {"chat_template_kwargs": {"a": deep}}),
+}
+
+
+@pytest.mark.parametrize("kind", ["array", "object"])
+@pytest.mark.parametrize("where", DEEP)
+def test_what_nests_too_deep_is_refused_and_what_passes_can_be_written_with_more_around_it(
+    where: str, kind: str
+) -> None:
+    api, place = DEEP[where]
+    passed: list[int] = []
+    for levels in (DEEPEST - 10, *range(230, 260), 900):
+        try:
+            # orjson writes none of the deeper ones.
+            body = parse(PATHS[api], json.dumps(GOOD[api] | place(nested(levels, kind))).encode())
+            prompt_of(body)
+        except Refusal as refused:
+            if refused.code != "body_too_complex":
+                raise
+            continue
+        fingerprint(api, deciding(body.document))
+        orjson.dumps([[[body.document]]])
+        passed.append(levels)
+    assert passed[0] == DEEPEST - 10
+    assert passed[-1] < 250
+
+
+def test_what_nests_deeper_than_can_be_read_is_refused_alike() -> None:
+    for levels in (1025, 10_000):
+        refused = raw_refusal(b"[" * levels + b"]" * levels)
+        assert (refused.status, refused.code) == (400, "body_too_complex")
 
 
 def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:

@@ -128,7 +128,9 @@ def _incoming(sample: Sample, headers: Headers) -> Incoming:
         path=sample.path,
         headers=dict(headers),
     )
-    return Incoming(request, parse(sample.path, sample.body), read_headers(request.headers))
+    incoming = Incoming(request, parse(sample.path, sample.body), read_headers(request.headers))
+    incoming.measure()
+    return incoming
 
 
 async def _preprocess(config: Config, incoming: Incoming, rows: list[Row]) -> tuple[Refusal | None, bool]:

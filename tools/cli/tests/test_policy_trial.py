@@ -133,6 +133,15 @@ async def test_of_what_the_edge_refuses_every_stage_is_shown_and_only_stages_of_
     ]
 
 
+async def test_a_body_that_nests_too_deep_is_refused_as_by_the_gateway(tmp_path: Path) -> None:
+    deep: list[object] = []
+    for _ in range(300):
+        deep = [deep]
+    found = await tried(tmp_path, tools=[{"function": deep}])
+    assert found.refusal is not None
+    assert (found.refusal.code, found.rows[1].stage) == ("body_too_complex", "preprocessor")
+
+
 async def test_of_several_profiles_nobody_says_which_one_a_refused_request_would_have_got(tmp_path: Path) -> None:
     profiles = {"standard": {"request": ["scheduler"]}, "other": {"request": ["guard", "scheduler"]}}
     found = await tried(

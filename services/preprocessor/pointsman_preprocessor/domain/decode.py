@@ -7,6 +7,7 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_core.refusal import Refusal
+from pointsman_preprocessor.domain.depth import too_deep
 
 Document = dict[str, JsonValue]
 
@@ -17,9 +18,9 @@ _NOT_NUMBERS: Final = (b"NaN", b"Infinity", b"-Infinity", b"nan", b"inf")
 def decode(raw: bytes | memoryview) -> Document:
     """Parse the body of a request. Raises Refusal 400.
 
-    Strict JSON (RFC 8259): UTF-8, no NaN or Infinity, no lone surrogates, at most 1,024 levels. The NUL character is
-    refused even when escaped, because tokenizers and stores disagree about it. Of a key that occurs twice the last one
-    counts, as in every engine.
+    Strict JSON (RFC 8259): UTF-8, no NaN or Infinity, no lone surrogates; how deep it nests is bounded by whoever
+    writes it again. The NUL character is refused even when escaped, because tokenizers and stores disagree about it. Of
+    a key that occurs twice the last one counts, as in every engine.
     """
     try:
         document = cast("JsonValue", orjson.loads(raw))
@@ -62,7 +63,7 @@ def _not_json(raw: bytes | memoryview, problem: str, line: int, column: int, pos
     if "unexpected end" in problem:
         hint = " The body seems to be cut off."
     elif "depth limit" in problem:
-        hint = " Values may nest 1,024 levels deep."
+        return too_deep()
     elif "UTF-8" in problem:
         return Refusal(400, f"The body is not valid UTF-8 JSON: {problem}.", code="invalid_json")
     elif bytes(raw[position : position + 9]).lstrip().startswith(_NOT_NUMBERS):

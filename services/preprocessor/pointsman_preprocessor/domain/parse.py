@@ -19,6 +19,7 @@ from pointsman_preprocessor.domain.body import (
 from pointsman_preprocessor.domain.content_parts import check_content
 from pointsman_preprocessor.domain.decode import decode
 from pointsman_preprocessor.domain.density import check_density
+from pointsman_preprocessor.domain.depth import written
 from pointsman_preprocessor.domain.schema import (
     CHAT,
     COMPLETIONS,
@@ -45,15 +46,19 @@ reasoning took all its tokens. Of other roles, which some chat templates know, n
 
 
 def parse(path: str, raw: bytes | memoryview, max_values: int = MAX_VALUES) -> StructuredBody:
-    """Decode and check the body of a request to `path`. Raises Refusal 400 that names the field, 404 for the path."""
+    """Decode and check the body of a request to `path`. Raises Refusal 400 that names the field, 404 for the path. How
+    deep the prompt nests is found by `prompt_of`."""
     api = _APIS.get(path)
     if api is None:
         known = ", ".join(_APIS)
         raise Refusal(404, f"Unknown path; the APIs here are {known}.", code="unknown_url")
-    fields, view = api
+    fields, view, of_prompt = api
     check_density(raw, max_values)
     document = decode(raw)
     check_fields(document, fields)
+    for name, value in document.items():
+        if (type(value) is dict or type(value) is list) and name not in of_prompt:
+            written(value)
     _check_model(document.get("model"))
     media: list[str] = []
     return StructuredBody(raw, document, view(document, media), tuple(media))
@@ -206,11 +211,15 @@ def _check_tokens(items: list[JsonValue], where: str) -> None:
             )
 
 
-_APIS: Final[dict[str, tuple[Fields, Callable[[Document, list[str]], Content]]]] = {
-    "/v1/chat/completions": (CHAT, _chat),
-    "/v1/completions": (COMPLETIONS, _completion),
-    "/v1/embeddings": (EMBEDDINGS, _embedding),
-    "/v1/responses": (RESPONSES, _responses),
-    "/v1/messages": (MESSAGES, _anthropic),
+_APIS: Final[dict[str, tuple[Fields, Callable[[Document, list[str]], Content], frozenset[str]]]] = {
+    "/v1/chat/completions": (
+        CHAT,
+        _chat,
+        frozenset({"messages", "tools", "documents", "chat_template_kwargs"}),
+    ),
+    "/v1/completions": (COMPLETIONS, _completion, frozenset({"prompt"})),
+    "/v1/embeddings": (EMBEDDINGS, _embedding, frozenset({"input"})),
+    "/v1/responses": (RESPONSES, _responses, frozenset({"input", "tools"})),
+    "/v1/messages": (MESSAGES, _anthropic, frozenset({"messages", "system", "tools"})),
 }
-"""Path → the fields of its body, and what makes the view of it."""
+"""Path → the fields of its body, what makes the view of it, and which fields become the prompt."""

@@ -9,7 +9,6 @@ as a prefix (S4-12), and chats that differ in tools or template share nothing (S
 from array import array
 from typing import Final, NamedTuple
 
-import orjson
 import xxhash
 from pydantic import JsonValue
 
@@ -22,6 +21,7 @@ from pointsman_preprocessor.domain.body import (
     Responses,
     StructuredBody,
 )
+from pointsman_preprocessor.domain.depth import AROUND, written
 
 BYTES_PER_TOKEN: Final = 4
 """Of UTF-8 text; 3.5 to 4.5 for English and code with the vocabularies of today's models. Token ids are four bytes."""
@@ -41,7 +41,7 @@ class Prompt(NamedTuple):
 
 
 def prompt_of(body: StructuredBody) -> Prompt:
-    """The prompt of a request."""
+    """The prompt of a request. Raises Refusal 400 for one that nests too deep."""
     content = body.content
     if isinstance(content, Chat):
         rest = (content.documents, content.chat_template, content.chat_template_kwargs)
@@ -59,9 +59,9 @@ def _conversation(head: tuple[object, ...], messages: list[Document], media: tup
     if media:
         messages = [_without_media(message) for message in messages]
     # Without the closing bracket, the next turn's stream begins with this one.
-    stream = orjson.dumps(messages)[:-1]
+    stream = written(messages)[AROUND : -AROUND - 1]
     if any(part is not None for part in head):
-        stream = orjson.dumps(head) + stream
+        stream = written(head)[AROUND:-AROUND] + stream
     return Prompt(stream, _estimate(len(stream)))
 
 
@@ -76,7 +76,7 @@ def _without_media(message: Document) -> Document:
 def _fingerprint(part: JsonValue) -> JsonValue:
     if not isinstance(part, dict) or part.get("type") not in MEDIA:
         return part
-    return xxhash.xxh3_128_hexdigest(orjson.dumps(part)) * _FILLER
+    return xxhash.xxh3_128_hexdigest(memoryview(written(part))[AROUND:-AROUND]) * _FILLER
 
 
 def _texts(prompts: list[str | list[int]]) -> Prompt:
