@@ -3,6 +3,7 @@
 import struct
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
@@ -177,3 +178,108 @@ def test_a_new_life_of_the_engine_begins_anew() -> None:
     query = follower.question(0.0)
     assert query is not None
     assert query.since == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "noted"),
+    [
+        ({"sequence": 1}, True),
+        ({"sequence": 3}, False),
+        ({"sequence": 1, "changes": ()}, False),
+    ],
+    ids=["the first", "a later one", "a heartbeat"],
+)
+def test_only_the_first_changes_of_an_agent_need_nothing_before_them(changed: dict[str, object], noted: bool) -> None:
+    follower = KvFollower()
+    told = follower.hear(Agent().tell("stored", 1).model_copy(update=changed))
+    assert (told.changes != (), follower.behind, follower.gaps) == (noted, not noted, 0)
+
+
+def two_parts() -> tuple[Agent, KvFollower, WorkerKvState]:
+    """An agent with more than fits one answer, who has that answer, and the answer."""
+    agent, follower = Agent(), KvFollower()
+    agent.tell("stored", *range(PART))
+    follower.hear(agent.tell("stored", *range(PART, PART + 3)))
+    query = follower.question(0.0)
+    assert query is not None
+    first = agent.answer(query)
+    assert follower.answered(first) == Told()
+    return agent, follower, first
+
+
+def test_a_cache_that_comes_in_parts_is_noted_once_it_is_whole() -> None:
+    agent, follower, first = two_parts()
+    query = follower.question(0.0)
+    assert query is not None, "the next part is asked for at once"
+    assert (query.offset, query.as_of) == (PART, first.sequence)
+    told = follower.answered(agent.answer(query))
+    assert told.everything is not None
+    assert unpacked(told.everything) == list(range(PART + 3))
+    assert not follower.behind
+
+
+@pytest.mark.parametrize("changed", [{"sequence": 1}, {"sequence": 3}, {"offset": PART - 1}, {"offset": PART + 1}])
+def test_a_part_of_another_moment_or_place_is_not_put_to_the_first(changed: dict[str, int]) -> None:
+    agent, follower, _ = two_parts()
+    query = follower.question(0.0)
+    assert query is not None
+    assert follower.answered(agent.answer(query).model_copy(update=changed)) == Told()
+    again = follower.question(0.0)
+    assert again is not None
+    assert (again.offset, again.as_of) == (0, None), "once more from the start"
+
+
+@pytest.mark.parametrize("other", [{"agent": "a0"}, {"boot_id": "b0"}])
+def test_the_answer_of_another_agent_or_another_life_is_none(other: dict[str, str]) -> None:
+    _, follower, first = two_parts()
+    assert follower.answered(first.model_copy(update={**other, "total": 1, "held": packed(99)})) == Told()
+    assert follower.behind
+    query = follower.question(0.0)
+    assert query is not None
+    assert query.offset == PART, "and what came before it stays"
+
+
+def test_a_new_agent_finds_neither_parts_nor_messages_nor_questions_of_the_former() -> None:
+    former, follower, first = two_parts()
+    follower.hear(former.tell("stored", 77))
+    assert follower.question(50.0) is not None
+    new = Agent("a2")
+    new.held = dict.fromkeys(range(90, 90 + PART + 1))
+    new.tell("stored", 1)
+    assert follower.hear(new.tell("stored", 2)) == Told()
+    query = follower.question(50.1)
+    assert query is not None, "it was never asked"
+    assert (query.agent, query.offset, query.as_of) == ("a2", 0, None)
+    assert first.sequence == 2
+    told = follower.answered(WorkerKvState(boot_id="b1", agent="a2", sequence=1, snapshot=True, total=0))
+    assert [unpacked(change.blocks) for change in told.changes] == [[2]]
+
+
+def test_an_answer_up_to_what_was_missed_first_leaves_what_was_missed_since() -> None:
+    agent, follower = Agent(), KvFollower()
+    follower.hear(agent.tell("stored", 1))
+    agent.tell("stored", 2)
+    follower.hear(agent.message())
+    query = follower.question(0.0)
+    assert query is not None
+    answer = agent.answer(query)
+    agent.tell("stored", 3)
+    follower.hear(agent.message())
+    assert [unpacked(change.blocks) for change in follower.answered(answer).changes] == [[2]]
+    assert follower.behind
+
+
+def test_an_answer_that_was_overtaken_changes_nothing() -> None:
+    agent, follower = Agent(), KvFollower()
+    follower.hear(agent.tell("stored", 1))
+    agent.tell("stored", 2)
+    follower.hear(agent.tell("stored", 3))
+    query = follower.question(0.0)
+    assert query is not None
+    late = agent.answer(query)
+    agent.tell("removed", 2)
+    follower.hear(agent.message())
+    newer = agent.answer(query)
+    assert len(follower.answered(newer).changes) == 3
+    assert follower.answered(late) == Told()
+    assert not follower.behind

@@ -31,8 +31,8 @@ class Engine:
         self.told += messages
         return messages
 
-    def ask(self, since: int, agent: str = "a1", **query: int) -> WorkerKvState:
-        return self.feed.answer(WorkerKvQuery(since=since, agent=agent, **query), 100.0)  # pyright: ignore[reportArgumentType]
+    def ask(self, since: int, agent: str = "a1", at: float = 100.0, **query: int) -> WorkerKvState:
+        return self.feed.answer(WorkerKvQuery(since=since, agent=agent, **query), at)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_life_begins_with_an_empty_cache() -> None:
@@ -120,3 +120,29 @@ def test_a_new_life_forgets_what_was_kept_and_tells_what_was_heard_before_its_na
     assert message.boot_id == "second boot"
     assert [(change.op, unpacked(change.blocks)) for change in message.changes] == [("cleared", []), ("stored", [9])]
     assert engine.ask(since=1).snapshot
+
+
+def test_a_part_of_the_former_lifes_cache_is_not_handed_out_as_the_new_ones() -> None:
+    engine = Engine()
+    engine.change(stored=list(range(kv_feed.PART_BLOCKS + 1)))
+    engine.tell()
+    first = engine.ask(since=0)
+    engine.held = [9]
+    engine.feed.begin("second boot")
+    answer = engine.ask(since=0, offset=kv_feed.PART_BLOCKS, as_of=first.sequence)
+    assert (answer.boot_id, answer.offset, unpacked(answer.held)) == ("second boot", 0, [9])
+
+
+def test_a_snapshot_is_kept_while_it_is_asked_for_and_no_longer() -> None:
+    engine = Engine()
+    engine.change(stored=list(range(kv_feed.PART_BLOCKS * 2 + 1)))
+    engine.tell()
+    first = engine.ask(since=0)
+    engine.held.clear()
+    kept = kv_feed.SNAPSHOT_KEPT_S - 0.1
+    at, offset = 100.0, kv_feed.PART_BLOCKS
+    for _ in range(3):
+        at += kept
+        assert engine.ask(since=0, at=at, as_of=first.sequence, offset=offset).total == first.total
+    at += kv_feed.SNAPSHOT_KEPT_S
+    assert engine.ask(since=0, at=at, as_of=first.sequence, offset=offset).total == 0
