@@ -128,7 +128,14 @@ def test_external_models_are_chosen_only_when_every_internal_pool_is_saturated()
 def test_rules_read_what_a_pool_does() -> None:
     pools = PoolStates()
     pools.update(saturated("a", 0.5), 10.0)
-    for condition in ("pools.a.waiting == 3.0", "pools.a.serving == 1.0", 'pools["a"].age_ms > 1000.0'):
+    for condition in (
+        "pools.a.saturation == 0.5",
+        "pools.a.waiting == 3.0",
+        "pools.a.running == 2.0",
+        "pools.a.serving == 1.0",
+        'pools["a"].age_ms == 2000.0',
+        "pools.b.age_ms == -1.0",
+    ):
         assert pick(rules(condition), request(), pools, 12.0) == "special"
 
 
@@ -365,6 +372,26 @@ def test_a_picker_whose_filters_leave_nothing_is_undecided() -> None:
     assert pick(routing(never | {"default": "standard"}), request()) == "standard"
     with pytest.raises(Refusal):
         pick(routing(never), request())
+
+
+@pytest.mark.requirement("S0-30")
+@pytest.mark.parametrize(
+    ("how", "scores", "profile"),
+    [
+        ("max-score", ("0.5", "0.6"), "special"),
+        ("max-score", ("0.6", "0.5"), "standard"),
+        ("max-score", ("0.5", "0.5"), "standard"),
+        ("max-score", ("-1.0", "7.0"), "special"),
+        ("max-score", ("2.0", "7.0"), "standard"),
+        ("weighted-random", ("0.0", "0.1"), "special"),
+        ("weighted-random", ("0.0", "0.0"), "standard"),
+    ],
+)
+def test_the_best_score_wins_for_every_request(how: str, scores: tuple[str, str], profile: str) -> None:
+    options = [{"profile": name, "score": score} for name, score in zip(("standard", "special"), scores, strict=True)]
+    compiled = routing({"use": "ranked", "options": options, "pick": how})
+    journeys = [request().model_copy(update={"request_id": f"r{number}"}) for number in range(50)]
+    assert {pick(compiled, journey) for journey in journeys} == {profile}
 
 
 @pytest.mark.requirement("S0-30")

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ReservationChange
+from pointsman_scheduler.domain.ledger import ASK_AGAIN_S, SURPLUS_AFTER_S
 from pointsman_scheduler.metrics import Metrics
 from pointsman_scheduler.testing import Bench
 
@@ -146,6 +147,28 @@ def test_when_only_the_end_is_heard_of_the_prefix_is_known_all_the_same() -> Non
     assert bench.decide(bench.prompt(family=1, blocks=4)).cached_tokens == 256
 
 
+def test_a_request_id_that_is_used_again_is_open_for_peers_too() -> None:
+    bench = Bench()
+    bench.join("w0", "w1")
+    first = bench.chosen(bench.request(request_id="again"))
+    bench.pool.books.completed("again", bench.now, ok=True)
+    assert bench.chosen(bench.request(request_id="again", session="s")) in WORKERS
+    hold = bench.pool.books.ledger.of("again")
+    assert hold is not None
+    other = {"w0": "w1", "w1": "w0"}[hold.worker.name]
+    assert bench.place(bench.request(request_id="again"), other), f"it was over at {first}, and came again"
+
+
+def test_an_answer_that_begins_twice_begins_once() -> None:
+    bench = Bench()
+    bench.join("w0")
+    (hold,) = bench.decide().holds
+    bench.pool.books.ledger.confirm(hold)
+    once = everything(bench)
+    bench.pool.books.ledger.confirm(hold)
+    assert everything(bench) == once == [(1, 0, 100)]
+
+
 # Doubt ---------------------------------------------------------------------------------------------
 
 
@@ -185,6 +208,24 @@ def test_a_request_that_its_engine_does_not_know_is_asked_about_within_seconds()
         bench.now += 0.5
         bench.hear("w0", running=1)
     assert doubtful(bench) == {}
+
+
+def test_a_request_that_has_just_come_is_not_doubted_for_what_its_engine_forgot_before() -> None:
+    bench = Bench()
+    bench.join("w0")
+    lost = bench.request()
+    bench.decide(lost)
+    bench.now += 0.5
+    bench.hear("w0", running=0)
+    bench.now += SURPLUS_AFTER_S - 0.5
+    bench.decide(bench.request())
+    assert doubtful(bench) == {}, "so long it may take a report to tell of it"
+    bench.now += 0.5
+    assert doubtful(bench) == {"edge-1": [lost.request_id]}
+    bench.now += ASK_AGAIN_S - 0.1
+    assert lost.request_id not in doubtful(bench).get("edge-1", [])
+    bench.now += 0.1
+    assert lost.request_id in doubtful(bench)["edge-1"]
 
 
 def test_each_scheduler_asks_about_its_own() -> None:
