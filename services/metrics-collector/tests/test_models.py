@@ -116,6 +116,13 @@ def test_a_provider_that_asks_for_a_pause_or_has_little_quota_left_is_known_for_
     assert (later.limited_until_ms, later.remaining) == (None, None)
 
 
+def test_a_shorter_pause_that_is_told_later_does_not_end_a_longer_one() -> None:
+    window = ModelWindow()
+    for until_ms in (9_000, 5_000):
+        window.limited(Attempt(worker="o", outcome="limited", status=429, limited_until_ms=until_ms), 100.0)
+    assert window.statistics("gpt", 100.0, source="c", sequence=1, at_ms=6_000).limited_until_ms == 9_000
+
+
 def test_a_model_that_hands_a_request_on_has_failed_it_unless_it_only_asked_for_a_pause() -> None:
     window = ModelWindow()
     for outcome in ("failed", "refused", "limited", "unsupported"):

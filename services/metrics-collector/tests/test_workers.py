@@ -150,6 +150,20 @@ def test_changes_of_numbers_and_of_state_are_told_apart() -> None:
     assert table.take_change("q") == (False, False)
 
 
+def test_a_return_and_a_new_life_are_more_than_numbers_and_stay_so_until_they_are_told() -> None:
+    table = WorkerTable()
+    table.registered(registration(), 0.0)
+    table.heard(load(), 0.1)
+    table.tick(2.0)
+    table.take_change("p")
+    table.heard(load(), 2.1)
+    assert table.take_change("p") == (True, True), "it was silent"
+    table.heard(load(boot_id="b2"), 2.2)
+    assert table.views("p", 2.2)[0].boot_id == "b2", "of the life that speaks, which may register later"
+    table.heard(load(boot_id="b2", waiting=1), 2.3)
+    assert table.take_change("p") == (True, True), "another life spoke before the numbers changed"
+
+
 def test_the_table_is_complete_when_everybody_was_heard_or_missed() -> None:
     table = WorkerTable()
     assert table.complete(0.0)

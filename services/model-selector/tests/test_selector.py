@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import ConfigError, load
 from pointsman_core.plugins import Params, Plugin, PluginError
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.configuration import check
-from pointsman_model_selector.domain.candidate import Candidate, Standing
+from pointsman_model_selector.domain.candidate import OLD_AFTER_S, Candidate, Standing
 from pointsman_model_selector.domain.selecting import ModelPicker, ModelScorer, Question
 from pointsman_model_selector.domain.selector import (
     Builtin,
@@ -346,3 +347,23 @@ def test_a_selector_chooses_and_falls_back_to_allowed_models_alone_whatever_its_
     with pytest.raises(Refusal) as caught:
         select(compiled, request(attributes={"identity": {"models": ["other"]}}))
     assert (caught.value.status, caught.value.code) == (403, "model_not_allowed")
+
+
+@pytest.mark.requirement("S0-45")
+def test_an_identity_whose_only_model_is_filtered_out_is_told_so_and_not_that_it_may_use_none() -> None:
+    compiled = selector({"filters": ["capable"]})
+    with pytest.raises(Refusal) as caught:
+        select(compiled, request(attributes={"identity": {"models": ["llama-8b"]}}, features=("vision",)))
+    assert (caught.value.status, caught.value.code) == (429, "no_model_available")
+    assert "capable: lacks vision" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("scorer", "now_s", "old"),
+    [("saturation", OLD_AFTER_S, ("small",)), ("saturation", OLD_AFTER_S + 0.1, ("big", "small")), ("cost", 99.0, ())],
+)
+def test_a_choice_says_whose_state_was_old_when_it_went_by_it(scorer: str, now_s: float, old: tuple[str, ...]) -> None:
+    standing = Standing()
+    standing.pool_changed(PoolSnapshot(pool="big", source="c", sequence=1, at_ms=1, saturation=0.5), 0.0)
+    compiled = selector({"scorers": [scorer]})
+    assert compiled.select(Question(request(), standing, now_s, 1000)).old_pools == old
