@@ -46,6 +46,7 @@ FAMILIES: Final = 50
 ROUNDS: Final = 3000
 BARS_US: Final = {(8, 32): 80.0, (100, 32): 150.0, (2000, 32): 700.0, (8, 2048): 1000.0, (100, 2048): 1000.0}
 MESSAGE_BAR_US: Final = 150.0
+MESSAGE_WORKERS: Final = 8
 
 T = TypeVar("T")
 
@@ -165,6 +166,7 @@ async def messages(workers: int) -> tuple[float, float]:
 
 
 def main() -> int:
+    """Exit status 0 when every bar is met."""
     print(describe())
     missed = False
     print(f"{'policy':14} {'workers':>8} {'blocks':>7} {'decide':>9} {'bar':>6} {'after':>8}   µs of CPU a request")
@@ -178,9 +180,11 @@ def main() -> int:
         missed |= bar is not None and decide > bar
         shown = f"{bar:6.0f}" if bar else " " * 6
         print(f"{policy:14} {workers:8} {blocks:7} {decide:9.1f} {shown} {after:8.1f}")
-    print(f"{'':14} {'workers':>8} {'message':>9} {'telling':>9} {'both':>9}   bar {MESSAGE_BAR_US:g} at 8 workers")
-    for workers in (8, 100):
+    bar = f"bar {MESSAGE_BAR_US:g} at {MESSAGE_WORKERS} workers"
+    print(f"{'':14} {'workers':>8} {'message':>9} {'telling':>9} {'both':>9}   {bar}")
+    for workers in (MESSAGE_WORKERS, 100):
         message, telling = asyncio.run(messages(workers))
+        missed |= workers == MESSAGE_WORKERS and message + telling > MESSAGE_BAR_US
         print(f"{'service':14} {workers:8} {message:9.1f} {telling:9.1f} {message + telling:9.1f}")
     return int(missed)
 

@@ -18,6 +18,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 from urllib.parse import urljoin
 
 import uvloop
@@ -138,6 +139,14 @@ async def _abort(client: ExtProcClient, number: int, count: int) -> None:
         call.reset()
 
 
+class Added(NamedTuple):
+    """What the journey adds to a latency in ms, and the requests that stand in no latency."""
+
+    p50: float
+    p95: float
+    failed: int
+
+
 def _added(direct: Samples, through: Samples, q: float) -> float:
     return through.quantile(q) - direct.quantile(q)
 
@@ -156,6 +165,7 @@ async def whole(seconds: float) -> bool:
         print(f"\nwhole journey with Envoy\n  {'':<34} {'requests/s':>17}   {'added ms':>15}")
         print(f"  {'':<34}   direct  gateway       p50     p95     p99")
         rate = 0.0
+        failed = 0
         for kilobytes in (1, 100, 400):
             request = body(kilobytes)
             for connections in (1, 32):
@@ -164,6 +174,7 @@ async def whole(seconds: float) -> bool:
                 meter = Meter(running.pids)
                 through = await closed_loop(url, request, connections, seconds)
                 print(row(f"{kilobytes} KB, {connections} connections", direct, through))
+                failed += direct.failed + through.failed
                 if (kilobytes, connections) == (1, 32):
                     rate = through.rate
                     _shares(meter, through)
@@ -171,14 +182,16 @@ async def whole(seconds: float) -> bool:
         began = time.perf_counter()
         left = await abort(running, body(1), ABORTED)
         print(f"\n  {ABORTED:,} aborted exchanges: {left} left open after {time.perf_counter() - began:.0f} s")
-    lengths = [await _stream_cpu(tokens, seconds) for tokens in (100, 2000)]
-    print(f"\n  adapter's CPU for a stream of 100 tokens {lengths[0]:.0f} µs, of 2,000 {lengths[1]:.0f} µs\n")
+    (short, lost), (long, lost_too) = [await _stream_cpu(tokens, seconds) for tokens in (100, 2000)]
+    failed += lost + lost_too + sum(each.failed for each in added.values())
+    print(f"\n  adapter's CPU for a stream of 100 tokens {short:.0f} µs, of 2,000 {long:.0f} µs\n")
     return all(
         [
             verdict("requests/s, whole journey, 1 KB", rate, JOURNEY_BAR, at_least=True),
             _swift(added[BAR_RATE]),
+            _answered(failed),
             verdict("open after 10,000 aborted exchanges", sum(left.values()), 0, at_least=False),
-            verdict("CPU for 2,000 tokens against 100", lengths[1] / lengths[0], LENGTH_BAR, at_least=False),
+            verdict("CPU for 2,000 tokens against 100", long / short, LENGTH_BAR, at_least=False),
         ]
     )
 
@@ -187,17 +200,19 @@ async def latency(seconds: float) -> bool:
     """What the whole journey adds at `BAR_RATE`, and whether the bars are met."""
     with gateway(("--envoy",)) as running:
         await closed_loop(urljoin(running.door, PATH), body(1), 8, 1.0)
-        return _swift(await _latency(running, BAR_RATE, seconds))
+        added = await _latency(running, BAR_RATE, seconds)
+        return all([_swift(added), _answered(added.failed)])
 
 
-async def _latency(running: Running, per_second: float, seconds: float) -> tuple[float, float]:
+async def _latency(running: Running, per_second: float, seconds: float) -> Added:
     """Added p50 and p95 in ms at so many requests a second, whatever comes of them."""
     direct = await open_loop(urljoin(running.direct, PATH), body(1), per_second, seconds)
     meter = Meter(running.pids)
     through = await open_loop(urljoin(running.door, PATH), body(1), per_second, 2 * seconds)
     print(row(f"1 KB, open loop at {per_second:g}/s", direct, through))
     _shares(meter, through)
-    return _added(direct, through, 0.5), _added(direct, through, 0.95)
+    failed = direct.failed + through.failed
+    return Added(_added(direct, through, 0.5), _added(direct, through, 0.95), failed)
 
 
 def _shares(meter: Meter, through: Samples) -> None:
@@ -206,19 +221,23 @@ def _shares(meter: Meter, through: Samples) -> None:
     print(f"    CPU µs per request: {', '.join(f'{name} {each:.0f}' for name, each in used.items() if each > 20)}")
 
 
-def _swift(added: tuple[float, float]) -> bool:
-    met = verdict(f"added p50 at {BAR_RATE:g}/s, ms", added[0], P50_BAR_MS, at_least=False)
-    return verdict(f"added p95 at {BAR_RATE:g}/s, ms", added[1], P95_BAR_MS, at_least=False) and met
+def _answered(failed: int) -> bool:
+    return verdict("requests that failed, in no figure above", failed, 0, at_least=False)
 
 
-async def _stream_cpu(tokens: int, seconds: float) -> float:
-    """Microseconds of the adapter's CPU for one stream of so many tokens."""
+def _swift(added: Added) -> bool:
+    met = verdict(f"added p50 at {BAR_RATE:g}/s, ms", added.p50, P50_BAR_MS, at_least=False)
+    return verdict(f"added p95 at {BAR_RATE:g}/s, ms", added.p95, P95_BAR_MS, at_least=False) and met
+
+
+async def _stream_cpu(tokens: int, seconds: float) -> tuple[float, int]:
+    """Microseconds of the adapter's CPU for one stream of so many tokens, and how many requests failed."""
     with gateway(("--envoy",), tokens=tokens) as running:
         url = urljoin(running.door, PATH)
         await closed_loop(url, body(1, stream=True), 8, 0.5)
         meter = Meter({"adapter": running.pids["epp-adapter"]})
         through = await closed_loop(url, body(1, stream=True), 8, 2 * seconds)
-        return meter.read()["adapter"] / max(1, len(through.latencies)) * 1e6
+        return meter.read()["adapter"] / max(1, len(through.latencies)) * 1e6, through.failed
 
 
 def verdict(what: str, figure: float, bar: float, *, at_least: bool) -> bool:

@@ -162,7 +162,9 @@ async def tokens(args: argparse.Namespace, report: Report, folder: Path, *, kill
     second = sum(used.get(each.request_id, 0) for each in judged if each.status == 200 and abs(each.at - lost[0]) < 1)
     name = "keeper killed midway" if kill else "undisturbed"
     slack = second if kill else 0
-    report.line(f"tokens used by {len(used):,} requests, {name}", total, 0, QUOTA + slack + REPLICAS * RESERVED)
+    # What is left when a request is refused is less than it may use; more clients ask than the quota serves.
+    least = QUOTA - slack - RESERVED - _prompt_tokens()
+    report.line(f"tokens used by {len(used):,} requests, {name}", total, least, QUOTA + slack + REPLICAS * RESERVED)
     report.line(f"tokens counted of {total:,} used, {name}", counted, total - slack, total)
     _unanswered(judged)
 

@@ -125,9 +125,11 @@ async def run(seconds: float, cases: list[Case], options: tuple[str, ...], *, re
         print(" " * 35 + "  direct  gateway   direct gateway   added  gateway   added")
         cpu: dict[str, float] = {}
         rate = added_p50 = 0.0
+        failed = 0
         for case in cases:
             for connections in (1, 32):
                 direct, through, used = await measure(running, case, connections, seconds)
+                failed += direct.failed + through.failed
                 print(row(f"{case.name}, {connections} connection{'s' * (connections > 1)}", direct, through))
                 if case == cases[0] and connections == 1:
                     added_p50 = through.quantile(0.5) - direct.quantile(0.5)
@@ -138,6 +140,7 @@ async def run(seconds: float, cases: list[Case], options: tuple[str, ...], *, re
         direct = await open_loop(urljoin(running.direct, "/v1/chat/completions"), fixed, OPEN_RATE, seconds)
         through = await open_loop(urljoin(running.door, "/v1/chat/completions"), body, OPEN_RATE, 2 * seconds)
         print(row(f"{cases[0].name}, open loop at {OPEN_RATE:g}/s", direct, through))
+        failed += direct.failed + through.failed
         if not options:
             await against_relay(running, fixed, seconds)
             await against_peers(running, body, seconds)
@@ -154,6 +157,7 @@ async def run(seconds: float, cases: list[Case], options: tuple[str, ...], *, re
                 P99_BAR_MS,
                 at_least=False,
             ),
+            verdict("requests that failed, in no figure above", failed, 0, at_least=False),
         ]
     return all(met)
 

@@ -28,6 +28,11 @@ class Samples:
         self.failures[reason] = self.failures.get(reason, 0) + 1
 
     @property
+    def failed(self) -> int:
+        """Requests that weren't answered with 200, and stand in no latency."""
+        return sum(self.failures.values())
+
+    @property
     def rate(self) -> float:
         """Answered requests a second."""
         return len(self.latencies) / self.elapsed if self.elapsed else 0.0

@@ -115,9 +115,11 @@ async def run(seconds: float) -> bool:
         print(f"  {name:<20} {used:>7.0f}")
     print(f"  {'sum':<20} {sum(cpu.values()):>7.0f}\n")
     added = found[1][1].quantile(0.5) - found[1][0].quantile(0.5)
+    failed = sum(samples.failed for pair in found.values() for samples in pair)
     met = [
         verdict("added p50 at one connection, ms", added, P50_BAR_MS, at_least=False),
         verdict("requests/s at 32 connections", found[32][1].rate, RATE_BAR, at_least=True),
+        verdict("requests that failed, in no figure above", failed, 0, at_least=False),
     ]
     return all(met)
 

@@ -9,6 +9,7 @@ each figure (CPU time), the bar that it is held to, and the machine.
 import argparse
 import gc
 import platform
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,10 +29,15 @@ def rss() -> int:
 
 
 class Report:
-    """Prints figures beside their bars."""
+    """Prints figures beside their bars and keeps whether all were met."""
+
+    def __init__(self) -> None:
+        self.met = True
 
     def line(self, what: str, value: float, unit: str, bar: float | None = None) -> None:
-        verdict = "" if bar is None else f"   bar {bar:g}  {'ok' if value <= bar else 'MISSED'}"
+        met = bar is None or value <= bar
+        self.met &= met
+        verdict = "" if bar is None else f"   bar {bar:g}  {'ok' if met else 'MISSED'}"
         print(f"  {what:58} {value:10.1f} {unit}{verdict}")
 
     def times(self, what: str, took: list[float], bar: float | None = None) -> None:
@@ -125,7 +131,8 @@ def when_full(report: Report, max_bytes: int, workers: int) -> None:
     report.times("write after that, 32 blocks", took)
 
 
-def main() -> None:
+def main() -> int:
+    """Exit status 0 when every bar is met."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--blocks", type=int, default=10_000_000)
     chosen = arguments.parse_args()
@@ -135,7 +142,8 @@ def main() -> None:
         at_size(report, blocks, workers)
     for workers in (8, 2000):
         when_full(report, 256 * MIB, workers)
+    return 0 if report.met else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

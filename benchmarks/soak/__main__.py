@@ -1,7 +1,8 @@
 """Whether memory stays flat: the resident memory of every process over many requests.
 
 `python -m benchmarks.soak [--requests 200000]` starts the gateway as `pointsman up` does, in front of a backend that
-answers at once, warms it with a tenth of the requests, and prints what each process holds then and at the end.
+answers at once, warms it with a tenth of the requests, and prints what each process holds then and at the end, at
+least one slice of traffic later.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from benchmarks.overhead.load import closed_loop
 from benchmarks.overhead.stack import MODEL, gateway
 
 BAR = 0.05
-"""Change of resident memory, in either direction."""
+"""Growth of resident memory; what is given back is none."""
 SLICE_S = 5.0
 NOT_OURS = frozenset({"nats", "backend"})
 """Shown and not judged: the NATS server keeps an index of the events in its stream, and the ids of those of the last
@@ -36,28 +37,33 @@ async def run(requests: int) -> bool:
     ]
     with gateway() as running:
         url = urljoin(running.door, "/v1/chat/completions")
-        done = turn = 0
+        done = turn = warm_at = 0
         warm: dict[str, float] = {}
         failures: dict[str, int] = {}
         began = time.monotonic()
-        while done < requests:
+        while done < requests or turn == warm_at:
             samples = await closed_loop(url, bodies[turn % len(bodies)], 32, SLICE_S)
+            if not samples.latencies:
+                print(f"NOT met  no request of a slice was answered: {samples.failures or 'no failures'}")
+                return False
             done += len(samples.latencies)
             turn += 1
             for reason, count in samples.failures.items():
                 failures[reason] = failures.get(reason, 0) + count
             if not warm and done >= requests / 10:
                 warm = {name: resident_mib(pid) for name, pid in running.pids.items()}
+                warm_at = turn
                 print(f"after {done:,} requests, {time.monotonic() - began:.0f} s: warm", flush=True)
         print(f"after {done:,} requests, {time.monotonic() - began:.0f} s; failures: {failures or 'none'}\n")
         met = not failures
         for name, pid in running.pids.items():
             now = resident_mib(pid)
-            change = now / warm[name] - 1 if warm.get(name) else 0.0
-            flat = abs(change) <= BAR or now < warm[name]
+            # Not a number for a process that is gone, which compares as not flat.
+            growth = now / warm[name] - 1 if now and warm[name] else float("nan")
+            flat = growth <= BAR
             met &= flat or name in NOT_OURS
             verdict = "       " if name in NOT_OURS else "met    " if flat else "NOT met"
-            print(f"{verdict}  {name:<20} {warm[name]:>7.1f} MiB → {now:>7.1f} MiB  {change:>+6.1%}")
+            print(f"{verdict}  {name:<20} {warm[name]:>7.1f} MiB → {now:>7.1f} MiB  {growth:>+6.1%}")
     return met
 
 
