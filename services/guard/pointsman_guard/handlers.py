@@ -26,6 +26,7 @@ from pointsman_guard.metrics import GuardMetrics
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.content_client import ContentClient, ContentGone
 from pointsman_runtime.logs import Log
+from pointsman_runtime.missing import Missing
 from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop
 
@@ -77,7 +78,7 @@ class Handlers:
         self._aside: Final = aside
         self._originals: OrderedDict[str, Mapping[str, str]] = OrderedDict()
         """By memo."""
-        self._failing: set[str] = set()
+        self._missing: Final = Missing(_log)
 
     async def guard(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
         """Check the prompt; refuse it, have the edge put placeholders into it, or let it pass."""
@@ -108,7 +109,6 @@ class Handlers:
                 param=prompt.param(blocked),
             )
         if judgement.failures and stage.on_error == "deny":
-            self._tell(policy, judgement)
             message = "The prompt can't be checked at the moment; try again shortly."
             return hop.reject(503, message, code="guard_failed", retry_after_s=1.0)
         changes: dict[str, object] = {}
@@ -125,7 +125,6 @@ class Handlers:
                 memo = f"{RESTORE}{secrets.token_hex(16)}"
                 changes["response"] = tuple(_noted(entry, stage.policy, memo) for entry in journey.response)
         if judgement.failures:
-            self._tell(policy, judgement)
             changes["level"] = "degraded"
             changes["reasons"] = (*journey.reasons, *(f"guard: {failure}" for failure in judgement.failures))
         facts["attributes"] = _told(journey, policy, judgement, restores=restores)
@@ -173,6 +172,7 @@ class Handlers:
         self, review: ResponseReview, policy: Policy, originals: Mapping[str, str], judgement: Judgement, began: float
     ) -> Verdict:
         self._metrics.judged("response", policy, judgement, time.perf_counter() - began, review.plan)
+        self._tell(policy, judgement)
         blocked = judgement.blocked
         if blocked is not None:
             return self._verdict(
@@ -182,7 +182,6 @@ class Handlers:
                 note=words.note(policy.name, judgement),
             )
         if judgement.failures:
-            self._tell(policy, judgement)
             raise RuntimeError("a detector failed")
         edits = changed_texts(policy, review, judgement, originals)
         if edits:
@@ -200,6 +199,7 @@ class Handlers:
         judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
         took_s = time.perf_counter() - began
         self._metrics.judged("request", policy, judgement, took_s, plan_of(journey.request.attributes))
+        self._tell(policy, judgement)
         return judgement
 
     async def _restorable(self, review: ResponseReview, policy: Policy, memo: str) -> Mapping[str, str]:
@@ -225,9 +225,12 @@ class Handlers:
 
     def _tell(self, policy: Policy, judgement: Judgement) -> None:
         for failure in judgement.failures:
-            if f"{policy.name} {failure}" not in self._failing:
-                self._failing.add(f"{policy.name} {failure}")
-                _log.warning("detector_failed", policy=policy.name, problem=failure, hint="counted from now on")
+            self._missing.note(f"{policy.name}/{failure.detector}", failure.problem)
+        if not self._missing.nothing and judgement.blocked is None:
+            # Of what blocks nobody knows which detectors were asked.
+            failed = {failure.detector for failure in judgement.failures}
+            names = (detector.name for detector in policy.detectors if detector.name not in failed)
+            self._missing.back(*(f"{policy.name}/{name}" for name in names))
 
 
 def _park(hop: Hop[Journey]) -> None:

@@ -51,4 +51,4 @@ class GuardMetrics:
             for finding in findings:
                 self._found.labels(direction, policy.name, finding.category, action).inc()
         for failure in judgement.failures:
-            self._failed.labels(policy.name, failure.partition(" ")[0]).inc()
+            self._failed.labels(policy.name, failure.detector).inc()

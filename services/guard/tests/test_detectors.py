@@ -16,7 +16,7 @@ from pointsman_guard.adapters.reach import Reach
 from pointsman_guard.configuration import compile_all
 from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding, Text
 from pointsman_guard.domain.linear_model import LinearModel, trained
-from pointsman_guard.domain.policy import Judgement, Policy
+from pointsman_guard.domain.policy import Failure, Judgement, Policy
 from pointsman_guard.training import main as train
 from pointsman_testing.minilm import minilm
 
@@ -76,7 +76,7 @@ async def test_a_guardian_model_says_it_in_words(words: str, categories: list[st
     outside = Outside({"choices": [{"message": {"content": f"\n\n{words}"}}]})
     said = await judged(outside, {"use": "chat-guardian", "url": URL, "model": "llama-guard"})
     if categories is None:
-        assert said.failures == ("chat-guardian gave an answer that is neither of the two",)
+        assert said.failures == (Failure("chat-guardian", "gave an answer that is neither of the two"),)
     else:
         assert list(said.categories) == categories
 
@@ -153,8 +153,8 @@ async def test_over_http_a_guardian_gets_the_credential_and_its_failures_are_tol
             await outside.post(url, {}, credential="env:NOT_THERE", headers={}, timeout_s=1)
     await outside.close()
     assert seen == ["Bearer sk-guardian"]
-    assert problem in said.failures[0]
-    assert "bluebird" not in said.failures[0]
+    assert problem in said.failures[0].problem
+    assert "bluebird" not in said.failures[0].problem
 
 
 @pytest.fixture(scope="module")

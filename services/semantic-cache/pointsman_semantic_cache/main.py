@@ -7,13 +7,14 @@ from pointsman_contracts.cache import CachePurge
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
 from pointsman_runtime.content_client import ContentClient
+from pointsman_runtime.logs import Log
+from pointsman_runtime.missing import Missing
 from pointsman_runtime.service import Service, run
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain.policy import Policy, compile_policy
 from pointsman_semantic_cache.handlers import Handlers
 from pointsman_semantic_cache.metrics import CacheMetrics
-from pointsman_semantic_cache.missing import Missing
 from pointsman_semantic_cache.settings import SemanticCacheSettings
 from pointsman_semantic_cache.surroundings import Surroundings
 
@@ -39,7 +40,7 @@ def build(service: Service[SemanticCacheSettings]) -> None:
             stores=stores,
             embedders=embedders,
             metrics=CacheMetrics(service.registry, stores.memory),
-            missing=Missing(),
+            missing=Missing(Log("cache")),
         )
     )
     configuration.on_change(lambda revision: embedders.prepare(revision.compiled.caches.values()))

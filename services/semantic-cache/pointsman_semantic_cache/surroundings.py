@@ -5,11 +5,11 @@ from typing import Protocol
 
 from pointsman_core.config import Cache, Embeddings
 from pointsman_runtime.configuration import Configuration
+from pointsman_runtime.missing import Missing
 from pointsman_semantic_cache.domain.embedding import Embedder
 from pointsman_semantic_cache.domain.policy import Policy
 from pointsman_semantic_cache.domain.store import Store
 from pointsman_semantic_cache.metrics import CacheMetrics
-from pointsman_semantic_cache.missing import Missing
 
 
 class Content(Protocol):

@@ -19,6 +19,8 @@ from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.content_client import ContentGone
 from pointsman_runtime.errors import NoReply
+from pointsman_runtime.logs import Log
+from pointsman_runtime.missing import Missing
 from pointsman_semantic_cache.adapters import stores
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.stores import Stores
@@ -26,7 +28,6 @@ from pointsman_semantic_cache.domain.memory import MemoryStore
 from pointsman_semantic_cache.domain.policy import Policy, compile_policy
 from pointsman_semantic_cache.handlers import Handlers
 from pointsman_semantic_cache.metrics import CacheMetrics
-from pointsman_semantic_cache.missing import Missing
 from pointsman_semantic_cache.surroundings import Surroundings
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import RecordedHop
@@ -66,7 +67,9 @@ class World:
         self.stores = Stores(folder)
         metrics = CacheMetrics(registry, self.stores.memory)
         self.handlers = Handlers(
-            Surroundings("cache-1", self.configuration, self.edge, self.stores, Embedders(), metrics, Missing())
+            Surroundings(
+                "cache-1", self.configuration, self.edge, self.stores, Embedders(), metrics, Missing(Log("cache"))
+            )
         )
 
     def apply(self, revision: int, config: Mapping[str, object]) -> None:

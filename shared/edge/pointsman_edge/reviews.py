@@ -15,6 +15,7 @@ from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusError, PayloadTooLarge
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Tally
+from pointsman_runtime.missing import Missing
 from pointsman_runtime.replies import FutureWaiter
 
 TIMEOUT_S: Final = 1.0
@@ -47,7 +48,7 @@ class StageReviewers:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._tallies: dict[str, Tally] = {}
-        self._failing: dict[str, str] = {}
+        self._missing = Missing(_log)
 
     async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
         """As `Reviewers.ask`, within the stage's own timeout."""
@@ -56,20 +57,10 @@ class StageReviewers:
             verdict = await self._ask(stage, review, traceparent, tally)
         except NoVerdict as failure:
             tally.failed += 1
-            if self._failing.get(stage.service) != failure.what:
-                self._failing[stage.service] = failure.what
-                _log.warning(
-                    "response_stage_failed",
-                    stage=stage.service,
-                    problem=failure.what,
-                    on_error=stage.on_error,
-                    request_id=review.request_id,
-                    hint="told again when it has answered in between",
-                )
+            self._missing.note(stage.service, failure.what, on_error=stage.on_error, request_id=review.request_id)
             raise
         tally.handled += 1
-        if self._failing.pop(stage.service, None) is not None:
-            _log.info("response_stage_answers", stage=stage.service)
+        self._missing.back(stage.service)
         return verdict
 
     async def _ask(self, stage: Stage, review: ResponseReview, traceparent: str | None, tally: Tally) -> Verdict:

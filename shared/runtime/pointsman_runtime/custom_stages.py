@@ -20,6 +20,7 @@ from pointsman_runtime import message_headers
 from pointsman_runtime.errors import BusError, MessageTooLarge
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Tally
+from pointsman_runtime.missing import Missing
 from pointsman_runtime.replies import FutureWaiter
 from pointsman_runtime.routing_slip import failed, in_shadow, shadowed, skipped, unanswered
 
@@ -46,7 +47,7 @@ class CustomStages:
         self._bus = bus
         self._tallies: dict[str, Tally] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failing: dict[str, str] = {}
+        self._missing: Final = Missing(_log)
 
     def ask(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
         """Send a journey to its next stage and go on with the answer. Raises as `Bus.forward`."""
@@ -110,8 +111,7 @@ class CustomStages:
             self._tally(service).malformed += 1
             return self._failed(journey, "gave an answer that can't be used", 500, "stage_failed")
         self._tally(service).handled += 1
-        if self._failing.pop(service, None) is not None:
-            _log.info("custom_stage_answers", stage=service)
+        self._missing.back(service)
         if in_shadow(journey):
             return shadowed_by(journey, answer, took_ms)
         if isinstance(answer, Answer):
@@ -126,16 +126,7 @@ class CustomStages:
 
     def _failed(self, journey: Journey, what: str, status: int, code: str) -> Journey | Rejection:
         stage = journey.itinerary[0]
-        if self._failing.get(stage.service) != what:
-            self._failing[stage.service] = what
-            _log.warning(
-                "custom_stage_failed",
-                stage=stage.service,
-                problem=what,
-                on_error=stage.on_error,
-                request_id=journey.request_id,
-                hint="told again when it has answered in between",
-            )
+        self._missing.note(stage.service, what, on_error=stage.on_error, request_id=journey.request_id)
         identity = self._bus.process
         if stage.on_error != "deny":
             return skipped(journey, identity.instance, f"{stage.service} {what}")

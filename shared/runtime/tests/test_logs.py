@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pointsman_runtime import logs
 from pointsman_runtime.errors import PayloadTooLarge
 from pointsman_runtime.logs import LONGEST_TEXT, Log
+from pointsman_runtime.missing import Missing
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +89,20 @@ def test_an_error_of_ours_and_of_the_system_is_told_in_full() -> None:
         "message of 9 bytes; the server takes 8",
         "[Errno 98] Address already in use",
     ]
+
+
+def test_what_is_missing_is_told_once_until_it_is_back() -> None:
+    to = configured()
+    missing = Missing(Log("cache"))
+    for problem in ("no route", "no route", TimeoutError()):
+        assert missing.note("store", problem, request_id="r-1") == "store unavailable"
+    assert not missing.nothing
+    for _ in range(2):
+        missing.back("store", "embeddings")
+    assert missing.nothing
+    missing.note("store", "no route")
+    assert [(line["event"], line["missing"]) for line in lines(to) if "missing" in line] == [("degraded", "store")] * 3
+    assert [line["what"] for line in lines(to) if line["event"] == "available_again"] == ["store"]
 
 
 def test_an_error_names_its_place() -> None:

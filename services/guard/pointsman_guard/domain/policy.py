@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
@@ -21,6 +21,16 @@ Found = Sequence[Finding] | Awaitable[Sequence[Finding]]
 Apart = Callable[[Callable[[Checked], Found], Checked], Awaitable[Found]]
 
 
+class Failure(NamedTuple):
+    """A detector couldn't say anything."""
+
+    detector: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.detector} {self.problem}"
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What a policy says about some texts."""
@@ -29,8 +39,7 @@ class Judgement:
     """Why they go no further."""
     redact: tuple[Finding, ...] = ()
     flagged: tuple[Finding, ...] = ()
-    failures: tuple[str, ...] = ()
-    """Detectors that couldn't say anything, and why."""
+    failures: tuple[Failure, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -111,7 +120,7 @@ class _Judging:
         self._blocked: Finding | None = None
         self._redact: list[Finding] = []
         self._flagged: list[Finding] = []
-        self._failures: list[str] = []
+        self._failures: list[Failure] = []
 
     def run(self, left: Iterator[Detector]) -> Judgement | Awaitable[Judgement]:
         """Ask those that are left."""
@@ -123,7 +132,7 @@ class _Judging:
                     else self._apart(detector.detect, self._checked)
                 )
             except DetectorFailed as failure:
-                self._failures.append(f"{detector.name} {failure}")
+                self._failures.append(Failure(detector.name, str(failure)))
                 continue
             if isinstance(found, Awaitable):
                 return self._resume(detector, found, left)
@@ -139,7 +148,7 @@ class _Judging:
             found = await waiting
             self._take(await found if isinstance(found, Awaitable) else found)
         except DetectorFailed as failure:
-            self._failures.append(f"{detector.name} {failure}")
+            self._failures.append(Failure(detector.name, str(failure)))
         judgement = self.run(left)
         return await judgement if isinstance(judgement, Awaitable) else judgement
 
