@@ -149,8 +149,12 @@ def _tool_calls(said: Fields, where: str, who: str) -> list[ToolCall]:
             case {"id": str(identity), "function": {"name": str(name), "arguments": str(text)}}:
                 try:
                     arguments: JsonValue = orjson.loads(text or "{}")
+                    # orjson reads deeper than it writes, and the request is around them.
+                    orjson.dumps([[[[[[[[arguments]]]]]]]])
                 except orjson.JSONDecodeError:
                     arguments = None
+                except orjson.JSONEncodeError:
+                    raise unsayable(f"{place}.function.arguments", who, "They nest too deep.") from None
                 if not isinstance(arguments, dict):
                     raise unsayable(f"{place}.function.arguments", who, "They are no JSON object.")
                 found.append(ToolCall(identity, name, arguments))

@@ -50,6 +50,20 @@ _FIELDS: Strategy = st.fixed_dictionaries({"messages": _MESSAGES | _JSON}, optio
 
 
 @pytest.mark.parametrize("form", [Anthropic(4096), Bedrock()], ids=["anthropic", "bedrock"])
+@pytest.mark.parametrize(("levels", "passes"), [(200, True), (248, False), (300, False), (2000, False)])
+def test_arguments_that_nest_too_deep_to_be_written_in_the_request_are_refused_by_name(
+    form: Format, levels: int, passes: bool
+) -> None:
+    arguments = '{"a":' * levels + "1" + "}" * levels
+    call: JsonValue = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    tools: JsonValue = [{"type": "function", "function": {"name": "f"}}]
+    outcome = _put(form, {"messages": [{"role": "assistant", "tool_calls": [call]}], "tools": tools})
+    assert isinstance(outcome, Call) == passes
+    if isinstance(outcome, Refusal):
+        assert (outcome.status, outcome.param) == (400, "messages[0].tool_calls[0].function.arguments")
+
+
+@pytest.mark.parametrize("form", [Anthropic(4096), Bedrock()], ids=["anthropic", "bedrock"])
 @given(fields=_FIELDS)
 def test_any_chat_is_either_put_or_refused_with_400_and_words(form: Format, fields: dict[str, JsonValue]) -> None:
     outcome = _put(form, fields)

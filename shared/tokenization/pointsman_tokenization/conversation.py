@@ -86,7 +86,8 @@ def _call(call: Json) -> Json:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        # What nests too deep is read by no engine either.
+        except (ValueError, RecursionError):
             arguments = {}
     elif not isinstance(arguments, dict | list):
         arguments = {}

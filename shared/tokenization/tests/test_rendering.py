@@ -4,6 +4,7 @@ The expected texts are what transformers 5.23 (`apply_chat_template`) gave for t
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,13 @@ def test_tools_calls_and_results_are_rendered_as_objects(tmp_path: Path) -> None
         '<|im_start|>assistant\n\n<tool_call>\n{"name": "weather", "arguments": {"city": "Zürich"}}\n</tool_call>'
         "<|im_end|>\n<|im_start|>user\n<tool_response>\n21\n°\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+@pytest.mark.parametrize("levels", [300, 900, 100_000])
+def test_arguments_of_a_call_that_nest_too_deep_break_nothing(tmp_path: Path, levels: int) -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": "[" * levels + "]" * levels}}
+    with suppress(NotTokenized):
+        render(tmp_path, CHATML, {"messages": [{"role": "assistant", "tool_calls": [call]}]})
 
 
 def test_arguments_of_the_template_and_the_effort_reach_it(tmp_path: Path) -> None:
