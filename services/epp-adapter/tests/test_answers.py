@@ -12,6 +12,7 @@ from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
 from pointsman_edge.decider import StagesMissing
+from pointsman_epp_adapter.domain.answer import Answer
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, STREAMED, Exchange, Reply
 from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
@@ -113,6 +114,11 @@ MODES: dict[str, tuple[dict[str, str], dict[str, Any], int, int | None]] = {
     "a document of unknown length": ({}, {}, BUFFERED, STREAMED),
     "anything in full duplex, which Envoy keeps to": (STREAM, {}, FULL_DUPLEX, None),
 }
+
+
+def test_a_stream_is_known_by_its_media_type_in_any_case() -> None:
+    headers = [(b":status", b"200"), (b"content-type", b"Text/Event-Stream; charset=utf-8")]
+    assert Answer(headers, "chat.completions", None).stream
 
 
 @pytest.mark.parametrize("name", MODES)

@@ -23,7 +23,7 @@ class Answer:
         named = dict(headers)
         status = named.get(b":status", b"0")
         self.status = int(status) if status.isdigit() else 0
-        self.stream = named.get(b"content-type", b"").startswith(_STREAM)
+        self.stream = named.get(b"content-type", b"").lower().startswith(_STREAM)
         length = named.get(b"content-length", b"")
         self.length = int(length) if length.isdigit() else None
         self.rewriting = rewriting
