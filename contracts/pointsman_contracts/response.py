@@ -1,12 +1,21 @@
 """What happened to a request after its decision. Published by edges."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pydantic import Field
 
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.message import Address, Message, Part
+
+MOST_TOKENS: Final = 2**53
+"""No request uses more: a larger number is a mistake, and one that not every reader of JSON keeps (RFC 8259, section
+6)."""
+
+
+def token_count(value: object) -> int | None:
+    """What an engine or provider gave as a number of tokens; None when it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
 
 
 class Usage(Part):

@@ -12,10 +12,11 @@ from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
 
 DELTA = b'data: {"model":"llama-8b","choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
 EVENTS = DELTA % b"my " + DELTA % b"secret" + b"data: [DONE]\n\n"
+NOTHING = Usage()
 GUARD = Stage(service="guard", answer=AnswerUse(mode="window", content="text"))
 
 
-def gives(picker: PickerUnderTest, *response: Stage) -> None:
+def gives(picker: PickerUnderTest, *response: Stage, usage: Usage = NOTHING) -> None:
     picker.stages.reply = lambda request: Answer(
         request_id=request.request_id,
         stage="semantic-cache",
@@ -23,6 +24,7 @@ def gives(picker: PickerUnderTest, *response: Stage) -> None:
         named="llama-8b",
         target=Target(model="llama-8b", pool="llama-8b"),
         content_type="text/event-stream",
+        usage=usage,
         saved=Usage(prompt_tokens=9),
         answer_headers=(HeaderEdit(name="x-pointsman-cache", value="hit"),),
         response=response,
@@ -70,3 +72,12 @@ async def test_it_passes_the_stages_on_the_way_back(start_picker: StartPicker) -
     blocked = await answered(picker, (FULL_DUPLEX, FULL_DUPLEX))
     assert (blocked.status, b"secret" in (blocked.body or b"")) == (403, False)
     assert [done.outcome for done in await picker.completed(2)] == ["ok", "blocked"]
+
+
+async def test_a_request_whose_use_cant_be_settled_is_told_without_it(start_picker: StartPicker) -> None:
+    priced = {"pool": "llama-8b", "cost": {"input": 1, "output": 1}}
+    picker = await start_picker(config={"models": {"llama-8b": priced}})
+    gives(picker, usage=Usage(prompt_tokens=10**400))
+    await answered(picker, (FULL_DUPLEX, FULL_DUPLEX))
+    (done,) = await picker.completed()
+    assert (done.outcome, done.usage, done.cost) == ("ok", None, None)

@@ -102,3 +102,13 @@ async def test_a_blocked_answer_of_a_stage_is_withheld(start_edge: StartEdge) ->
     assert answer.status == 403
     assert b"secret" not in answer.body
     assert (done.outcome, done.status) == ("blocked", 403)
+
+
+async def test_a_request_whose_use_cant_be_settled_is_told_without_it_and_its_body_goes(start_edge: StartEdge) -> None:
+    priced = {"pool": "llama-8b", "cost": {"input": 1, "output": 1}}
+    edge = await start_edge(config={"models": {"llama-8b": priced}})
+    gives(edge, usage=Usage(prompt_tokens=10**400))
+    answer, done = await answered(edge)
+    assert (answer.status, done.outcome, done.usage, done.cost) == (200, "ok", None, None)
+    assert edge.metric("pointsman_edge_unsettled_total") == 1
+    assert edge.metric("pointsman_edge_open_requests") == 0

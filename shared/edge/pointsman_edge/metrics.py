@@ -47,6 +47,8 @@ class EdgeMetrics(Collector):
         """Connections closed before they brought a request, by reason."""
         self.failed_attempts: Counter[str] = Counter()
         """Attempts that an endpoint didn't answer, by outcome."""
+        self.unsettled = 0
+        """Requests whose usage and cost could not be told."""
         self._requests: Counter[tuple[str, int, str | None]] = Counter()
         self._levels: Counter[str] = Counter()
         self._decided = _Durations()
@@ -88,6 +90,9 @@ class EdgeMetrics(Collector):
             "pointsman_edge_refused_connections",
             "Connections closed before they brought a request",
             self.refused_connections,
+        )
+        yield CounterMetricFamily(
+            "pointsman_edge_unsettled", "Requests whose usage and cost could not be told", self.unsettled
         )
         for name, text, value in self._others:
             yield CounterMetricFamily(name, text, value())

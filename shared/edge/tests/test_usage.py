@@ -102,6 +102,13 @@ def test_the_usage_of_every_api_is_read_wherever_the_answer_is_cut_into_pieces(
     assert reader.usage() == usage
 
 
+@pytest.mark.parametrize("count", ["9" * 400, "9" * 30, str(2**53 + 1), "-1", "1e3", "true"])
+def test_a_number_that_no_request_can_have_used_is_no_count(count: str) -> None:
+    reader = usage_reader("chat.completions")
+    reader.feed(b'{"usage":{"prompt_tokens":%b,"completion_tokens":7}}' % count.encode())
+    assert reader.usage() == Usage(completion_tokens=7)
+
+
 def test_a_message_that_breaks_off_leaves_what_its_beginning_said() -> None:
     reader = usage_reader("messages")
     start = {"type": "message_start", "message": {"usage": MESSAGE_USAGE | {"output_tokens": 1}}}

@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from pointsman_contracts.response import Usage
+from pointsman_contracts.response import Usage, token_count
 from pointsman_providers import chat_answer
 from pointsman_providers.chat_answer import Chunks, Heading
 from pointsman_providers.chat_messages import ToolCall
@@ -73,11 +73,14 @@ class Messages:
         if not isinstance(usage, dict):
             return
         before = self.usage or Usage()
-        cached, written = _tokens(usage, "cache_read_input_tokens"), _tokens(usage, "cache_creation_input_tokens")
-        fresh = _tokens(usage, "input_tokens")
+        cached, written = (
+            token_count(usage.get("cache_read_input_tokens")),
+            token_count(usage.get("cache_creation_input_tokens")),
+        )
+        fresh = token_count(usage.get("input_tokens"))
         # `input_tokens` are those after the last cache breakpoint; OpenAI's `prompt_tokens` are all.
         prompt = None if fresh is None else fresh + (cached or 0) + (written or 0)
-        output = _tokens(usage, "output_tokens")
+        output = token_count(usage.get("output_tokens"))
         self.usage = Usage(
             prompt_tokens=before.prompt_tokens if prompt is None else prompt,
             completion_tokens=before.completion_tokens if output is None else output,
@@ -134,8 +137,3 @@ class _MessageStream:
             case _:
                 pass  # pings, signatures, and what may come: the API may add kinds of events
         return b""
-
-
-def _tokens(fields: Fields, name: str) -> int | None:
-    value = fields.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pydantic import JsonValue
 
-from pointsman_contracts.response import Usage
+from pointsman_contracts.response import Usage, token_count
 from pointsman_providers import chat_answer
 from pointsman_providers.chat_answer import Chunks, Heading
 from pointsman_providers.chat_messages import ToolCall
@@ -70,17 +70,14 @@ class Converse:
 
     def count(self, usage: JsonValue) -> None:
         """Take usage over."""
-        match usage:
-            case {"inputTokens": int(fresh), "outputTokens": int(output), **rest}:
-                cached, written = rest.get("cacheReadInputTokens"), rest.get("cacheWriteInputTokens")
-                read = cached if isinstance(cached, int) else 0
-                self.usage = Usage(
-                    prompt_tokens=fresh + read + (written if isinstance(written, int) else 0),
-                    completion_tokens=output,
-                    cached_tokens=read,
-                )
-            case _:
-                pass
+        if not isinstance(usage, dict):
+            return
+        fresh, output = token_count(usage.get("inputTokens")), token_count(usage.get("outputTokens"))
+        if fresh is None or output is None:
+            return
+        read = token_count(usage.get("cacheReadInputTokens")) or 0
+        written = token_count(usage.get("cacheWriteInputTokens")) or 0
+        self.usage = Usage(prompt_tokens=fresh + read + written, completion_tokens=output, cached_tokens=read)
 
 
 class _ConverseStream:

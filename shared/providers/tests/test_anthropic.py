@@ -258,6 +258,14 @@ def test_a_whole_message_becomes_a_chat_completion() -> None:
     assert (answer.usage.prompt_tokens, answer.usage.cached_tokens) == (16, 4)
 
 
+@pytest.mark.parametrize("count", [2**63, 2**53 + 1, -1, True])
+def test_a_number_that_no_request_can_have_used_is_no_count(count: int) -> None:
+    answer = FORMAT.call(ask()).answer
+    answer.whole(orjson.dumps({"content": [], "usage": {"input_tokens": count, "output_tokens": 7}}))
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (0, 7)
+
+
 @pytest.mark.parametrize(
     ("reason", "finish"), [("end_turn", "stop"), ("max_tokens", "length"), ("refusal", "content_filter")]
 )

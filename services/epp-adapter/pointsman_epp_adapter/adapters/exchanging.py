@@ -22,6 +22,7 @@ from pointsman_edge.domain.routes import METHOD
 from pointsman_edge.domain.routing_answer import OUTCOME, Place, routing_answer
 from pointsman_edge.domain.static_choice import Closed
 from pointsman_edge.held_bodies import HeldBody
+from pointsman_edge.settling import settle
 from pointsman_edge.way_back import WayBack, Withheld
 from pointsman_epp_adapter.adapters import engine_way, wire
 from pointsman_epp_adapter.adapters.at_provider import AtProvider
@@ -232,7 +233,7 @@ class Exchanging:
             self.span.end(None if ok else exchange.outcome, status=exchange.status, level=exchange.level)
         del desk.open[exchange.request_id]
         desk.metrics.open -= 1
-        exchange.settle(self._policy.prices)
+        settle(exchange, self._policy.prices, desk.metrics)
         desk.metrics.completed(exchange)
         desk.announcer.completed(exchange, time.monotonic())
         if self._back is None or self._reviews:

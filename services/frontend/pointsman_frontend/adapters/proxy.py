@@ -24,6 +24,7 @@ from pointsman_edge.domain.static_choice import Closed
 from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_edge.held_bodies import HeldBodies
 from pointsman_edge.metrics import EdgeMetrics
+from pointsman_edge.settling import settle
 from pointsman_edge.way_back import Withheld
 from pointsman_edge.ways_back import WaysBack
 from pointsman_frontend.adapters.before_client import BeforeClient
@@ -138,7 +139,7 @@ class Proxy:
             exchange.bytes_out = client.bytes_out
             del self._open[request_id]
             self._metrics.open -= 1
-            exchange.settle(policy.prices)
+            settle(exchange, policy.prices, self._metrics)
             self._metrics.completed(exchange)
             self._announcer.completed(exchange, time.monotonic())
             self._ways_back.after(policy, exchange, leash)

@@ -3,7 +3,7 @@
 import json
 from typing import Final, cast
 
-from pointsman_contracts.response import Usage
+from pointsman_contracts.response import Usage, token_count
 from pointsman_edge.domain.routes import MESSAGES
 
 KEPT: Final = 8192
@@ -138,9 +138,9 @@ def _read(text: bytes) -> Usage | None:
 
 def _count(fields: dict[str, object], *names: str) -> int:
     for name in names:
-        value = fields.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
+        count = token_count(fields.get(name))
+        if count is not None:
+            return count
     return 0
 
 
