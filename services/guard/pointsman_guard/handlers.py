@@ -4,8 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from pydantic import JsonValue
@@ -16,10 +15,11 @@ from pointsman_contracts.journey import Journey, Stage
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_core.config import DEFAULT_GUARD
+from pointsman_guard.aside import Aside
 from pointsman_guard.domain import words
 from pointsman_guard.domain.answer import changed_texts, ours
 from pointsman_guard.domain.checking import Checked, Text
-from pointsman_guard.domain.policy import NOTHING, Apart, Found, Judgement, Policy
+from pointsman_guard.domain.policy import NOTHING, Judgement, Policy
 from pointsman_guard.domain.prompt import Prompt
 from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
@@ -42,22 +42,6 @@ REMEMBERED: Final = 4096
 _NOTHING: Final[Mapping[str, str]] = {}
 
 _log = Log("guard")
-
-
-class Aside:
-    """Threads for texts that take long."""
-
-    def __init__(self, threads: Executor, above: int) -> None:
-        """`above`: characters."""
-        self._threads: Final = threads
-        self._above: Final = above
-
-    def of(self, checked: Checked) -> Apart | None:
-        """How these texts are checked; None is at once."""
-        return self._run if checked.size > self._above else None
-
-    def _run(self, detect: Callable[[Checked], Found], checked: Checked) -> Awaitable[Found]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, detect, checked)
 
 
 class Handlers:

@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
 from pointsman_guard.adapters.reach import Reach
+from pointsman_guard.aside import Aside
 from pointsman_guard.configuration import compile_all
 from pointsman_guard.domain.policy import Policy
-from pointsman_guard.handlers import Aside, Handlers
+from pointsman_guard.handlers import Handlers
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_guard.settings import GuardSettings
 from pointsman_runtime.content_client import ContentClient

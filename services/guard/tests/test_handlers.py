@@ -14,9 +14,10 @@ from pointsman_contracts.guarding import Guarded
 from pointsman_contracts.journey import AnswerUse, BodyEdit, Journey, RequestFacts, Stage
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
 from pointsman_contracts.response_stage import AnswerText, ResponseReview, Verdict
+from pointsman_guard.aside import Aside
 from pointsman_guard.configuration import compile_all
 from pointsman_guard.domain.checking import DetectorFailed, Embedder
-from pointsman_guard.handlers import PARK_AFTER_S, RESTORE, Aside, Handlers
+from pointsman_guard.handlers import PARK_AFTER_S, RESTORE, Handlers
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.content_client import ContentClient

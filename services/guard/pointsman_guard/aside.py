@@ -1,0 +1,25 @@
+"""Threads for texts that take long."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Final
+
+from pointsman_guard.domain.checking import Checked
+from pointsman_guard.domain.policy import Apart, Found
+
+
+class Aside:
+    """Checks long texts beside the event loop."""
+
+    def __init__(self, threads: Executor, above: int) -> None:
+        """`above`: characters."""
+        self._threads: Final = threads
+        self._above: Final = above
+
+    def of(self, checked: Checked) -> Apart | None:
+        """How these texts are checked; None is at once."""
+        return self._run if checked.size > self._above else None
+
+    def _run(self, detect: Callable[[Checked], Found], checked: Checked) -> Awaitable[Found]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, detect, checked)
