@@ -76,8 +76,8 @@ class Bucket:
         """Tell of every entry there is, then of every change, in order, across reconnections.
 
         `on_listed` is told after each complete listing, the first and one after every reconnection.
-        `on_gone` is told of deleted keys, of keys that disappeared while the connection was lost, and of keys
-        not renewed within the bucket's TTL.
+        `on_gone` is told of deleted keys, of keys not renewed within the bucket's TTL, and where there is none, of keys
+        that disappeared while the connection was lost.
         """
         watch = _Watch(on_put, on_gone, on_listed, self._ttl_s)
         task = asyncio.get_running_loop().create_task(self._keep_watching(watch, with_history))
@@ -106,7 +106,7 @@ class Bucket:
 
     async def _follow(self, watcher: KeyValue.KeyWatcher, watch: "_Watch", again: asyncio.Event) -> None:
         """Hand on updates until the connection was lost and is back; the watch then begins anew."""
-        watch.begin()
+        watch.begin(time.monotonic())
         while not again.is_set():
             try:
                 update = await watcher.updates(timeout=0.5)
@@ -155,12 +155,16 @@ class _Watch:
         """Key → revision and time of the entry that was told last."""
         self._unseen: set[str] = set()
 
-    def begin(self) -> None:
+    def begin(self, now: float) -> None:
         """A new listing begins."""
-        self._unseen = set(self._renewed)
+        if self._ttl_s is None:
+            self._unseen = set(self._renewed)
+        else:
+            # A server that was away, or lost the bucket, took no renewals: what lives has as long as ever to renew.
+            self._renewed = dict.fromkeys(self._renewed, now)
 
     def complete(self) -> None:
-        """The listing is complete: what it didn't name is gone."""
+        """The listing is complete: what it didn't name, and nobody has to renew, is gone."""
         for key in self._unseen:
             self._gone(key)
         self._unseen.clear()

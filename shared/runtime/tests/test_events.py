@@ -284,6 +284,27 @@ async def test_what_is_in_a_bucket_made_anew_is_told_though_its_revisions_are_lo
     assert watched.gone == []
 
 
+async def test_what_must_be_renewed_has_its_ttl_to_come_back_after_the_server_lost_it(
+    process: Connected, own_nats_server: NatsServer
+) -> None:
+    await process.open()
+    bucket = process.bucket("test-renewed", ttl_s=30.0)
+    await bucket.put("a", b"1")
+    watched = Watched()
+    bucket.watch(watched.put, watched.lost, watched.complete)
+    await eventually(lambda: watched.listed == 1)
+    js = await process.events.jetstream()
+    await js.delete_key_value("test-renewed")
+    own_nats_server.kill()
+    await eventually(lambda: process.events.reason is not None)
+    await asyncio.to_thread(own_nats_server.start)
+    await eventually(lambda: watched.listed == 2, timeout=15)
+    assert watched.values == {"a": b"1"}
+    await bucket.put("a", b"2")
+    await eventually(lambda: watched.values == {"a": b"2"})
+    assert watched.gone == []
+
+
 async def test_a_server_without_jetstream_is_tried_again_and_told_once(
     process: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
