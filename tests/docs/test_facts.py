@@ -10,6 +10,8 @@ import pytest
 
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.message import Message
+from pointsman_contracts.parties import AGENT, PARTIES, WATCHERS
+from pointsman_contracts.parties import SERVICES as PARTIES_OF_THE_BUS
 from pointsman_contracts.subjects import STAGES, stage_subject, subject
 from pointsman_core.config import Config, SchedulingPolicy
 from pointsman_core.plugins import Registry
@@ -112,12 +114,38 @@ def test_the_two_choices_of_a_profile_are_told_apart_as_the_code_has_them() -> N
     assert {"handler", "profiles"} <= set(SchedulingPolicy.model_fields)
 
 
+OF_EVERY_SERVICE = ("service.presence.v1", "request.scheduled.v1")
+"""What the runtime tells for each stage; only the scheduler makes decisions of its own."""
+
+
+def _names(readme: str, message: type[Message]) -> bool:
+    """Whether a README names a message, as a class or by its subject: `{a,b}` in one stands for both."""
+    type_id = message.address.type_id
+    spread = [
+        line.replace(f"{{{braced}}}", each)
+        for line in readme.splitlines()
+        for braced in re.findall(r"\{([a-z,-]+)\}", line)
+        for each in braced.split(",")
+    ]
+    return any(f"`{message.__name__}`" in line or type_id in line for line in (*readme.splitlines(), *spread))
+
+
 @pytest.mark.requirement("S1-7", "S1-9")
-@pytest.mark.parametrize("service", [*SERVICES, "worker-agent"])
+@pytest.mark.parametrize("service", [*PARTIES_OF_THE_BUS, AGENT])
 def test_every_service_says_what_it_is_told_and_what_it_tells(service: str) -> None:
     text = (ROOT / "services" / service / "README.md").read_text()
     told = set(re.findall(r"^(?:\| |## )(\w+)(?: \||$)", text.lower(), re.MULTILINE))
     assert {"consumes", "publishes"} <= told
+    unnamed: set[str] = set()
+    for message in MESSAGES:
+        address, parties = message.address, PARTIES[message.address.type_id]
+        answers = address.route == ("inbox",)  # whoever names the question may leave the answer out
+        all_events = address.kind == "evt" and service in WATCHERS
+        if answers or all_events or address.type_id in OF_EVERY_SERVICE:
+            continue
+        if service in (*parties.senders, *parties.readers) and not _names(text, message):
+            unnamed.add(message.__name__)
+    assert not unnamed
 
 
 def _settings() -> set[str]:
