@@ -139,6 +139,57 @@ async def test_a_stage_that_changes_what_it_was_not_shown_has_failed(start_edge:
         answer, done = await answered(edge)
     assert (answer.status, done.outcome) == (500, "blocked")
     assert b"secret" not in answer.body
+    assert (edge.reviewers.failures, edge.reviewers.worked_for) == (
+        [("guard", "replaced a text that it wasn't shown")], [],
+    )  # fmt: skip
+
+
+CALLED = {"type": "message", "content": [
+    {"type": "text", "text": "my secret"}, {"type": "tool_use", "id": "t", "name": "f", "input": {"key": "secret"}},
+]}  # fmt: skip
+OPENED = [
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "my secret"}},
+    {"type": "content_block_start", "index": 1, "content_block": CALLED["content"][1]},
+    {"type": "message_stop"},
+]  # fmt: skip
+STREAMED = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in OPENED).encode()
+
+
+@pytest.mark.parametrize(("on_error", "status"), [("deny", 500), ("allow", 200)])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_stage_that_puts_no_json_where_json_belongs_has_failed_and_changed_nothing(
+    start_edge: StartEdge, stream: bool, on_error: str, status: int
+) -> None:
+    async def call(request: Received) -> None:
+        if not stream:
+            await request.answer(json.dumps(CALLED).encode())
+            return
+        await request.begin_stream()
+        await request.chunk(STREAMED)
+        await request.chunk(b"")
+
+    def say(review: ResponseReview) -> Verdict:
+        edits = [TextEdit(part=text.part, text="[REPLACED]") for text in review.texts]
+        headers = (HeaderEdit(name="x-checked", value="yes"),)
+        return Verdict(request_id=review.request_id, action="replace", texts=tuple(edits), headers=headers)
+
+    async with ScriptedEngine(call) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(on_error=on_error),)
+        edge.reviewers.say = say
+        answer = await raw_request(edge.url, post("/v1/messages", BODY))
+        await eventually(lambda: edge.events.of(ResponseCompleted))
+    (report,) = edge.events.of(ResponseCompleted)[-1].stages
+    assert answer.status == status
+    assert b"[REPLACED]" not in answer.body
+    assert (report.outcome, report.note) == (
+        "skipped" if on_error == "allow" else "failed", "replaced JSON by something else",
+    )  # fmt: skip
+    assert (edge.reviewers.failures, edge.reviewers.worked_for) == ([("guard", report.note)], [])
+    if on_error == "allow":
+        assert answer.body == (STREAMED if stream else json.dumps(CALLED).encode())
+        assert answer.header("x-checked") is None
 
 
 async def test_no_byte_of_a_stream_leaves_before_it_has_passed(start_edge: StartEdge) -> None:

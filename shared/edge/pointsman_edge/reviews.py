@@ -41,6 +41,14 @@ class Reviewers(Protocol):
         """What the stage says. Raises NoVerdict."""
         ...
 
+    def worked(self, stage: Stage) -> None:
+        """What it said was of use."""
+        ...
+
+    def failed(self, stage: Stage, failure: NoVerdict, request_id: str) -> None:
+        """It said nothing, or nothing of use."""
+        ...
+
 
 class StageReviewers:
     """The stages on one bus."""
@@ -52,18 +60,6 @@ class StageReviewers:
 
     async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
         """As `Reviewers.ask`, within the stage's own timeout."""
-        tally = self._tally(stage.service)
-        try:
-            verdict = await self._ask(stage, review, traceparent, tally)
-        except NoVerdict as failure:
-            tally.failed += 1
-            self._missing.note(stage.service, failure.what, on_error=stage.on_error, request_id=review.request_id)
-            raise
-        tally.handled += 1
-        self._missing.back(stage.service)
-        return verdict
-
-    async def _ask(self, stage: Stage, review: ResponseReview, traceparent: str | None, tally: Tally) -> Verdict:
         bus = self._bus
         timeout_s = timeout_of(stage)
         waiter = FutureWaiter(bus.replies)
@@ -86,11 +82,21 @@ class StageReviewers:
         try:
             verdict = Verdict.decode(payload)
         except ValidationError as error:
-            tally.malformed += 1
+            self._tally(stage.service).malformed += 1
             raise NoVerdict("gave an answer that can't be used", 500, "stage_failed") from error
         if verdict.request_id != review.request_id:
             raise NoVerdict("answered for another request", 500, "stage_failed")
         return verdict
+
+    def worked(self, stage: Stage) -> None:
+        """As `Reviewers.worked`: it counts."""
+        self._tally(stage.service).handled += 1
+        self._missing.back(stage.service)
+
+    def failed(self, stage: Stage, failure: NoVerdict, request_id: str) -> None:
+        """As `Reviewers.failed`: it counts, and is told once until the stage works again."""
+        self._tally(stage.service).failed += 1
+        self._missing.note(stage.service, failure.what, on_error=stage.on_error, request_id=request_id)
 
     def _tally(self, service: str) -> Tally:
         tally = self._tallies.get(service)

@@ -1,7 +1,7 @@
 """Runs the stages on the way back for one answer: those that the client waits for, in order, and those after it."""
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 import orjson
@@ -9,7 +9,7 @@ import orjson
 from pointsman_contracts.journey import AFTER, AnswerUse, HeaderEdit, Stage, StageReport
 from pointsman_contracts.response_stage import AnswerText, ResponseReview, Verdict
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.answer_texts import forget_probabilities, slots_of
+from pointsman_edge.domain.answer_texts import Slot, forget_probabilities, put_all, slots_of
 from pointsman_edge.domain.answer_window import AnswerWindow
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
@@ -107,16 +107,13 @@ class WayBack:
             if changed and gate.use.content == "body":
                 body = orjson.dumps(document)
             texts = tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in slots)
-            verdict = await self._ask(gate, texts, body if gate.use.content == "body" else None, code=code)
-            if verdict is not None and verdict.action == "replace":
-                edits = {edit.part: edit.text for edit in verdict.texts}
-                try:
-                    for slot in slots:
-                        if slot.part in edits:
-                            slot.put(edits[slot.part])
-                            changed = True
-                except ValueError:
-                    self._unusable(gate)
+
+            def put(edits: dict[str, str], slots: list[Slot] = slots) -> None:
+                put_all([(slot, edits[slot.part]) for slot in slots if slot.part in edits])
+
+            shown = body if gate.use.content == "body" else None
+            if await self._replaced(gate, texts, shown, put, code=code):
+                changed = True
                 forget_probabilities(document)
         return self._headers, orjson.dumps(document) if changed else body
 
@@ -192,9 +189,11 @@ class WayBack:
         began = time.perf_counter()
         try:
             verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
-        except NoVerdict as failure:  # counted and logged where it is asked
+        except NoVerdict as failure:
+            self._reviewers.failed(gate.stage, failure, self._exchange.request_id)
             outcome, instance, note = "failed", "", failure.what
         else:
+            self._reviewers.worked(gate.stage)
             outcome, instance, note = _OUTCOMES[verdict.action], verdict.instance, verdict.note
         trail.add(gate.position, gate.stage, outcome, time.perf_counter() - began, instance, note)
 
@@ -216,31 +215,30 @@ class WayBack:
         window = gate.window
         texts = window.texts() if gate.use.content == "text" else ()
         body = window.encode() if gate.use.content == "body" else None
-        verdict = await self._ask(gate, texts, body, last=last)
-        if verdict is not None and verdict.action == "replace":
-            try:
-                window.replace({edit.part: edit.text for edit in verdict.texts})
-            except ValueError:
-                self._unusable(gate)
+        await self._replaced(gate, texts, body, window.replace, last=last)
         return window.release(last=last)
 
-    async def _ask(
+    async def _replaced(
         self,
         gate: _Gate,
         texts: tuple[AnswerText, ...],
         body: bytes | None,
+        put: Callable[[dict[str, str]], None],
         *,
         last: bool = True,
         code: str | None = None,
-    ) -> Verdict | None:
-        """The stage's verdict; None when it failed and may be skipped. Raises Withheld."""
+    ) -> bool:
+        """Have the stage asked and what it says done; whether it put other texts in place. It changes nothing where it
+        fails and may be skipped. Raises Withheld."""
         review = self._review(gate, texts, body, last=last, code=code)
         began = time.perf_counter()
         try:
-            verdict = _usable(await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent), texts)
+            verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
+            edits = _edits(verdict, texts, put)
         except NoVerdict as failure:
             self._failed(gate, failure, time.perf_counter() - began)
-            return None
+            return False
+        self._reviewers.worked(gate.stage)
         outcome = _OUTCOMES[verdict.action]
         self._report(gate, outcome, time.perf_counter() - began, verdict.instance, verdict.note)
         if verdict.action == "block":
@@ -248,7 +246,7 @@ class WayBack:
             withheld.blocked = True
             raise withheld
         self._edit_headers(verdict.headers)
-        return verdict
+        return bool(edits)
 
     def _review(
         self, gate: _Gate, texts: tuple[AnswerText, ...], body: bytes | None, *, last: bool, code: str | None = None
@@ -260,6 +258,7 @@ class WayBack:
         return review_of(self._exchange, self._surrounding, gate.stage, shown, deadline_ms)
 
     def _failed(self, gate: _Gate, failure: NoVerdict, took_s: float) -> None:
+        self._reviewers.failed(gate.stage, failure, self._exchange.request_id)
         skips = self._lenient or gate.stage.on_error != "deny"
         self._report(gate, "skipped" if skips else "failed", took_s, "", failure.what)
         if skips:
@@ -274,9 +273,6 @@ class WayBack:
             code=failure.code,
             retry_after_s=1.0 if failure.status == 503 else None,
         )
-
-    def _unusable(self, gate: _Gate) -> None:
-        self._failed(gate, NoVerdict("replaced JSON by something else", 500, "stage_failed"), 0.0)
 
     def _report(self, gate: _Gate, outcome: str, took_s: float, instance: str, note: str | None) -> None:
         self._trail.add(gate.position, gate.stage, outcome, took_s, instance, note)
@@ -300,8 +296,16 @@ class WayBack:
         return window.texts()
 
 
-def _usable(verdict: Verdict, shown: tuple[AnswerText, ...]) -> Verdict:
-    """The verdict. Raises NoVerdict where the stage means to change what the client would get unchanged."""
-    if {edit.part for edit in verdict.texts} - {text.part for text in shown}:
+def _edits(verdict: Verdict, shown: tuple[AnswerText, ...], put: Callable[[dict[str, str]], None]) -> dict[str, str]:
+    """The texts that a verdict put in the place of others, by part. Raises NoVerdict where the stage means to change
+    what the client would get unchanged."""
+    edits = {edit.part: edit.text for edit in verdict.texts}
+    if edits.keys() - {text.part for text in shown}:
         raise NoVerdict("replaced a text that it wasn't shown", 500, "stage_failed")
-    return verdict
+    if verdict.action != "replace":
+        return {}
+    try:
+        put(edits)
+    except ValueError as error:
+        raise NoVerdict("replaced JSON by something else", 500, "stage_failed") from error
+    return edits

@@ -62,3 +62,15 @@ async def test_every_way_to_fail_has_its_name_and_its_status(
 async def test_an_answer_that_is_too_large_to_send_is_told_at_once(buses: Buses) -> None:
     with pytest.raises(NoVerdict, match="so large an answer"):
         await asked(buses, lambda review: None, REVIEW.model_copy(update={"body": b"x" * 16 * 2**20}))
+
+
+async def test_a_stage_counts_as_what_its_verdict_was_worth_and_failing_is_told_once(
+    buses: Buses, caplog: pytest.LogCaptureFixture
+) -> None:
+    reviewers = StageReviewers(edge := buses.make("frontend"))
+    for _ in range(2):
+        reviewers.failed(GATE, NoVerdict("was of no use", 500, "stage_failed"), "r-1")
+    reviewers.worked(GATE)
+    (tally,) = [each for each in edge.tallies if each.name == "response-stage.my.gate"]
+    assert (tally.handled, tally.failed) == (1, 2)
+    assert [record.message for record in caplog.records if record.message == "degraded"] == ["degraded"]

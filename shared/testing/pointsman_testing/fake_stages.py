@@ -68,6 +68,10 @@ class FakeReviewers:
         """Everything that they were asked, in order."""
         self.say: Callable[[ResponseReview], Verdict] = lambda review: Verdict(request_id=review.request_id)
         """May raise what an edge expects of a stage that fails."""
+        self.worked_for: list[str] = []
+        """Stages whose verdict was of use, each time."""
+        self.failures: list[tuple[str, str]] = []
+        """Stages whose verdict was of no use, or that gave none, and what was wrong."""
 
     async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
         """What an edge calls."""
@@ -75,6 +79,15 @@ class FakeReviewers:
         self.asked.append(ResponseReview.decode(review.encode()))
         await asyncio.sleep(0)
         return Verdict.decode(self.say(review).encode())
+
+    def worked(self, stage: Stage) -> None:
+        """What an edge calls when a verdict is of use."""
+        self.worked_for.append(stage.service)
+
+    def failed(self, stage: Stage, failure: Exception, request_id: str) -> None:
+        """What an edge calls when there is no verdict, or one of no use."""
+        del request_id
+        self.failures.append((stage.service, str(failure)))
 
 
 class RecordedEvents:

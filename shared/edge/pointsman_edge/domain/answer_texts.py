@@ -1,6 +1,6 @@
 """The texts in an answer of any API: where they stand, whose they are, and how to put others in their place."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, cast
 
 import orjson
@@ -55,8 +55,22 @@ class Slot:
 
     def put(self, text: str) -> None:
         """Put another text there. Raises ValueError where JSON belongs and this isn't any."""
-        value = self._holder.get(self._key)
-        self._holder[self._key] = text if isinstance(value, str) else orjson.loads(text)
+        put_all([(self, text)])
+
+    def value_for(self, text: str) -> object:
+        """What would stand there for a text. Raises ValueError as `put`."""
+        return text if isinstance(self._holder.get(self._key), str) else orjson.loads(text)
+
+    def set(self, value: object) -> None:
+        """Let a value of `value_for` stand there."""
+        self._holder[self._key] = value
+
+
+def put_all(texts: Sequence[tuple[Slot, str]]) -> None:
+    """Put other texts there, all of them or none. Raises ValueError as `Slot.put`."""
+    values = [slot.value_for(text) for slot, text in texts]
+    for (slot, _), value in zip(texts, values, strict=True):
+        slot.set(value)
 
 
 def slots_of(api: str, document: Document) -> list[Slot]:

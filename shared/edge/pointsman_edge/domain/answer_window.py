@@ -9,7 +9,7 @@ from typing import Final
 
 from pointsman_contracts.journey import AnswerUse
 from pointsman_contracts.response_stage import AnswerText
-from pointsman_edge.domain.answer_texts import Slot, finished_choices, forget_probabilities, slots_of
+from pointsman_edge.domain.answer_texts import Slot, finished_choices, forget_probabilities, put_all, slots_of
 from pointsman_edge.domain.stream_events import StreamEvent
 
 _SENTENCE_ENDS: Final = (".", "!", "?", "\n", "。", "！", "？", "।")  # noqa: RUF001 - of other scripts
@@ -90,18 +90,20 @@ class AnswerWindow:
         return b"".join(held.event.encode() for held in self._held)
 
     def replace(self, edits: Mapping[str, str]) -> None:
-        """Put other texts in the place of held ones, by part. Raises ValueError where JSON belongs and isn't."""
+        """Put other texts in the place of held ones, by part, all or none. Raises ValueError where JSON belongs and
+        isn't."""
+        changed: list[tuple[_Held, Slot, str]] = []
         for part, text in edits.items():
             places = [(held, slot) for held in self._held for slot in held.fresh if slot.part == part]
-            if not places:
-                continue
             # What stays here for the next window must stand in an event of its own.
             cut = max(0, len(text) - self._overlap) if len(places) > 1 and self._size is not None else len(text)
             for position, (held, slot) in enumerate(places):
                 last = position == len(places) - 1
-                slot.put((text[:cut] if position == 0 else "") + (text[cut:] if last else ""))
-                self._change(held)
-            self._altered.add(part)
+                changed.append((held, slot, (text[:cut] if position == 0 else "") + (text[cut:] if last else "")))
+        put_all([(slot, text) for _, slot, text in changed])
+        for held, slot, _ in changed:
+            self._change(held)
+            self._altered.add(slot.part)
 
     def release(self, *, last: bool) -> list[StreamEvent]:
         """The events that may leave, once the stage has let pass what it was shown. `last`: nothing follows."""
