@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.text import Text
 
 from pointsman_cli import bus
-from pointsman_cli.diagnosis import Facts, Finding, Heard, Level, Server, StreamFacts, findings
+from pointsman_cli.diagnosis import findings
 from pointsman_cli.events import ALL_EVENTS
+from pointsman_cli.facts import Facts, Heard, Server, StreamFacts
+from pointsman_cli.finding import Finding, Level
 from pointsman_cli.words import counted
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence

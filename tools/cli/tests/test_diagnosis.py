@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pointsman_cli.diagnosis import Facts, Heard, Level, Server, StreamFacts, findings
+from pointsman_cli.diagnosis import findings
+from pointsman_cli.facts import Facts, Heard, Server, StreamFacts
+from pointsman_cli.finding import Level
 from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot, WorkerView
 from pointsman_contracts.presence import ServicePresence
 from pointsman_core.config import load

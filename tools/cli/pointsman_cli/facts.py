@@ -1,0 +1,60 @@
+"""What `pointsman doctor` saw."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.presence import ServicePresence
+from pointsman_core.config import Config
+
+
+@dataclass(frozen=True)
+class Server:
+    """The NATS server."""
+
+    url: str
+    version: str
+    round_trip_ms: float
+    max_payload: int
+    tls: bool
+    auth_required: bool
+    loopback: bool
+
+
+@dataclass(frozen=True)
+class StreamFacts:
+    """The stream of events."""
+
+    messages: int
+    used_bytes: int
+    max_bytes: int
+    max_age_s: float
+    replicas: int
+    lags: Mapping[str, int] | None = field(default_factory=dict[str, int])
+    """Durable reader → events that it hasn't been given; None when the server doesn't say."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """An instance that was heard, and by how much its clock differs at most, in ms (positive: it is ahead)."""
+
+    presence: ServicePresence
+    skew_ms: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that was seen."""
+
+    server: Server
+    refused: Sequence[str] = ()
+    """What the server didn't permit, in its words."""
+    jetstream: str | None = None
+    """Why JetStream can't be used; None when it can."""
+    stream: StreamFacts | None = None
+    config: Config | None = None
+    revision: int = 0
+    config_problem: str | None = None
+    services: Sequence[Heard] = ()
+    pools: Sequence[PoolSnapshot] = ()
+    """The last of each metrics-collector."""
