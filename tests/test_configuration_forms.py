@@ -75,8 +75,16 @@ def test_a_type_name_means_the_plugin_of_the_place_where_it_stands() -> None:
 @pytest.mark.parametrize(
     ("section", "value", "words"),
     [
-        ("selectors", {"s": {"filters": ["cost"]}}, r"selectors\.s\.filters\.0.*unknown model filter type 'cost'"),
-        ("selectors", {"s": {"picker": "cost"}}, r"selectors\.s\.picker.*unknown model picker type 'cost'"),
+        (
+            "selectors",
+            {"s": {"filters": ["cost"]}},
+            r"selectors\.s\.rankings\.default\.filters\.0.*unknown model filter type 'cost'",
+        ),
+        (
+            "selectors",
+            {"s": {"picker": "cost"}},
+            r"selectors\.s\.rankings\.default\.picker.*unknown model picker type 'cost'",
+        ),
         (
             "scheduling",
             {"default": {"scorers": ["healthy"]}},

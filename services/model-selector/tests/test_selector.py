@@ -288,7 +288,7 @@ def test_each_plugin_can_be_timed() -> None:
     [
         (
             {"filters": ["capabel"]},
-            "selectors.s.filters.0.use: unknown model filter type 'capabel'; did you mean 'capable'?",
+            "selectors.s.rankings.default.filters.0.use: unknown model filter type 'capabel'; did you mean 'capable'?",
         ),
         ({"scorers": [{"use": "cost", "wurst": 1}]}, "unknown parameter 'wurst'; did you mean 'worst'?"),
         ({"scorers": [{"use": "cost", "worst": 0}]}, "greater than 0"),
@@ -296,7 +296,7 @@ def test_each_plugin_can_be_timed() -> None:
             {"rankings": {"a": {"scorers": ["cost", {"use": "latency", "of": "x"}]}}},
             "selectors.s.rankings.a.scorers.1.of: model scorer 'latency' (latency): of: Input should be 'first-token'",
         ),
-        ({"picker": "min-score"}, "selectors.s.picker.use: unknown model picker type 'min-score'"),
+        ({"picker": "min-score"}, "selectors.s.rankings.default.picker.use: unknown model picker type 'min-score'"),
         ({"choose": {"use": "single", "ranking": "x"}}, "selectors.s.choose: unknown ranking 'x'; known: default"),
         ({"choose": {"use": "by-header", "header": "a", "rankings": {"b": "c"}}}, "unknown ranking 'c'"),
         ({"filters": ["capable", "capable"]}, "'capable' is configured twice"),

@@ -62,5 +62,7 @@ def test_a_request_without_text_is_scored_alike_and_the_decision_says_so() -> No
 
 
 def test_strengths_that_nobody_described_are_a_configuration_error() -> None:
-    with pytest.raises(ConfigError, match=r"selectors\.s\.scorers\.0: .* needs `strengths` of a model; none of a, b"):
+    with pytest.raises(
+        ConfigError, match=r"selectors\.s\.rankings\.default\.scorers\.0: .* needs `strengths` of a model; none of a, b"
+    ):
         check(load(config(["semantic-match"], a="", b="")))

@@ -2,8 +2,9 @@
 
 import pytest
 
-from pointsman_core.config import SchedulingPolicy, load
+from pointsman_core.config import ConfigError, SchedulingPolicy, load
 from pointsman_core.plugins import Key, Params, PluginError, Registry
+from pointsman_scheduler.configuration import check, compile_policies
 from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.points import Producer, Scorer
@@ -15,41 +16,84 @@ from pointsman_scheduler.plugins import SCORERS, registries
 
 @pytest.mark.requirement("S2-6", "S2-27")
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "place", "words"),
     [
-        ({"scorers": ["quue"]}, "profiles.default: unknown scorer type 'quue'; did you mean 'queue'? known: active-r"),
-        ({"filters": ["helthy"]}, "unknown filter type 'helthy'; did you mean 'healthy'?"),
-        ({"picker": "max-scor"}, "unknown picker type 'max-scor'; did you mean 'max-score'?"),
-        ({"handler": "singel"}, "unknown profile handler type 'singel'; did you mean 'single'?"),
-        ({"scorers": [{"use": "queue", "treshold": 1}]}, "unknown parameter 'treshold'; known: none"),
+        (
+            {"scorers": ["quue"]},
+            "profiles.default.scorers.0.use",
+            "unknown scorer type 'quue'; did you mean 'queue'? known: active-r",
+        ),
+        (
+            {"filters": ["helthy"]},
+            "profiles.default.filters.0.use",
+            "unknown filter type 'helthy'; did you mean 'healthy'?",
+        ),
+        (
+            {"picker": "max-scor"},
+            "profiles.default.picker.use",
+            "unknown picker type 'max-scor'; did you mean 'max-score'?",
+        ),
+        ({"handler": "singel"}, "handler.use", "unknown profile handler type 'singel'; did you mean 'single'?"),
+        (
+            {"scorers": ["session", {"use": "queue", "treshold": 1}]},
+            "profiles.default.scorers.1.treshold",
+            "unknown parameter 'treshold'; known: none",
+        ),
         (
             {"scorers": [{"use": "load-aware", "treshold": 1}]},
+            "profiles.default.scorers.0.treshold",
             "unknown parameter 'treshold'; did you mean 'threshold'?",
         ),
-        ({"scorers": ["queue", "queue"]}, "scorer 'queue' is configured twice; give one of them another `name`"),
-        ({"scorers": [{"use": "queue", "weight": -1}]}, "scorer 'queue' has weight -1.0"),
-        ({"scorers": [{"use": "queue", "weight": float("nan")}]}, "a weight is a number of at least 0"),
-        ({"profiles": {"a": {}, "b": {}}}, "works with one scheduling profile; there are 2: a, b"),
-        ({"handler": "disaggregated"}, "needs a scheduling profile 'decode'; there are: default"),
-        ({"handler": "shadow"}, "needs a second scheduling profile"),
-        ({"handler": {"use": "header-named"}}, "default: Field required"),
+        (
+            {"scorers": ["queue", "queue"]},
+            "profiles.default.scorers",
+            "scorer 'queue' is configured twice; give one of them another `name`",
+        ),
+        (
+            {"scorers": ["queue", {"use": "queue", "weight": -1}]},
+            "profiles.default.scorers.1.weight",
+            "scorer 'queue' has weight -1.0",
+        ),
+        (
+            {"scorers": [{"use": "queue", "weight": float("nan")}]},
+            "profiles.default.scorers.0.weight",
+            "a weight is a number of at least 0",
+        ),
+        ({"profiles": {"a": {}, "b": {}}}, "handler", "works with one scheduling profile; there are 2: a, b"),
+        ({"handler": "disaggregated"}, "handler", "needs a scheduling profile 'decode'; there are: default"),
+        ({"handler": "shadow"}, "handler", "needs a second scheduling profile"),
+        ({"handler": {"use": "header-named"}}, "handler.default", "default: Field required"),
         (
             {"handler": {"use": "disaggregated", "prefill_when": "prefx"}, "deciders": ["prefix"]},
+            "handler",
             "unknown plugin 'prefx'; did you mean 'prefix'?",
         ),
-        ({"filters": [{"use": "label-selector"}]}, "give `match_labels` or `match_expressions`"),
-        ({"filters": [{"use": "role", "role": "decoder"}]}, "role: Input should be 'prefill', 'decode' or 'encode'"),
+        (
+            {"filters": [{"use": "label-selector"}]},
+            "profiles.default.filters.0",
+            "give `match_labels` or `match_expressions`",
+        ),
+        (
+            {"profiles": {"p": {"filters": [{"use": "role", "role": "decoder"}]}}},
+            "profiles.p.filters.0.role",
+            "role: Input should be 'prefill', 'decode' or 'encode'",
+        ),
         (
             {"pre-request": ["destination"]},
+            "pre-request.0.use",
             "unknown pre request type 'destination'; did you mean 'destination-header'?",
         ),
+        ({"flow_control": {"detector": "x"}}, "flow_control.detector.use", "unknown saturation detector type 'x'"),
+        ({"flow_control": {"bands": {2: {"ordering": "x"}}}}, "flow_control.bands.2.ordering.use", "type 'x'"),
+        ({"observers": ["x"]}, "observers.0.use", "unknown response observer type 'x'"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_would_be_right(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(PluginError) as refused:
-        compile_policy("chat", SchedulingPolicy.model_validate(settings), registries())
-    assert words in str(refused.value)
-    assert str(refused.value).startswith("scheduling.chat")
+def test_what_is_wrong_is_named_with_what_would_be_right(settings: dict[str, object], place: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check(load({"scheduling": {"chat": settings}}))
+    ((path, problem),) = refused.value.problems
+    assert words in problem
+    assert path == f"scheduling.chat.{place}".removesuffix(".")
 
 
 def test_a_policy_without_profiles_is_refused() -> None:
@@ -139,8 +183,10 @@ def test_pools_do_not_share_what_plugins_learn() -> None:
 
 def test_a_policy_that_no_pool_uses_must_be_right_as_well() -> None:
     book = PolicyBook(registries())
-    with pytest.raises(PluginError, match=r"scheduling\.spare"):
-        book.compile(load({"pools": {"a": {}}, "scheduling": {"default": {}, "spare": {"scorers": ["nope"]}}}))
+    with pytest.raises(ConfigError, match=r"scheduling\.spare"):
+        compile_policies(
+            book, load({"pools": {"a": {}}, "scheduling": {"default": {}, "spare": {"scorers": ["nope"]}}})
+        )
 
 
 def test_every_parameter_of_every_plugin_has_words() -> None:

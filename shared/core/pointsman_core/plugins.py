@@ -166,9 +166,11 @@ class Registry(Generic[P]):
         reference, or a cycle of references, which is named.
         """
         resolved: dict[str, tuple[Spec, type[P], Params]] = {}
+        places: dict[str, int] = {}
         for position, spec in enumerate(specs):
             with within(position):
                 resolved[spec.name] = (spec, *self.resolve(spec))
+            places[spec.name] = position
         if len(resolved) < len(specs):
             names = [spec.name for spec in specs]
             twice = next(name for name in names if names.count(name) > 1)
@@ -186,8 +188,10 @@ class Registry(Generic[P]):
                 if reference in resolved:
                     build(reference, (*path, name))
                 elif reference not in available:
-                    raise PluginError(f"{name!r}: " + unknown("plugin", reference, (*resolved, *available)))
-            built[name] = available[name] = plugin(spec.name, params, available)
+                    words = f"{name!r}: " + unknown("plugin", reference, (*resolved, *available))
+                    raise PluginError(words, (places[name],))
+            with within(places[name]):
+                built[name] = available[name] = plugin(spec.name, params, available)
 
         for spec in specs:
             build(spec.name, ())

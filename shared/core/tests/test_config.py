@@ -82,7 +82,11 @@ def test_an_empty_file_is_one_profile_that_schedules() -> None:
         ({"profiles": {"a": {"request": ["schedulr"]}}}, "unknown stage 'schedulr'; did you mean 'scheduler'?"),
         ({"profiles": {"a": {"request": ["model-selector", "scheduler"]}}}, "unknown selector ''"),
         ({"profiles": {"a": {"request": ["guard"]}}}, "the last stage must be `scheduler`"),
-        ({"profiles": {"a": {}, "b": {}}}, "several profiles need a picker"),
+        pytest.param(
+            {"profiles": {"a": {}, "b": {}}},
+            "several profiles need a picker",
+            marks=pytest.mark.requirement("S0-34"),
+        ),
         ({"profiles": {}}, "at least one profile is needed"),
         ({"profiles": {"a": {"extends": "b"}}}, "profiles.a: unknown key 'extends'; known: request, response, static"),
         ({"scheduling": {"default": {"filters": ["a"], "profiles": {}}}}, "write either `profiles` or `filters`"),

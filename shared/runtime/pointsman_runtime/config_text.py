@@ -13,6 +13,8 @@ T = TypeVar("T")
 # The one in C where PyYAML was built with libyaml, as its wheels are: ten times as fast.
 _Loader: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+_SHORT_FORM: Final = re.compile(r"((?:scheduling|selectors)\..+?)(\.(?:profiles|rankings))\.default((?:\..+)?)")
+
 NODE_LIMIT: Final = 100_000
 DEPTH_LIMIT: Final = 50
 """A file for ten thousand models is far below both."""
@@ -36,14 +38,14 @@ def read(text: str, check: Callable[[object], T]) -> T:
     try:
         return check(document)
     except ConfigError as error:
-        raise ConfigError([(path, _with_line(path, problem, lines)) for path, problem in error.problems]) from error
+        raise _placed(error, lines) from error
 
 
 def located(text: str, error: ConfigError) -> ConfigError:
     """The same problems of a text that `parse` accepted, each with its line."""
     outline = _Outline()
     _outlined(text, outline)
-    return ConfigError([(path, _with_line(path, problem, outline.lines)) for path, problem in error.problems])
+    return _placed(error, outline.lines)
 
 
 def _outlined(text: str, outline: "_Outline") -> object:
@@ -110,12 +112,25 @@ class _Outline:
             self.lines[below] = line
 
 
+def _placed(error: ConfigError, lines: dict[str, int]) -> ConfigError:
+    written = ((_as_written(path, lines), problem) for path, problem in error.problems)
+    return ConfigError([(path, _with_line(path, problem, lines)) for path, problem in written])
+
+
+def _as_written(path: str, lines: dict[str, int]) -> str:
+    """The path of a key in the short form, where the file uses it: it names no profile and no ranking."""
+    short = _SHORT_FORM.fullmatch(path)
+    return path if short is None or f"{short[1]}{short[2]}" in lines else f"{short[1]}{short[3]}"
+
+
 def _with_line(path: str, problem: str, lines: dict[str, int]) -> str:
     """Add the line of the innermost key that the text has; a default has no line."""
     for named in re.findall(r"'([^']*)'", problem):
         line = lines.get(f"{path}.{named}" if path else named)
         if line is not None:
             return f"{problem} (line {line})"
+    if not path:  # about the file as a whole
+        return problem
     parts = path.split(".")
     for length in range(len(parts), 0, -1):
         line = lines.get(".".join(parts[:length]))

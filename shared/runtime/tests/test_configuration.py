@@ -104,6 +104,9 @@ def test_a_bad_file_is_named(configuration: Configuration[tuple[str, ...]], tmp_
         ("pools:\n  a: {}\n  a: {}\n", 3),
         ("pools:\n\n  a: {\n", 4),
         ("profiles:\n  p:\n    request:\n      - guard\n      - scedular\n", 5),
+        ("pools: {}\nstages:\n  my stage: {}\n", 3),
+        ("scheduling:\n  a:\n    scorers:\n      - {use: queue, weight: heavy}\n", 4),
+        ("selectors:\n  a:\n    rankings:\n      default:\n        scorers: [{use: cost, weight: x}]\n", 5),
     ],
 )
 def test_an_error_names_its_line(document: str, line: int) -> None:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from pointsman_contracts.guarding import Guarded
 from pointsman_core.config import DEFAULT_GUARD, Config, ConfigError, Guard
-from pointsman_core.plugins import PluginError, Registry
+from pointsman_core.plugins import PluginError, Registry, within
 from pointsman_guard.domain.checking import Checked, Detector, DetectorFailed, Finding, Outside
 
 RULES: Final = 3
@@ -180,8 +180,9 @@ def compile_policies(config: Config, registry: Registry[Detector], outside: Outs
         try:
             detectors = registry.build([use.spec for use in guard.detectors])
             if outside is not None:
-                for detector in detectors:
-                    detector.bind(outside)
+                for position, detector in enumerate(detectors):
+                    with within(position):
+                        detector.bind(outside)
         except PluginError as error:
             raise ConfigError.at(f"guards.{name}.detectors", error) from error
         policies[name] = Policy(name, guard, detectors, epoch)

@@ -107,8 +107,7 @@ class CompiledSelector:
         self._fallbacks: Final = settings.fallbacks
         self._rankings: Final[dict[str, _Ranking]] = {}
         for ranking, how in settings.rankings.items():
-            # The short form has no key of its own for its one ranking.
-            with within(*(() if ranking == "default" else ("rankings", ranking))):
+            with within("rankings", ranking):
                 self._rankings[ranking] = _Ranking(ranking, how, self.candidates, plugins)
         self._first: Final = next(iter(self._rankings.values()))
         with within("choose"):

@@ -4,10 +4,10 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from pointsman_core.config import SchedulingPolicy, SchedulingProfile
-from pointsman_core.plugins import Plugin, PluginError, Registry, Spec, check_dataflow
+from pointsman_core.plugins import Plugin, PluginError, Registry, Spec, check_dataflow, within
 from pointsman_scheduler.domain.flow_control import (
     FairnessPolicy,
     FlowPolicy,
@@ -84,40 +84,50 @@ class Instances:
                 built[position] = kept
         return built
 
+    def one(self, place: str, registry: Registry[P], spec: Spec, others: Mapping[str, Plugin] | None = None) -> P:
+        """A single instance, which stands in no list."""
+        try:
+            (built,) = self.build(place, registry, [spec], others)
+        except PluginError as error:
+            raise PluginError(str(error), error.path[1:]) from error
+        return built
+
 
 def compile_policy(
     name: str, settings: SchedulingPolicy, registries: Registries, instances: Instances | None = None
 ) -> Policy:
     """Build a policy. PluginError names the offender, where it stands, and what would be right."""
-    kept: Final = instances or Instances()
-    try:
-        return _compile(name, settings, registries, kept)
-    except PluginError as error:
-        raise PluginError(f"scheduling.{name}: {error}") from error
+    with within(name):
+        return _compile(name, settings, registries, instances or Instances())
 
 
 def _compile(name: str, settings: SchedulingPolicy, registries: Registries, kept: Instances) -> Policy:
-    deciders = kept.build("deciders", registries.deciders, [use.spec for use in settings.deciders])
-    (handler,) = kept.build(
-        "handler", registries.handlers, [settings.handler.spec], {decider.name: decider for decider in deciders}
-    )
-    handler.check(settings.profiles)
+    with within("deciders"):
+        deciders = kept.build("deciders", registries.deciders, [use.spec for use in settings.deciders])
+    with within("handler"):
+        known = {decider.name: decider for decider in deciders}
+        handler = kept.one("handler", registries.handlers, settings.handler.spec, known)
+        handler.check(settings.profiles)
     profiles: dict[str, Profile] = {}
     for profile, written in settings.profiles.items():
-        try:
+        with within("profiles", profile):
             profiles[profile] = _profile(profile, written, registries, kept)
-        except PluginError as error:
-            raise PluginError(f"profiles.{profile}: {error}") from error
     pre_specs = [use.spec for use in settings.pre_request]
     pre_specs += [Spec(use, use, {}) for use in handler.pre_request if use not in {spec.use for spec in pre_specs}]
-    pre_requests = kept.build("pre-request", registries.pre_requests, pre_specs)
-    observers = kept.build("observers", registries.observers, [use.spec for use in settings.observers])
+    with within("pre-request"):
+        pre_requests = kept.build("pre-request", registries.pre_requests, pre_specs)
+    with within("observers"):
+        observers = kept.build("observers", registries.observers, [use.spec for use in settings.observers])
 
     consumers: list[Plugin] = [*deciders, handler, *pre_requests, *observers]
     for profile in profiles.values():
         consumers += [*profile.filters, *profile.scorers, profile.picker]
     producers = _producers(settings, registries, kept, consumers)
     check_dataflow([*producers, *consumers], [MATCHED_TOKENS])
+    with within("flow_control"):
+        flow_control = compile_flow_control(
+            settings.flow_control, FlowRegistries(registries.fairness, registries.orderings, registries.detectors)
+        )
     document = settings.model_dump_json()
     return Policy(
         name=name,
@@ -127,19 +137,21 @@ def _compile(name: str, settings: SchedulingPolicy, registries: Registries, kept
         profiles=profiles,
         pre_requests=tuple(pre_requests),
         observers=tuple(_observing([*producers, *consumers])),
-        flow_control=compile_flow_control(
-            settings.flow_control, FlowRegistries(registries.fairness, registries.orderings, registries.detectors)
-        ),
+        flow_control=flow_control,
     )
 
 
 def _profile(name: str, settings: SchedulingProfile, registries: Registries, kept: Instances) -> Profile:
-    for use in settings.scorers:
+    for position, use in enumerate(settings.scorers):
         if not (math.isfinite(use.weight) and use.weight >= 0):
-            raise PluginError(f"scorer {use.spec.name!r} has weight {use.weight}; a weight is a number of at least 0")
-    filters = kept.build(name, registries.filters, [use.spec for use in settings.filters])
-    scorers = kept.build(name, registries.scorers, [use.spec for use in settings.scorers])
-    (picker,) = kept.build(name, registries.pickers, [settings.picker.spec])
+            words = f"scorer {use.spec.name!r} has weight {use.weight}; a weight is a number of at least 0"
+            raise PluginError(words, ("scorers", position, "weight"))
+    with within("filters"):
+        filters = kept.build(name, registries.filters, [use.spec for use in settings.filters])
+    with within("scorers"):
+        scorers = kept.build(name, registries.scorers, [use.spec for use in settings.scorers])
+    with within("picker"):
+        picker = kept.one(name, registries.pickers, settings.picker.spec)
     weights = [use.weight for use in settings.scorers]
     return Profile(name, filters, list(zip(scorers, weights, strict=True)), picker)
 
@@ -148,7 +160,8 @@ def _producers(
     settings: SchedulingPolicy, registries: Registries, kept: Instances, consumers: Iterable[Plugin]
 ) -> list[Producer]:
     """The configured producers, and before them those that are needed and that nobody listed."""
-    producers = kept.build("producers", registries.producers, [use.spec for use in settings.producers])
+    with within("producers"):
+        producers = kept.build("producers", registries.producers, [use.spec for use in settings.producers])
     waiting: list[Plugin] = [*consumers, *producers]
     while waiting:
         for key in waiting.pop(0).consumes:

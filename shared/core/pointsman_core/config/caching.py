@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from pointsman_core.config.section import Section
+from pointsman_core.config.section import Problem, Section
 from pointsman_core.config.stages import StageUse
 from pointsman_core.plugins import unknown
 from pointsman_core.units import ByteSize, Duration
@@ -117,12 +117,12 @@ class Cache(Section):
         return self
 
 
-def cache_problems(where: str, stages: Sequence[StageUse], caches: Mapping[str, Cache]) -> Iterator[str]:
+def cache_problems(where: str, stages: Sequence[StageUse], caches: Mapping[str, Cache]) -> Iterator[Problem]:
     """Caches that an itinerary names and that don't exist; `where` is the path of the list."""
     for position, use in enumerate(stages):
         name = use.policy or DEFAULT_CACHE
         if use.service == CACHE and name not in (*caches, DEFAULT_CACHE):
-            yield f"{where}[{position}]: {unknown('cache', name, (*caches, DEFAULT_CACHE))}"
+            yield f"{where}.{position}", unknown("cache", name, (*caches, DEFAULT_CACHE))
 
 
 def _reference(value: str | None) -> str | None:

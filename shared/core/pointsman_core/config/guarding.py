@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from pointsman_core.config.section import PluginUse, Section
+from pointsman_core.config.section import PluginUse, Problem, Section
 from pointsman_core.config.stages import StageUse, active
 from pointsman_core.plugins import unknown
 
@@ -73,7 +73,7 @@ class Guard(Section):
 
 def guard_problems(
     where: str, request: Sequence[StageUse], response: Sequence[StageUse], guards: Mapping[str, Guard]
-) -> Iterator[str]:
+) -> Iterator[Problem]:
     """What is wrong with the guards of a profile; `where` is the profile's path, `response` all that its answers
     pass."""
     coming_back = [use.policy or DEFAULT_GUARD for use in active(response) if use.service == GUARD and not use.shadow]
@@ -83,28 +83,29 @@ def guard_problems(
             continue
         name = use.policy or DEFAULT_GUARD
         guard = guards.get(name, Guard() if name == DEFAULT_GUARD else None)
-        path = f"{where}.request[{position}]"
+        path = f"{where}.request.{position}"
         if guard is None:
-            yield f"{path}: {unknown('guard', name, (*guards, DEFAULT_GUARD))}"
+            yield path, unknown("guard", name, (*guards, DEFAULT_GUARD))
             continue
         if guard.redacts("request") and not use.shadow:
             redacting.append(name)
             if len(redacting) > 1:
-                yield f"{path}: {redacting[0]!r} redacts already; a prompt is redacted by one guard"
+                yield path, f"{redacting[0]!r} redacts already; a prompt is redacted by one guard"
             if guard.restore and name not in coming_back:
                 yield (
-                    f"{path}: guards.{name} has `restore: true`; put {use.stage!r} into `response` too, where it gives "
-                    "the originals back"
+                    path,
+                    f"guards.{name} has `restore: true`; put {use.stage!r} into `response` too, where it gives "
+                    "the originals back",
                 )
 
 
-def response_guard_problems(where: str, response: Sequence[StageUse], guards: Mapping[str, Guard]) -> Iterator[str]:
+def response_guard_problems(where: str, response: Sequence[StageUse], guards: Mapping[str, Guard]) -> Iterator[Problem]:
     """What is wrong with the guards on a way back; `where` is the path of the list."""
     for position, use in enumerate(response):
         if use.service != GUARD:
             continue
         name = use.policy or DEFAULT_GUARD
         if name not in (*guards, DEFAULT_GUARD):
-            yield f"{where}[{position}]: {unknown('guard', name, (*guards, DEFAULT_GUARD))}"
+            yield f"{where}.{position}", unknown("guard", name, (*guards, DEFAULT_GUARD))
         if use.content not in (None, "text"):
-            yield f"{where}[{position}]: a guard looks at texts; leave `content` out"
+            yield f"{where}.{position}", "a guard looks at texts; leave `content` out"

@@ -15,7 +15,7 @@ from pointsman_core.config.processing import ProcessorUse
 from pointsman_core.config.provider import Provider
 from pointsman_core.config.rewriting import ANY, Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy
-from pointsman_core.config.section import ConfigError, Section
+from pointsman_core.config.section import ConfigError, Problem, Section
 from pointsman_core.config.selection import PickerUse, Selector
 from pointsman_core.config.stages import (
     OWN_NAMES,
@@ -184,11 +184,11 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
-        problems: list[str] = []
+        problems: list[Problem] = []
 
         def need(where: str, what: str, name: str | None, known: Mapping[str, object]) -> None:
             if name is not None and name not in known:
-                problems.append(f"{where}: {unknown(what, name, known)}")
+                problems.append((where, unknown(what, name, known)))
 
         for name, pool in self.pools.items():
             need(f"pools.{name}.scheduling", "scheduling policy", pool.scheduling, self.scheduling)
@@ -206,18 +206,20 @@ class Config(Section):
         stages = dict.fromkeys((*STAGES, *self.stages))
         for name in self.stages:
             if name in OWN_NAMES:
-                problems.append(f"stages.{name}: {name!r} is a name of this project's own; give the stage another one")
+                problems.append(
+                    (f"stages.{name}", f"{name!r} is a name of this project's own; give the stage another one")
+                )
             elif not STAGE_NAME.fullmatch(name):
-                problems.append(f"stages.{name}: a stage's name has letters, digits, '-' and '_' only")
+                problems.append((f"stages.{name}", "a stage's name has letters, digits, '-' and '_' only"))
         for name, profile in self.profiles.items():
             for position, use in enumerate(profile.request):
-                where = f"profiles.{name}.request[{position}]"
+                where = f"profiles.{name}.request.{position}"
                 need(where, "stage", use.service, stages)
                 if use.service == "model-selector":
                     need(where, "selector", use.policy or "", self.selectors)
                 problem = request_problem(use)
                 if problem is not None:
-                    problems.append(f"{where}: {problem}")
+                    problems.append((where, problem))
             problems += cache_problems(f"profiles.{name}.request", profile.request, self.caches)
             back = (*profile.response, *self.postprocessing)
             problems += guard_problems(f"profiles.{name}", profile.request, back, self.guards)
@@ -231,39 +233,42 @@ class Config(Section):
             problems += response_guard_problems(way, itinerary, self.guards)
             problems += cache_problems(way, itinerary, self.caches)
             for position, use in enumerate(itinerary):
-                need(f"{way}[{position}]", "stage", use.service, stages)
+                need(f"{way}.{position}", "stage", use.service, stages)
                 problem = response_problem(use, self.stages) if use.service in stages else None
                 if problem is not None:
-                    problems.append(f"{way}[{position}]: {problem}")
+                    problems.append((f"{way}.{position}", problem))
         if not self.profiles:
-            problems.append("profiles: at least one profile is needed")
+            problems.append(("profiles", "at least one profile is needed"))
         picker = self.profile_picker
         need("profile-picker.default", "profile", picker.default, self.profiles)
         if picker.on_undecided == "default" and picker.default is None:
-            problems.append("profile-picker.on_undecided: `default` needs a `default` profile")
+            problems.append(("profile-picker.on_undecided", "`default` needs a `default` profile"))
         chosen = picker.default or picker.model_extra
         if picker.use == "single" and not chosen and len(self.profiles) > 1:
             problems.append(
-                f"profile-picker: there are {len(self.profiles)} profiles ({', '.join(self.profiles)}); "
-                "several profiles need a picker, e.g. `use: rules`, or a `default` profile"
+                (
+                    "profile-picker",
+                    f"there are {len(self.profiles)} profiles ({', '.join(self.profiles)}); "
+                    "several profiles need a picker, e.g. `use: rules`, or a `default` profile",
+                )
             )
         if problems:
-            raise ValueError("\n".join(problems))
+            raise ConfigError(problems)
         return self
 
-    def _rewrite_problems(self, names: Mapping[str, object]) -> list[str]:
-        problems: list[str] = []
+    def _rewrite_problems(self, names: Mapping[str, object]) -> list[Problem]:
+        problems: list[Problem] = []
         matched: dict[str, int] = {}
         # The models of a pool that lists none are its engines' to name.
         open_ended = any(not pool.models for pool in self.pools.values())
         for position, rewrite in enumerate(self.rewrites):
             problems += [
-                f"rewrites.{position}.match: rewrites[{matched[text]}] is for {text!r} already"
+                (f"rewrites.{position}.match", f"rewrites.{matched[text]} is for {text!r} already")
                 for text in rewrite.match
                 if matched.setdefault(text, position) != position
             ]
             problems += [
-                f"rewrites.{position}.to: {unknown('model', model, (*names, AUTO))}"
+                (f"rewrites.{position}.to", unknown("model", model, (*names, AUTO)))
                 for model in rewrite.to
                 if not (open_ended or model in names or model.partition("/")[0] == AUTO)
             ]

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from pointsman_core.config.section import Problem
 from pointsman_core.config.stages import StageUse, active
 
 OrderRule = Literal["guard-before-cache", "selection-before-cache", "check-before-populate"]
@@ -24,30 +25,30 @@ _ON_THE_WAY_BACK: Final = (
 )
 
 
-def request_order_problems(where: str, stages: Sequence[StageUse], excepted: Collection[str]) -> Iterator[str]:
+def request_order_problems(where: str, stages: Sequence[StageUse], excepted: Collection[str]) -> Iterator[Problem]:
     """What is wrong with the order of a profile's stages on the way in; `where` is the path of their list."""
-    places = [f"{where}[{position}]" for position in range(len(stages))]
+    places = [f"{where}.{position}" for position in range(len(stages))]
     yield from _misplaced(list(zip(places, stages, strict=True)), _ON_THE_WAY_IN, excepted)
     running = [(place, use) for place, use in zip(places, stages, strict=True) if use.mode != "off"]
     if not running or running[-1][1].service != "scheduler" or running[-1][1].shadow:
-        yield f"{where}: the last stage must be `scheduler`, which answers the edge"
+        yield where, "the last stage must be `scheduler`, which answers the edge"
     for place, use in running[:-1]:
         if use.service == "scheduler":
-            yield f"{place}: scheduler answers the edge, so that nothing behind it would run; put it last"
+            yield place, "scheduler answers the edge, so that nothing behind it would run; put it last"
 
 
 def response_order_problems(
     where: str, stages: Sequence[StageUse], postprocessing: Sequence[StageUse], excepted: Collection[str]
-) -> Iterator[str]:
+) -> Iterator[Problem]:
     """The same of the stages that a profile's answers pass: its own, then those of every answer."""
-    placed = [(f"{where}[{position}]", use) for position, use in enumerate(stages)]
-    placed += [(f"postprocessing[{position}]", use) for position, use in enumerate(postprocessing)]
+    placed = [(f"{where}.{position}", use) for position, use in enumerate(stages)]
+    placed += [(f"postprocessing.{position}", use) for position, use in enumerate(postprocessing)]
     yield from _misplaced(placed, _ON_THE_WAY_BACK, excepted)
 
 
 def _misplaced(
     placed: Sequence[tuple[str, StageUse]], rules: Sequence[_Before], excepted: Collection[str]
-) -> Iterator[str]:
+) -> Iterator[Problem]:
     running = [(place, use) for place, use in placed if active((use,))]
     for rule in rules:
         if rule.rule in excepted:
@@ -59,6 +60,7 @@ def _misplaced(
         places = [place for place, _ in running]
         if places.index(late[-1]) > places.index(early):
             yield (
-                f"{early}: {rule.then} stands before {rule.first} ({late[-1]}), and {rule.why}; put it behind, or name "
-                f"the rule in `order_exceptions` ({rule.rule})"
+                early,
+                f"{rule.then} stands before {rule.first} ({late[-1]}), and {rule.why}; put it behind, or name "
+                f"the rule in `order_exceptions` ({rule.rule})",
             )

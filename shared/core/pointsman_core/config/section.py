@@ -64,32 +64,30 @@ def expanded(value: object, key: str) -> object:
     return document
 
 
-class ConfigError(ValueError):
-    """The configuration is refused. `problems` are pairs of a dotted path and what is wrong there."""
+Problem = tuple[str, str]
+"""A dotted path, empty for the document as a whole, and what is wrong there."""
 
-    def __init__(self, problems: list[tuple[str, str]]) -> None:
+
+class ConfigError(ValueError):
+    """The configuration is refused."""
+
+    def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
         super().__init__("\n".join(f"{path}: {text}" if path else text for path, text in problems))
 
     @classmethod
     def of(cls, error: ValidationError) -> "ConfigError":
         """The same problems in words for the person who wrote the file."""
-        problems: list[tuple[str, str]] = []
+        problems: list[Problem] = []
         for item in error.errors(include_url=False):
-            path = ".".join(str(part) for part in item["loc"])
-            text = item["msg"].removeprefix("Value error, ")
-            # A check across sections says in each line where the problem is.
-            problems += [(path, text)] if path else [_placed(line) for line in text.splitlines()]
+            cause = item.get("ctx", {}).get("error")
+            if isinstance(cause, ConfigError):  # a check across sections says itself where the problems are
+                problems += cause.problems
+                continue
+            problems.append((".".join(str(part) for part in item["loc"]), item["msg"].removeprefix("Value error, ")))
         return cls(problems)
 
     @classmethod
     def at(cls, section: str, error: PluginError) -> "ConfigError":
         """What is wrong with a plugin of this section."""
         return cls([(".".join((section, *(str(step) for step in error.path))), str(error))])
-
-
-def _placed(line: str) -> tuple[str, str]:
-    path, colon, text = line.partition(": ")
-    if not colon or " " in path:
-        return "", line
-    return path.replace("[", ".").replace("]", ""), text

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pointsman_core.config.flow_control import Band, FlowControl
-from pointsman_core.plugins import PluginError, Registry
+from pointsman_core.plugins import Registry, within
 from pointsman_scheduler.domain.flow_control.points import FairnessPolicy, OrderingPolicy, SaturationDetector
 
 
@@ -50,17 +50,15 @@ class FlowPolicy:
 
 def compile_flow_control(settings: FlowControl, registries: FlowRegistries) -> FlowPolicy:
     """Build the plugins. PluginError names the offender and where it stands."""
-    try:
-        (detector,) = registries.detectors.build([settings.detector.spec])
-    except PluginError as error:
-        raise PluginError(f"flow_control: {error}") from error
+    with within("detector"):
+        detector = registries.detectors.one(settings.detector.spec)
     return FlowPolicy(
         settings=settings,
         enabled=settings.enabled,
         detector=detector,
-        bands={priority: _band(f"bands.{priority}", band, registries) for priority, band in settings.bands.items()},
-        default_band=_band("default_band", settings.default_band, registries),
-        negative_band=_band("negative_band", settings.negative_band, registries),
+        bands={priority: _band(("bands", priority), band, registries) for priority, band in settings.bands.items()},
+        default_band=_band(("default_band",), settings.default_band, registries),
+        negative_band=_band(("negative_band",), settings.negative_band, registries),
         max_requests=settings.max_requests,
         max_bytes=settings.max_bytes,
         ttl=settings.ttl,
@@ -68,10 +66,9 @@ def compile_flow_control(settings: FlowControl, registries: FlowRegistries) -> F
     )
 
 
-def _band(place: str, band: Band, registries: FlowRegistries) -> BandPolicy:
-    try:
-        (fairness,) = registries.fairness.build([band.fairness.spec])
-        (ordering,) = registries.orderings.build([band.ordering.spec])
-    except PluginError as error:
-        raise PluginError(f"flow_control.{place}: {error}") from error
+def _band(place: tuple[str | int, ...], band: Band, registries: FlowRegistries) -> BandPolicy:
+    with within(*place, "fairness"):
+        fairness = registries.fairness.one(band.fairness.spec)
+    with within(*place, "ordering"):
+        ordering = registries.orderings.one(band.ordering.spec)
     return BandPolicy(band.max_requests, band.max_bytes, band.ceiling, fairness, ordering)

@@ -1,0 +1,58 @@
+"""What is wrong with a configuration is told at its key and line, in the words of the file."""
+
+import pytest
+
+from pointsman_cli import configuration
+
+
+def told(text: str) -> list[str]:
+    return [configuration.shown(problem) for problem in configuration.check(text)[1]]
+
+
+SCHEDULING = """\
+pools: {p: {models: [m]}}
+scheduling:
+  default:
+    scorers:
+      - queu
+"""
+LONG_FORM = """\
+scheduling:
+  default:
+    profiles:
+      default:
+        filters: [healthy, {use: role, role: decoder}]
+"""
+SELECTOR = """\
+pools: {p: {models: [m]}}
+selectors:
+  s:
+    filters: [healthy]
+    scorers:
+      - cost
+      - {use: latency, wurst: 3}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        (SCHEDULING, "scheduling.default.scorers.0.use: unknown scorer type 'queu'; did you mean 'queue'?", "(line 5)"),
+        (LONG_FORM, "scheduling.default.profiles.default.filters.1.role: filter 'role' (role): role: ", "(line 5)"),
+        (
+            SELECTOR,
+            "selectors.s.scorers.1.wurst: model scorer 'latency' (latency): unknown parameter 'wurst'",
+            "(line 7)",
+        ),
+        (
+            "scheduling:\n  a: {}\n  b:\n    handler: shadow\n",
+            "scheduling.b.handler: profile handler 'shadow' (shadow) needs a second scheduling profile",
+            "(line 4)",
+        ),
+        ("pools: {}\nstages:\n  my stage: {}\n", "stages.my stage: a stage's name has letters, digits", "(line 3)"),
+    ],
+)
+def test_a_mistake_is_told_at_its_key_and_line(text: str, start: str, end: str) -> None:
+    (line,) = told(text)
+    assert line.startswith(start)
+    assert line.endswith(end)
