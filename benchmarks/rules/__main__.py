@@ -13,7 +13,8 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import load
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.domain.pools import PoolStates
-from pointsman_profile_picker.domain.route import Routing, settled
+from pointsman_profile_picker.domain.route import Routing
+from pointsman_runtime.settled_target import settled
 from pointsman_testing.builders import journey
 
 FIFTY_BAR_US = 250.0
