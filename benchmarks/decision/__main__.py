@@ -29,7 +29,7 @@ from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.domain.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
 from pointsman_scheduler.metrics import Metrics
@@ -82,8 +82,8 @@ def decisions(workers: int, blocks: int, settings: dict[str, object]) -> tuple[f
     dice = np.random.default_rng(1)
     rounds = ROUNDS if blocks < 1000 else ROUNDS // 6
     decide, started, completed = Watch(), Watch(), Watch()
-    unanswered: deque[tuple[str, str]] = deque()
-    answering: deque[str] = deque()
+    unanswered: deque[tuple[RequestKey, str]] = deque()
+    answering: deque[RequestKey] = deque()
     for number in range(rounds + OPEN):
         bench.now += 0.001
         if number % 20 == 0:
@@ -104,7 +104,7 @@ def decisions(workers: int, blocks: int, settings: dict[str, object]) -> tuple[f
         def complete() -> None:
             bench.pool.books.completed(answering.popleft(), bench.now, ok=True, output_tokens=100)
 
-        unanswered.append((request.request_id, decide.time(choose)))
+        unanswered.append((request.key, decide.time(choose)))
         if len(unanswered) > UNANSWERED:
             started.time(start)
         if len(answering) > OPEN - UNANSWERED:
@@ -159,7 +159,7 @@ async def messages(workers: int) -> tuple[float, float]:
         telling.time(announcer.tell)
         if number % 100 == 0:
             report()
-            for open_request in [hold.request_id for hold in pool.books.ledger]:
+            for open_request in [hold.request for hold in pool.books.ledger]:
                 pool.books.completed(open_request, time.monotonic(), ok=True)
     await bus.close()
     return message.us, telling.us

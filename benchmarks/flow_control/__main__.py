@@ -70,7 +70,7 @@ def main() -> int:
             again = [item(2 * 10**6 + i, 1.0) for i in range(ROUNDS)]
             for each in again:
                 flow.offer(each, 1.0, FULL)
-            cancel = median_us(lambda i: flow.cancel(again[i].request_id, 2.0))  # noqa: B023 - as above
+            cancel = median_us(lambda i: flow.cancel(again[i].request, 2.0))  # noqa: B023 - as above
             in_time = max(park, cancel, dispatch) <= BAR_US
             met &= in_time
             verdict = "ok" if in_time else "MISSED"

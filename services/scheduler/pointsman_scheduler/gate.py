@@ -14,6 +14,7 @@ from pointsman_scheduler.domain.flow_control import Dispatch, Dropped, Figures, 
 from pointsman_scheduler.domain.gauge import Gauge
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.domain.request import RequestKey
 from pointsman_scheduler.metrics import Metrics
 
 WOKEN_AT_ONCE: Final = 16
@@ -38,8 +39,8 @@ class _Queue:
         self.pool: Final = pool
         self.gauge: Final = Gauge(pool)
         self.flow: Final = FlowController[Waiting](policy)
-        self.edges: dict[str, str] = {}
-        """Edge of each request that waits."""
+        self.parked: set[RequestKey] = set()
+        """The requests that wait."""
         self.timer: asyncio.Handle | None = None
         self.due = 0.0
         """Loop time at which `timer` rings."""
@@ -69,7 +70,7 @@ class Gate:
     def enter(self, journey: Journey, hop: Hop[Journey]) -> Decision | Rejection | Parked:
         """A request has come: it goes to an engine at once, waits, or ends."""
         queue = self._queues.get(journey.target.pool or "") if journey.target is not None else None
-        if queue is None or not queue.flow.policy.enabled or queue.pool.books.ledger.of(journey.request_id) is not None:
+        if queue is None or not queue.flow.policy.enabled or queue.pool.books.ledger.of(_key(journey)) is not None:
             return self._decide(journey, hop, 0.0)
         flow, policy = queue.flow, queue.flow.policy
         now = time.monotonic()
@@ -82,7 +83,7 @@ class Gate:
         self._plan(queue, now)
         if isinstance(outcome, Dropped):
             return self._dropped(queue, outcome)
-        queue.edges[journey.request_id] = journey.edge
+        queue.parked.add(_key(journey))
         self._metrics.of(queue.pool.pool).parked()
         return hop.park(outcome.reason)
 
@@ -92,17 +93,17 @@ class Gate:
         if queue is not None and len(queue.flow):
             self._plan(queue, time.monotonic(), soon=True)
 
-    def left(self, request_id: str) -> None:
+    def left(self, request: RequestKey) -> None:
         """A request is over as far as its edge is concerned: its client hung up."""
         for queue in self._queues.values():
-            if request_id in queue.edges:
-                self._cancel(queue, request_id)
+            if request in queue.parked:
+                self._cancel(queue, request)
 
     def edge_gone(self, edge: str) -> None:
         """An edge died, and its clients' connections with it."""
         for queue in self._queues.values():
-            for request_id in [request_id for request_id, at in queue.edges.items() if at == edge]:
-                self._cancel(queue, request_id)
+            for request in [request for request in queue.parked if request[0] == edge]:
+                self._cancel(queue, request)
 
     def figures(self) -> Iterator[tuple[str, Figures]]:
         """What waits, by pool."""
@@ -131,13 +132,13 @@ class Gate:
             for peer in table.instances(me.service, now)
         )
 
-    def _cancel(self, queue: _Queue, request_id: str) -> None:
-        dropped = queue.flow.cancel(request_id, time.monotonic())
+    def _cancel(self, queue: _Queue, request: RequestKey) -> None:
+        dropped = queue.flow.cancel(request, time.monotonic())
         if dropped is not None:  # nobody waits for an answer
             self._dropped(queue, dropped)
 
     def _dropped(self, queue: _Queue, dropped: Dropped[Waiting]) -> Rejection:
-        queue.edges.pop(dropped.item.request_id, None)
+        queue.parked.discard(_key(dropped.item.payload.journey))
         self._metrics.of(queue.pool.pool).dropped(dropped.drop.name.lower())
         return dropped.item.payload.hop.refuse(dropped.refusal)
 
@@ -161,7 +162,7 @@ class Gate:
         for outcome in queue.flow.wake(now, lambda: queue.gauge.exactly(policy, now), most=WOKEN_AT_ONCE):
             journey, hop = outcome.item.payload
             if isinstance(outcome, Dispatch):
-                queue.edges.pop(journey.request_id, None)
+                queue.parked.discard(_key(journey))
                 hop.finish(self._decided(journey, hop, outcome.queued_s))
             else:
                 hop.finish(self._dropped(queue, outcome))
@@ -175,10 +176,14 @@ class Gate:
             return hop.reject(500, "The scheduler failed; the operator's log says why.", code="scheduling_failed")
 
 
+def _key(journey: Journey) -> RequestKey:
+    return journey.edge, journey.request_id
+
+
 def _item(journey: Journey, hop: Hop[Journey], now: float) -> Item[Waiting]:
     facts = journey.request
     return Item(
-        request_id=journey.request_id,
+        request=_key(journey),
         offered_at=now,
         flow=facts.fairness_id,
         priority=facts.priority,

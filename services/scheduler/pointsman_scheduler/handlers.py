@@ -74,7 +74,7 @@ class Handlers:
         """The first byte of an answer came."""
         pool = self._pools.get(event.pool)
         if pool is not None:
-            pool.books.started(event.request_id, event.worker, event.ttft_ms, self._clock())
+            pool.books.started((event.source, event.request_id), event.worker, event.ttft_ms, self._clock())
             self._gate.stirred(event.pool)
 
     def failed(self, event: AttemptFailed) -> None:
@@ -87,13 +87,14 @@ class Handlers:
     def completed(self, event: ResponseCompleted) -> None:
         """A request is over. An edge whose client left before the decision came doesn't know the pool: the request may
         wait here, or be on the books of any."""
-        self._gate.left(event.request_id)
+        request = (event.source, event.request_id)
+        self._gate.left(request)
         usage = event.usage
         tokens = usage.completion_tokens if usage is not None else None
         ok, now = event.outcome == "ok", self._clock()
         named = self._pools.get(event.pool)
         for pool in self._pools if named is None else (named,):
-            pool.books.completed(event.request_id, now, ok, tokens, event.duration_ms, event.worker)
+            pool.books.completed(request, now, ok, tokens, event.duration_ms, event.worker)
             self._gate.stirred(pool.pool)
 
     # Peers and configuration ------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class Reconciler:
                 # They are asked about again; a dead edge's are written off when its silence is certain.
                 _log.warning("edge_not_asked", edge=edge, requests=len(asked), reason=type(error).__name__)
                 return
-            self._release(pool, set(asked).difference(answer.request_ids))
+            self._release(pool, edge, set(asked).difference(answer.request_ids))
 
     def _write_off(self, pool: PoolScheduler, edge: str) -> None:
         count = pool.books.edge_gone(edge, time.monotonic())
@@ -99,12 +99,12 @@ class Reconciler:
             self._metrics.of(pool.pool).released(count)
             _log.warning("edge_gone", edge=edge, pool=pool.pool, requests=count)
 
-    def _release(self, pool: PoolScheduler, request_ids: Collection[str]) -> None:
+    def _release(self, pool: PoolScheduler, edge: str, request_ids: Collection[str]) -> None:
         now = time.monotonic()
         lost: list[Hold] = []
         for request_id in request_ids:
-            lost += pool.books.ledger.legs(request_id)
-            pool.books.completed(request_id, now, ok=False)
+            lost += pool.books.ledger.legs((edge, request_id))
+            pool.books.completed((edge, request_id), now, ok=False)
         if lost:
             self._metrics.of(pool.pool).released(len({hold.request_id for hold in lost}))
             self._announcer.changed(pool.pool, "release", lost)

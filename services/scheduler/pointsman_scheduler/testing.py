@@ -142,8 +142,8 @@ class Bench:
         """Decide, and let the answer begin and end; the name of the worker."""
         request = request or self.request()
         worker = self.chosen(request, seed)
-        self.pool.books.started(request.request_id, worker, 5.0, self.now)
-        self.pool.books.completed(request.request_id, self.now, ok=True)
+        self.pool.books.started(request.key, worker, 5.0, self.now)
+        self.pool.books.completed(request.key, self.now, ok=True)
         return worker
 
     def fail(self, request_id: str, worker: str, next_worker: str | None = None, **facts: object) -> None:

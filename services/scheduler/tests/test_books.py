@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_scheduler.domain.ledger import ASK_AGAIN_S, SURPLUS_AFTER_S
+from pointsman_scheduler.domain.request import RequestKey
 from pointsman_scheduler.metrics import Metrics
 from pointsman_scheduler.testing import Bench
 
@@ -32,7 +33,7 @@ def test_a_reservation_that_arrives_after_the_end_of_its_request_does_not_count(
         bench.join(*WORKERS)
     request = one.request()
     change = one.decide(request).holds[0].change("reserve")
-    two.pool.books.completed(request.request_id, two.now, ok=True)
+    two.pool.books.completed(request.key, two.now, ok=True)
     assert not two.pool.books.apply(change, "scheduler-1", two.now)
     assert everything(two) == [(0, 0, 0)] * 3
 
@@ -56,8 +57,40 @@ def test_a_client_may_use_a_request_id_again() -> None:
         request = bench.request(request_id="again")
         bench.decide(request)
         assert len(bench.pool.books.ledger) == 1
-        bench.pool.books.completed("again", bench.now, ok=True)
+        bench.pool.books.completed(("edge-1", "again"), bench.now, ok=True)
         assert everything(bench) == [(0, 0, 0)] * 3
+
+
+def test_two_edges_requests_with_one_id_are_two_on_the_books_of_every_scheduler() -> None:
+    one, two = Bench(), Bench(scheduler="scheduler-2")
+    for bench in (one, two):
+        bench.join("w0", "w1")
+    requests = [one.prompt(family=number, blocks=4, request_id="same", edge=f"edge-{number}") for number in (1, 2)]
+    outcomes = [one.decide(request) for request in requests]
+    assert [outcome.held for outcome in outcomes] == [False, False]
+    assert {outcome.endpoints[0].name for outcome in outcomes} == {"w0", "w1"}
+    for outcome in outcomes:
+        for hold in outcome.holds:
+            assert two.pool.books.apply(hold.change("reserve"), "scheduler-1", two.now)
+    assert sum(worker.open for worker in one.pool.fleet) == sum(worker.open for worker in two.pool.fleet) == 2
+
+
+def test_what_becomes_of_one_edges_request_is_nothing_to_anothers_with_its_id() -> None:
+    bench = Bench()
+    bench.join("w0", "w1")
+    requests = [bench.prompt(family=number, blocks=4, request_id="same", edge=f"edge-{number}") for number in (1, 2)]
+    first, second = [bench.chosen(request) for request in requests]
+    bench.pool.books.started(requests[0].key, first, 5.0, bench.now)
+    assert [hold.confirmed for hold in bench.pool.books.ledger] == [True, False]
+    bench.fail("same", second, source="edge-2")
+    assert [(hold.edge, hold.worker.name) for hold in bench.pool.books.ledger] == [("edge-1", first)]
+    again = bench.decide(bench.prompt(family=2, blocks=4, request_id="same", edge="edge-2", attempt=2))
+    bench.pool.books.completed(requests[0].key, bench.now, ok=True)
+    assert [hold.edge for hold in bench.pool.books.ledger] == ["edge-2"]
+    released = again.holds[0].change("release").model_copy(update={"edge": "edge-1"})
+    assert not bench.pool.books.apply(released, "scheduler-2", bench.now)
+    bench.pool.books.edge_gone("edge-1", bench.now)
+    assert [hold.edge for hold in bench.pool.books.ledger] == ["edge-2"]
 
 
 def test_a_reservation_of_a_life_or_a_worker_that_is_not_known_does_not_count() -> None:
@@ -90,8 +123,8 @@ def test_a_fallback_takes_the_reservation_along() -> None:
     first, second, *_ = (worker.name for worker in bench.decide(request).endpoints)
     bench.fail(request.request_id, first, second)
     assert {worker.name: worker.open for worker in bench.pool.fleet} == {name: int(name == second) for name in WORKERS}
-    bench.pool.books.started(request.request_id, second, 5.0, bench.now)
-    bench.pool.books.completed(request.request_id, bench.now, ok=True)
+    bench.pool.books.started(request.key, second, 5.0, bench.now)
+    bench.pool.books.completed(request.key, bench.now, ok=True)
     assert everything(bench) == [(0, 0, 0)] * 3
     assert bench.decide(bench.prompt(family=1, blocks=4)).endpoints[0].name == second
 
@@ -102,7 +135,7 @@ def test_an_answer_from_another_worker_than_expected_moves_the_reservation_there
     bench.join(*WORKERS)
     request = bench.request()
     first, second, *_ = (worker.name for worker in bench.decide(request).endpoints)
-    bench.pool.books.started(request.request_id, second, 5.0, bench.now)
+    bench.pool.books.started(request.key, second, 5.0, bench.now)
     assert {worker.name for worker in bench.pool.fleet if worker.open} == {second}
     assert first != second
 
@@ -113,7 +146,7 @@ def test_the_end_of_an_answer_tells_who_gave_it() -> None:
     bench.join(*WORKERS)
     request = bench.prompt(family=1, blocks=4, stream=False)
     first, second, *_ = (worker.name for worker in bench.decide(request).endpoints)
-    bench.pool.books.completed(request.request_id, bench.now, ok=True, worker=second)
+    bench.pool.books.completed(request.key, bench.now, ok=True, worker=second)
     assert bench.decide(bench.prompt(family=1, blocks=4)).endpoints[0].name == second != first
 
 
@@ -123,7 +156,7 @@ def test_the_prefix_of_a_request_whose_client_left_before_its_first_byte_is_not_
     bench.join(*WORKERS)
     request = bench.prompt(family=1, blocks=4)
     bench.decide(request)
-    bench.pool.books.completed(request.request_id, bench.now, ok=False)
+    bench.pool.books.completed(request.key, bench.now, ok=False)
     assert bench.decide(bench.prompt(family=1, blocks=4)).cached_tokens == 0
 
 
@@ -132,8 +165,8 @@ def test_the_prefix_of_an_answer_that_was_cut_off_is_still_there() -> None:
     bench.join(*WORKERS)
     request = bench.prompt(family=1, blocks=4)
     worker = bench.chosen(request)
-    bench.pool.books.started(request.request_id, worker, 5.0, bench.now)
-    bench.pool.books.completed(request.request_id, bench.now, ok=False)
+    bench.pool.books.started(request.key, worker, 5.0, bench.now)
+    bench.pool.books.completed(request.key, bench.now, ok=False)
     assert bench.decide(bench.prompt(family=1, blocks=4)).cached_tokens == 256
 
 
@@ -143,7 +176,7 @@ def test_when_only_the_end_is_heard_of_the_prefix_is_known_all_the_same() -> Non
     bench.join(*WORKERS)
     request = bench.prompt(family=1, blocks=4)
     bench.decide(request)
-    bench.pool.books.completed(request.request_id, bench.now, ok=True)
+    bench.pool.books.completed(request.key, bench.now, ok=True)
     assert bench.decide(bench.prompt(family=1, blocks=4)).cached_tokens == 256
 
 
@@ -151,9 +184,9 @@ def test_a_request_id_that_is_used_again_is_open_for_peers_too() -> None:
     bench = Bench()
     bench.join("w0", "w1")
     first = bench.chosen(bench.request(request_id="again"))
-    bench.pool.books.completed("again", bench.now, ok=True)
+    bench.pool.books.completed(("edge-1", "again"), bench.now, ok=True)
     assert bench.chosen(bench.request(request_id="again", session="s")) in WORKERS
-    hold = bench.pool.books.ledger.of("again")
+    hold = bench.pool.books.ledger.of(("edge-1", "again"))
     assert hold is not None
     other = {"w0": "w1", "w1": "w0"}[hold.worker.name]
     assert bench.place(bench.request(request_id="again"), other), f"it was over at {first}, and came again"
@@ -203,7 +236,7 @@ def test_a_request_that_its_engine_does_not_know_is_asked_about_within_seconds()
         bench.hear("w0", running=1)
     assert doubtful(bench) == {"edge-1": [lost.request_id, living.request_id]}
     assert doubtful(bench) == {}
-    bench.pool.books.completed(lost.request_id, bench.now, ok=False)
+    bench.pool.books.completed(lost.key, bench.now, ok=False)
     for _ in range(30):
         bench.now += 0.5
         bench.hear("w0", running=1)
@@ -270,7 +303,7 @@ class Chaos(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.benches = [Bench(), Bench(scheduler="scheduler-2")]
-        self.requests: dict[str, Request] = {}
+        self.requests: dict[RequestKey, Request] = {}
         self.lives = dict.fromkeys(WORKERS, 1)
         self.wire: list[tuple[int, str, object]] = []
         """Receiver, sender, message."""
@@ -282,18 +315,27 @@ class Chaos(RuleBasedStateMachine):
 
     # What happens
 
-    @rule(by=st.integers(0, 1), edge=st.sampled_from(EDGES), tokens=st.integers(1, 900), blocks=st.integers(0, 6))
-    def a_request_is_scheduled(self, by: int, edge: str, tokens: int, blocks: int) -> None:
+    @rule(
+        by=st.integers(0, 1),
+        edge=st.sampled_from(EDGES),
+        tokens=st.integers(1, 900),
+        blocks=st.integers(0, 6),
+        twin=st.booleans(),
+    )
+    def a_request_is_scheduled(self, by: int, edge: str, tokens: int, blocks: int, twin: bool) -> None:
         bench = self.benches[by]
         request = bench.prompt(family=tokens % 3, blocks=blocks, edge=edge)
+        others = [name for _, name in self.requests if (edge, name) not in self.requests]
+        if twin and others:  # a client of this edge uses the id of one of another edge
+            request.request_id = others[tokens % len(others)]
         request.prompt_tokens += tokens
         outcome = bench.decide(request, seed=tokens)
         worker = outcome.endpoints[0].name
-        self.requests[request.request_id] = Request(worker, edge, request.prompt_tokens)
+        self.requests[request.key] = Request(worker, edge, request.prompt_tokens)
         for hold in outcome.holds:
             self.wire.append((1 - by, bench.pool.scheduler, hold.change("reserve")))
 
-    def _open(self) -> list[str]:
+    def _open(self) -> list[RequestKey]:
         return [name for name, request in self.requests.items() if not request.over]
 
     @precondition(lambda self: self._open())
@@ -308,7 +350,7 @@ class Chaos(RuleBasedStateMachine):
             return
         truth.sent_again = True
         bench = self.benches[by]
-        request = bench.request(request_id=name, edge=truth.edge, prompt_tokens=truth.prompt_tokens, attempt=2)
+        request = bench.request(request_id=name[1], edge=truth.edge, prompt_tokens=truth.prompt_tokens, attempt=2)
         outcome = bench.decide(request, seed=pick)
         if fresh:  # the edge uses the second decision
             truth.worker = outcome.endpoints[0].name
@@ -335,7 +377,7 @@ class Chaos(RuleBasedStateMachine):
         if truth.answering or other == truth.worker:
             return
         event = AttemptFailed(
-            request_id=name,
+            request_id=name[1],
             source=truth.edge,
             sequence=1,
             at_ms=0,
@@ -397,10 +439,10 @@ class Chaos(RuleBasedStateMachine):
                 books.apply(message, sender, bench.now)
             case AttemptFailed():
                 books.failed(message, bench.now)
-            case ("started", str(name), str(worker)):
-                books.started(name, worker, 5.0, bench.now)
-            case ("completed", str(name), bool(ok)):
-                books.completed(name, bench.now, ok=ok)
+            case ("started", (str(edge), str(name)), str(worker)):
+                books.started((edge, name), worker, 5.0, bench.now)
+            case ("completed", (str(edge), str(name)), bool(ok)):
+                books.completed((edge, name), bench.now, ok=ok)
             case _:
                 pytest.fail(f"{message!r}")
 
@@ -438,10 +480,10 @@ class Chaos(RuleBasedStateMachine):
                 bench.now += 70
                 for worker in WORKERS:
                     bench.hear(worker, boot_id=f"life-{self.lives[worker]}")
-                for names in bench.pool.books.ledger.doubtful(bench.now, lambda _: True).values():
-                    for name in set(names) - really_open:
+                for edge, names in bench.pool.books.ledger.doubtful(bench.now, lambda _: True).items():
+                    for name in {(edge, name) for name in names} - really_open:
                         bench.pool.books.completed(name, bench.now, ok=False)
-            known = {hold.request_id for hold in bench.pool.books.ledger}
+            known = {hold.request for hold in bench.pool.books.ledger}
             assert known <= really_open
             if self.complete:
                 assert known == really_open

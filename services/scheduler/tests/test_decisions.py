@@ -225,7 +225,7 @@ def test_a_demoted_endpoint_gets_one_request_to_try_and_is_back_when_it_answers(
     trial = bench.request()
     assert bench.chosen(trial) == "w0"
     assert [bench.chosen() for _ in range(5)] == ["w1"] * 5
-    bench.pool.books.started(trial.request_id, "w0", 5.0, bench.now)
+    bench.pool.books.started(trial.key, "w0", 5.0, bench.now)
     assert bench.chosen() == "w0"
 
 
@@ -242,7 +242,7 @@ def test_a_trial_that_fails_is_followed_by_a_longer_wait() -> None:
         if bench.chosen(request) == "w0":
             tries.append(bench.now - began)
             bench.fail(request.request_id, "w0", "w1")
-        bench.pool.books.completed(request.request_id, bench.now, ok=True)
+        bench.pool.books.completed(request.key, bench.now, ok=True)
     assert tries == pytest.approx([1.0, 3.0, 7.0, 15.0], abs=0.15)
 
 
@@ -281,7 +281,7 @@ def test_an_engine_that_restarts_is_trusted_anew_and_its_former_requests_and_pre
     bench = fresh(2)
     request = bench.prompt(family=1, blocks=10)
     dead = bench.chosen(request)
-    bench.pool.books.started(request.request_id, dead, 5.0, bench.now)
+    bench.pool.books.started(request.key, dead, 5.0, bench.now)
     bench.fail("x", dead)
     bench.join(dead, boot_id="life-2")
     outcome = bench.decide(bench.prompt(family=1, blocks=10))
@@ -290,7 +290,7 @@ def test_an_engine_that_restarts_is_trusted_anew_and_its_former_requests_and_pre
     worker = bench.pool.fleet.find(dead)
     assert worker is not None
     assert worker.open == (outcome.endpoints[0] is worker)
-    bench.pool.books.completed(request.request_id, bench.now, ok=True)
+    bench.pool.books.completed(request.key, bench.now, ok=True)
     assert worker.open == (outcome.endpoints[0] is worker)
 
 
@@ -346,12 +346,12 @@ def test_a_request_counts_from_its_choice_until_it_ends_whatever_reports_show_of
     bench.now += 0.02
     bench.hear("w0")  # too soon to show it
     assert waiting_and_running() == (1, 0)
-    bench.pool.books.started(request.request_id, "w0", 5.0, bench.now)
+    bench.pool.books.started(request.key, "w0", 5.0, bench.now)
     assert waiting_and_running() == (0, 1)
     bench.now += 0.1
     bench.hear("w0", running=1)  # shows it
     assert waiting_and_running() == (0, 1)
-    bench.pool.books.completed(request.request_id, bench.now, ok=True)
+    bench.pool.books.completed(request.key, bench.now, ok=True)
     assert waiting_and_running() == (0, 0)
     bench.now += 0.1
     bench.hear("w0", running=3)  # others use the engine too
@@ -413,9 +413,9 @@ def history(bench: Bench) -> list[tuple[list[str], list[float]]]:
         run = outcome.selection.primary
         assert run.scores is not None
         found.append(([worker.name for worker in outcome.endpoints], run.scores[-1].tolist()))
-        bench.pool.books.started(request.request_id, outcome.endpoints[0].name, 5.0, bench.now)
+        bench.pool.books.started(request.key, outcome.endpoints[0].name, 5.0, bench.now)
         if number % 3:
-            bench.pool.books.completed(request.request_id, bench.now, ok=True)
+            bench.pool.books.completed(request.key, bench.now, ok=True)
     return found
 
 

@@ -193,9 +193,9 @@ def test_the_extension_points_are_called_in_this_order() -> None:
     calls.append("-- the first endpoint refuses")
     bench.fail(request.request_id, "w3", "w1")
     calls.append("-- the first byte comes")
-    bench.pool.books.started(request.request_id, "w1", 5.0, bench.now)
+    bench.pool.books.started(request.key, "w1", 5.0, bench.now)
     calls.append("-- the last byte went")
-    bench.pool.books.completed(request.request_id, bench.now, ok=True)
+    bench.pool.books.completed(request.key, bench.now, ok=True)
     order = "\n".join(calls) + "\n"
     print(order)  # noqa: T201 - with `pytest -s` this is the documentation
     assert order == ORDER

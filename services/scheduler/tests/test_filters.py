@@ -345,7 +345,7 @@ def test_exploration_lets_a_share_of_requests_go_anywhere() -> None:
     for seed in range(1000):
         request = bench.prompt(family=1, blocks=10)
         free += bench.decide(request, seed).selection.primary.candidates.size == 2
-        bench.pool.books.completed(request.request_id, bench.now, ok=False)
+        bench.pool.books.completed(request.key, bench.now, ok=False)
     assert 230 <= free <= 370
 
 

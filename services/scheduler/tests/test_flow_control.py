@@ -47,12 +47,12 @@ def going(flow: FlowController[str], now: float, slots: float = math.inf) -> lis
     names: list[str] = []
     for outcome in flow.wake(now, gauge):
         taken += isinstance(outcome, Dispatch)
-        names += [outcome.item.request_id] if isinstance(outcome, Dispatch) else []
+        names += [str(outcome.item.request)] if isinstance(outcome, Dispatch) else []
     return names
 
 
 def dropped(flow: FlowController[str], now: float, capacity: Capacity = FULL) -> dict[str, Drop]:
-    return {o.item.request_id: o.drop for o in flow.wake(now, lambda: capacity) if isinstance(o, Dropped)}
+    return {str(o.item.request): o.drop for o in flow.wake(now, lambda: capacity) if isinstance(o, Dropped)}
 
 
 # Every way to end, and what the client is told ----------------------------------------------------
@@ -219,7 +219,7 @@ def test_a_request_that_is_sent_again_keeps_its_place_and_gets_its_answer_at_the
     assert isinstance(flow.offer(again, 1.0, FULL), Parked)
     first, second = flow.wake(2.0, lambda: FREE)
     assert isinstance(first, Dispatch)
-    assert (first.item.payload, second.item.request_id) == ("second attempt", "b")
+    assert (first.item.payload, second.item.request) == ("second attempt", "b")
     assert len(flow) == 0
 
 

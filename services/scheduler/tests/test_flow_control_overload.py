@@ -98,15 +98,15 @@ class Overload:
 
     def end(self, outcome: Dropped[str]) -> None:
         self.tallies[outcome.item.priority].dropped += 1
-        del self.arrived[outcome.item.request_id]
+        del self.arrived[outcome.item.payload]
 
     def dispatch(self, outcome: Dispatch[str], now: float) -> None:
         self.late += now >= outcome.item.deadline
         self.tallies[outcome.item.priority].dispatched += 1
         worker = min(self.fleet.workers, key=lambda worker: worker.open)
-        self.ledger.reserve(Hold(outcome.item.request_id, worker, now))
+        self.ledger.reserve(Hold(outcome.item.payload, worker, now))
         engine = next(engine for engine in self.engines if engine.name == worker.name)
-        engine.queue.append(outcome.item.request_id)
+        engine.queue.append(outcome.item.payload)
         self.start(engine, now)
 
     def start(self, engine: Engine, now: float) -> None:
@@ -115,7 +115,7 @@ class Overload:
             engine.running += 1
             priority, arrived = self.arrived.pop(name)
             self.tallies[priority].good += now - arrived <= SOON_S
-            hold = self.ledger.of(name)
+            hold = self.ledger.of(("", name))
             assert hold is not None
             self.ledger.confirm(hold)
             self.at(now + SERVICE_S, "done", f"{engine.name} {name}")
@@ -143,7 +143,7 @@ class Overload:
             name, request_id = whom.split()
             engine = next(engine for engine in self.engines if engine.name == name)
             engine.running -= 1
-            hold = self.ledger.of(request_id)
+            hold = self.ledger.of(("", request_id))
             assert hold is not None
             self.ledger.withdraw(hold)
             self.start(engine, now)

@@ -1,6 +1,7 @@
 """Whatever happens in whatever order: nothing is lost, nothing is late, no limit is passed, nobody is overtaken."""
 
 import math
+from collections.abc import Hashable
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -62,8 +63,8 @@ class FlowMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.pool = Pool()
-        self.parked: dict[str, Item[int]] = {}
-        self.ended: dict[str, str] = {}
+        self.parked: dict[Hashable, Item[int]] = {}
+        self.ended: dict[Hashable, str] = {}
         self.names = 0
 
     @initialize(policy=policies())
@@ -74,10 +75,10 @@ class FlowMachine(RuleBasedStateMachine):
     def end(self, outcome: Dispatch[int] | Dropped[int]) -> None:
         """Book one outcome, and check what must hold of it."""
         item = outcome.item
-        assert item.request_id not in self.ended, "a request ended twice"
+        assert item.request not in self.ended, "a request ended twice"
         assert outcome.queued_s == self.now - item.offered_at
-        self.parked.pop(item.request_id, None)
-        self.ended[item.request_id] = type(outcome).__name__
+        self.parked.pop(item.request, None)
+        self.ended[item.request] = type(outcome).__name__
         if isinstance(outcome, Dropped):
             assert outcome.refusal.retry_after_s is not None
             assert outcome.refusal.retry_after_s >= 1
@@ -110,7 +111,7 @@ class FlowMachine(RuleBasedStateMachine):
         )  # fmt: skip
         outcome = self.flow.offer(item, self.now, self.pool.gauge())
         if isinstance(outcome, Parked):
-            self.parked[item.request_id] = item
+            self.parked[item.request] = item
         else:
             self.end(outcome)
 

@@ -69,11 +69,12 @@ class Desk:
         self.handlers.registered(Entry(f"llama.{worker}", registration.encode(), 1))
         self.handlers.load(WorkerLoad(worker=worker, pool="llama", boot_id="1", sequence=1, at_ms=0))
 
-    def ask(self, request_id: str, attempt: int = 1, **facts: object) -> RecordedHop[Journey]:
+    def ask(self, request_id: str, attempt: int = 1, edge: str = "edge-1", **facts: object) -> RecordedHop[Journey]:
         """A journey arrives; the first answer is the first of `sent`."""
         journey = builders.journey(
             "scheduler",
             request_id=request_id,
+            edge=edge,
             attempt=attempt,
             target=Target(model="llama-8b", pool="llama"),
             request=RequestFacts.model_validate({"api": "chat.completions", "prompt_tokens": 10} | facts),
@@ -82,10 +83,10 @@ class Desk:
         hop.finish(self.handlers.schedule(journey, hop))
         return hop
 
-    def end(self, request_id: str, outcome: str = "ok", pool: str = "llama") -> None:
+    def end(self, request_id: str, outcome: str = "ok", pool: str = "llama", edge: str = "edge-1") -> None:
         self.handlers.completed(
             ResponseCompleted(
-                request_id=request_id, source="edge-1", sequence=1, at_ms=0, pool=pool, status=200, outcome=outcome
+                request_id=request_id, source=edge, sequence=1, at_ms=0, pool=pool, status=200, outcome=outcome
             )
         )
 
@@ -173,6 +174,45 @@ async def test_a_request_that_was_decided_is_decided_again_although_the_pool_is_
     workers = [decision.endpoints[0].worker for decision in decisions if isinstance(decision, Decision)]
     assert workers == ["w1", "w1"]
     assert len(desk.pools.of("llama").books.ledger) == 1
+
+
+async def test_a_request_of_another_edge_waits_like_any_other_although_it_has_the_id_of_one_that_was_decided(
+    desk: Desk,
+) -> None:
+    assert kinds(desk.ask("same")) == ["Decision"]
+    assert kinds(desk.ask("same", edge="edge-2")) == ["Parked"]
+
+
+async def test_two_edges_requests_with_one_id_wait_side_by_side_and_each_is_answered(desk: Desk) -> None:
+    desk.ask("first")
+    one, two = desk.ask("same"), desk.ask("same", edge="edge-2")
+    assert [figures.requests for _, figures in desk.gate.figures()] == [2]
+    desk.end("first")
+    await eventually(lambda: len(one.sent) == 2)
+    desk.end("same")
+    await eventually(lambda: len(two.sent) == 2)
+    assert kinds(one) == kinds(two) == ["Parked", "Decision"]
+
+
+async def test_a_client_that_hangs_up_at_one_edge_takes_nobody_of_another_edge_along(desk: Desk) -> None:
+    desk.ask("first")
+    gone, patient = desk.ask("same"), desk.ask("same", edge="edge-2")
+    desk.end("same", "client_gone", pool="-")
+    desk.end("first")
+    await eventually(lambda: len(patient.sent) == 2)
+    assert (kinds(gone), kinds(patient)) == (["Parked"], ["Parked", "Decision"])
+    desk.end("same", "client_gone")
+    assert len(desk.pools.of("llama").books.ledger) == 1
+
+
+async def test_the_death_of_one_edge_leaves_another_ones_requests_in_the_queue(desk: Desk) -> None:
+    desk.ask("first", edge="edge-3")
+    patient = desk.ask("same")
+    desk.ask("same", edge="edge-2")
+    desk.gate.edge_gone("edge-2")
+    desk.end("first", edge="edge-3")
+    await eventually(lambda: len(patient.sent) == 2)
+    assert kinds(patient) == ["Parked", "Decision"]
 
 
 async def test_a_request_that_waits_too_long_is_told_so_and_when_to_come_back(nats: MemoryNats) -> None:

@@ -61,8 +61,8 @@ def test_decode_first_asks_what_the_endpoint_that_answers_holds() -> None:
     for name in ("d1", "d2"):
         request = bench.prompt(family=1, blocks=20)
         assert bench.place(request, name)
-        bench.pool.books.started(request.request_id, name, 1.0, bench.now)
-        bench.pool.books.completed(request.request_id, bench.now, ok=True)
+        bench.pool.books.started(request.key, name, 1.0, bench.now)
+        bench.pool.books.completed(request.key, bench.now, ok=True)
     assert [run.profile for run in bench.decide(bench.prompt(family=1, blocks=20)).runs] == ["decode"]
     prefill_first = split(prefill_when="prefix", first="prefill")
     runs = prefill_first.decide(prefill_first.prompt(family=1, blocks=20)).runs
@@ -130,9 +130,9 @@ def test_the_first_byte_ends_the_work_of_the_prefill_worker() -> None:
     outcome = bench.decide(request)
     prefiller = outcome.holds[1].worker
     assert (prefiller.open, prefiller.prefill_tokens) == (1, 1280)
-    bench.pool.books.started(request.request_id, outcome.endpoints[0].name, 5.0, bench.now)
+    bench.pool.books.started(request.key, outcome.endpoints[0].name, 5.0, bench.now)
     assert (prefiller.open, prefiller.prefill_tokens) == (0, 0)
-    bench.pool.books.completed(request.request_id, bench.now, ok=True)
+    bench.pool.books.completed(request.key, bench.now, ok=True)
     again = bench.decide(bench.prompt(family=1, blocks=20))
     assert again.holds[1].worker is prefiller
     assert again.holds[1].uncached_tokens == 0
@@ -199,7 +199,7 @@ def test_short_prompts_go_to_the_emptiest_rank_and_every_scheduler_counts() -> N
     assert Counter(hold.rank for hold in two.decide().holds) == {0: 1}
     request = one.request()
     rank = one.decide(request).holds[0].rank
-    one.pool.books.completed(request.request_id, one.now, ok=True)
+    one.pool.books.completed(request.key, one.now, ok=True)
     assert one.decide().holds[0].rank == rank
 
 

@@ -29,7 +29,7 @@ def orders(bench: Bench, times: int) -> list[list[str]]:
     for seed in range(times):
         request = bench.request()
         found.append([worker.name for worker in bench.decide(request, seed).endpoints])
-        bench.pool.books.completed(request.request_id, bench.now, ok=False)
+        bench.pool.books.completed(request.key, bench.now, ok=False)
         for number, worker in enumerate(bench.pool.fleet.workers):
             assert worker.report is not None, number
             bench.hear(worker.name, waiting=worker.report.waiting)

@@ -118,7 +118,7 @@ async def test_what_ended_while_the_edge_was_asked_counts_as_no_release(around: 
     around.hold("lost")
 
     def ends_meanwhile(_subject: str, reply_to: str, _headers: bytes, _payload: bytes) -> None:
-        around.pool.books.completed("ended", time.monotonic(), ok=True)
+        around.pool.books.completed(("edge-1", "ended"), time.monotonic(), ok=True)
         around.edge.link.publish(reply_to, OpenRequests(request_ids=()).encode())
 
     around.edge.link.subscribe(subject(OpenRequestsQuery, "edge-1"), ends_meanwhile)
@@ -126,6 +126,17 @@ async def test_what_ended_while_the_edge_was_asked_counts_as_no_release(around: 
     assert [change.request_id for change in around.told[0].changes] == ["lost"]
     released = around.registry.get_sample_value("pointsman_scheduler_reservations_reconciled_total", {"pool": "llama"})
     assert released == 1
+
+
+async def test_what_one_edge_no_longer_knows_stays_on_the_books_for_another_one_that_has_its_id(
+    around: Surroundings,
+) -> None:
+    around.answer()
+    around.hold("same", age_s=10.0, edge="edge-2")
+    around.hold("same")
+    await eventually(lambda: around.told)
+    assert [(change.edge, change.request_id) for change in around.told[0].changes] == [("edge-1", "same")]
+    assert [hold.edge for hold in around.pool.books.ledger] == ["edge-2"]
 
 
 async def test_young_reservations_are_not_asked_about(around: Surroundings) -> None:

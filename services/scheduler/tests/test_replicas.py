@@ -9,6 +9,8 @@ import pytest
 
 from pointsman_contracts.scheduling import ReservationChange, SchedulerStateQuery
 from pointsman_scheduler.domain import state as parts
+from pointsman_scheduler.domain.ledger import HoldKey
+from pointsman_scheduler.domain.request import RequestKey
 from pointsman_scheduler.domain.state import part_of, take_prefixes, take_reservations
 from pointsman_scheduler.testing import Bench
 
@@ -45,7 +47,7 @@ def told_prefixes(source: Bench, target: Bench, worker: str) -> int:
             return count
 
 
-def books(bench: Bench) -> dict[str, tuple[str, str, bool, int]]:
+def books(bench: Bench) -> dict[HoldKey, tuple[str, str, bool, int]]:
     return {
         hold.key: (hold.worker.name, hold.scheduler, hold.confirmed, hold.uncached_tokens)
         for hold in bench.pool.books.ledger
@@ -67,9 +69,9 @@ def test_a_scheduler_that_joins_has_the_same_books(part_bytes: int, monkeypatch:
         request = one.prompt(family=number % 4, blocks=5, own_blocks=2)
         worker = one.chosen(request, seed=number)
         if number % 3 == 0:
-            one.pool.books.started(request.request_id, worker, 5.0, one.now)
+            one.pool.books.started(request.key, worker, 5.0, one.now)
         if number % 5 == 0:
-            one.pool.books.completed(request.request_id, one.now, ok=True)
+            one.pool.books.completed(request.key, one.now, ok=True)
     count = told(one, two)
     assert (count > 1) == (part_bytes < 10**6)
     assert books(two) == books(one)
@@ -95,7 +97,7 @@ def test_the_most_recently_used_prefixes_are_told_first() -> None:
         one.now += 1
         request = one.prompt(family=family, blocks=10)
         assert one.place(request, "w0")
-        one.pool.books.started(request.request_id, "w0", 1.0, one.now)
+        one.pool.books.started(request.key, "w0", 1.0, one.now)
     one.now += 1
     state = part_of(one.pool, SchedulerStateQuery(pool="llama", worker="w0"), one.now)
     ages = np.frombuffer(state.ages, dtype="<f4")
@@ -107,11 +109,26 @@ def test_what_ends_while_the_state_is_told_stays_ended() -> None:
     before, after = one.request(), one.request()
     one.decide(before)
     one.decide(after)
-    two.pool.books.completed(before.request_id, two.now, ok=True)
+    two.pool.books.completed(before.key, two.now, ok=True)
     told(one, two)
-    two.pool.books.completed(after.request_id, two.now, ok=True)
+    two.pool.books.completed(after.key, two.now, ok=True)
     told(one, two)
     assert books(two) == {}
+
+
+@pytest.mark.parametrize("part_bytes", [1, 10**6])
+def test_a_scheduler_that_joins_has_the_requests_of_every_edge_though_their_ids_are_the_same(
+    part_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "PART_BYTES", part_bytes)
+    one, two = pair()
+    for request_id in ("a", "b", "c"):
+        for edge in ("edge-1", "edge-2", "edge-3"):
+            one.decide(one.request(request_id=request_id, edge=edge))
+    two.pool.books.completed(("edge-2", "b"), two.now, ok=True)
+    told(one, two)
+    assert books(two) == {key: hold for key, hold in books(one).items() if key != ("edge-2", "b", "")}
+    assert len(books(two)) == 8
 
 
 def test_prefixes_of_another_life_are_not_taken_over() -> None:
@@ -131,7 +148,7 @@ def test_a_scheduler_tells_only_its_own_reservations_when_asked_for_those() -> N
     for hold in two.decide(other).holds:
         one.pool.books.apply(hold.change("reserve"), "scheduler-2", one.now)
     told(one, three, own=True)
-    assert list(books(three)) == [own.request_id]
+    assert list(books(three)) == [(*own.key, "")]
 
 
 def test_nothing_is_known_of_a_worker_that_nobody_knows() -> None:
@@ -185,8 +202,8 @@ def reuse(count: int, requests: int = 1500, late: int = 5) -> float:
         for hold in outcome.holds:
             change = hold.change("reserve")
             wire.append((number + late, partial(reserved, change, bench.pool.scheduler)))
-        wire.append((number + late, partial(began, request.request_id, worker)))
-        wire.append((number + late, partial(ended, request.request_id)))
+        wire.append((number + late, partial(began, request.key, worker)))
+        wire.append((number + late, partial(ended, request.key)))
     return cached / total
 
 
@@ -195,16 +212,16 @@ def reserved(change: ReservationChange, scheduler: str, bench: Bench) -> None:
         bench.pool.books.apply(change, scheduler, bench.now)
 
 
-def began(request_id: str, worker: str, bench: Bench) -> None:
-    bench.pool.books.started(request_id, worker, 5.0, bench.now)
+def began(request: RequestKey, worker: str, bench: Bench) -> None:
+    bench.pool.books.started(request, worker, 5.0, bench.now)
 
 
-def ended(request_id: str, bench: Bench) -> None:
+def ended(request: RequestKey, bench: Bench) -> None:
     bench.now += 0.01
     for worker in bench.pool.fleet.names:
         if int(bench.now * 100) % 10 == 0:
             bench.hear(worker)
-    bench.pool.books.completed(request_id, bench.now, ok=True)
+    bench.pool.books.completed(request, bench.now, ok=True)
 
 
 @pytest.mark.requirement("S1-42")

@@ -212,9 +212,9 @@ def train(bench: Bench, seconds_per_1000_tokens: float) -> None:
         request = bench.request(prompt_tokens=tokens)
         worker = bench.chosen(request, seed=number)
         bench.now += seconds_per_1000_tokens * tokens / 1000
-        bench.pool.books.started(request.request_id, worker, seconds_per_1000_tokens * tokens, bench.now)
+        bench.pool.books.started(request.key, worker, seconds_per_1000_tokens * tokens, bench.now)
         bench.now += 0.5
-        bench.pool.books.completed(request.request_id, bench.now, ok=True, output_tokens=51, duration_ms=500)
+        bench.pool.books.completed(request.key, bench.now, ok=True, output_tokens=51, duration_ms=500)
         for name in bench.pool.fleet.names:
             bench.hear(name)
 

@@ -76,7 +76,7 @@ class SchedulerPolicy:
         match observation:
             case Started():
                 ttft_ms = observation.at - self._sent[observation.request]
-                self._pool.books.started(str(observation.request), self._names[observation.worker], ttft_ms, now)
+                self._pool.books.started(("", str(observation.request)), self._names[observation.worker], ttft_ms, now)
             case KvChanged():
                 life = self._lives[observation.worker]
                 if observation.removed:
@@ -86,7 +86,11 @@ class SchedulerPolicy:
             case _:
                 took = observation.at - self._sent.pop(observation.request)
                 self._pool.books.completed(
-                    str(observation.request), now, ok=True, output_tokens=observation.output_tokens, duration_ms=took
+                    ("", str(observation.request)),
+                    now,
+                    ok=True,
+                    output_tokens=observation.output_tokens,
+                    duration_ms=took,
                 )
 
     def choose(self, arrival: Arrival) -> int:

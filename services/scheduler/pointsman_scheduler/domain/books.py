@@ -13,6 +13,7 @@ from pointsman_scheduler.domain.fleet import Fleet
 from pointsman_scheduler.domain.ledger import Hold, Ledger
 from pointsman_scheduler.domain.points import ResponseObserver
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
+from pointsman_scheduler.domain.request import RequestKey
 from pointsman_scheduler.domain.worker import NEVER, Worker
 
 
@@ -28,9 +29,9 @@ class Books:
 
     # Told by edges ----------------------------------------------------------------------------------
 
-    def started(self, request_id: str, worker: str, ttft_ms: float, now: float) -> None:
+    def started(self, request: RequestKey, worker: str, ttft_ms: float, now: float) -> None:
         """The first byte of the answer came from `worker`, `ttft_ms` after the edge sent the request there."""
-        hold = self.ledger.of(request_id)
+        hold = self.ledger.of(request)
         if hold is not None and hold.worker.name != worker:  # its AttemptFailed was lost
             hold = self._move(hold, worker, now)
         if hold is None:
@@ -49,7 +50,7 @@ class Books:
         if worker is not None and event.boot_id in ("", worker.registration.boot_id):
             worker.standing.failed(event.outcome, event.status, now)
             self._fleet.judge(worker)
-        hold = self.ledger.of(event.request_id)
+        hold = self.ledger.of((event.source, event.request_id))
         if hold is not None and hold.worker.name == event.worker:
             for observer in self.observers:
                 observer.failed(hold, now)
@@ -57,7 +58,7 @@ class Books:
 
     def completed(
         self,
-        request_id: str,
+        request: RequestKey,
         now: float,
         ok: bool,
         output_tokens: int | None = None,
@@ -65,10 +66,10 @@ class Books:
         worker: str | None = None,
     ) -> None:
         """The request is over. `ok`: it was answered to its end, by `worker` where that is known."""
-        first = self.ledger.of(request_id)
+        first = self.ledger.of(request)
         if ok and first is not None and worker not in (None, first.worker.name):  # its AttemptFailed was lost
             self._move(first, worker, now)
-        for hold in self.ledger.legs(request_id):
+        for hold in self.ledger.legs(request):
             if ok:
                 if not hold.confirmed:  # it wasn't streamed, or its ResponseStarted was lost
                     self._confirm(hold, now)
@@ -78,13 +79,13 @@ class Books:
                 for observer in self.observers:
                     observer.completed(hold, now, output_tokens, duration_ms)
             self.take_off(hold, now)
-        self.ledger.end(request_id, now)
+        self.ledger.end(request, now)
 
     def edge_gone(self, edge: str, now: float) -> int:
         """An edge died, and its connections to engines with it. Returns how many of its requests were open."""
-        lost = {hold.request_id for hold in self.ledger if hold.edge == edge}
-        for request_id in lost:
-            self.completed(request_id, now, ok=False)
+        lost = {hold.request for hold in self.ledger if hold.edge == edge}
+        for request in lost:
+            self.completed(request, now, ok=False)
         return len(lost)
 
     # Told by schedulers -----------------------------------------------------------------------------
@@ -93,7 +94,8 @@ class Books:
         """Word from another scheduler. False when it doesn't count: late, outdone, or about a worker not known."""
         if change.op == "reserve":
             return self._reserve_for(change, scheduler, now)
-        hold = self.ledger.of(change.request_id, change.leg)
+        request = (change.edge, change.request_id)
+        hold = self.ledger.of(request, change.leg)
         if hold is None or hold.worker.name != change.worker:
             return False
         if change.op == "confirm":
@@ -101,14 +103,15 @@ class Books:
         else:
             self.take_off(hold, now)
             if change.op == "release":
-                self.ledger.end(change.request_id, now)
+                self.ledger.end(request, now)
         return True
 
     def _reserve_for(self, change: ReservationChange, scheduler: str, now: float) -> bool:
         worker = self._fleet.find(change.worker)
-        if worker is None or worker.registration.boot_id != change.boot_id or self.ledger.ended(change.request_id):
+        request = (change.edge, change.request_id)
+        if worker is None or worker.registration.boot_id != change.boot_id or self.ledger.ended(request):
             return False
-        hold = self.ledger.of(change.request_id, change.leg)
+        hold = self.ledger.of(request, change.leg)
         if hold is not None:
             # Replicas hear each other in different orders; all keep the later attempt, then the greater name.
             if hold.worker is worker or (hold.attempt, hold.scheduler) > (change.attempt, scheduler):
@@ -177,7 +180,7 @@ class Books:
             return
         self.ledger.confirm(hold)
         self._index.confirm(hold.key, now)
-        for leg in self.ledger.legs(hold.request_id):
+        for leg in self.ledger.legs(hold.request):
             if leg is not hold:  # what it was to do for the first byte is done when that comes
                 self.ledger.confirm(leg)
                 self._index.confirm(leg.key, now)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pointsman_contracts.scheduling import ReservationChange
+from pointsman_scheduler.domain.request import RequestKey
 from pointsman_scheduler.domain.worker import NEVER, Worker
 
 REMEMBER_ENDED_S: Final = 10.0
@@ -20,6 +21,10 @@ never drops one (llm-d-router issue 2295)."""
 SURPLUS_AFTER_S: Final = 2.0
 """So long must an engine report fewer requests than the books hold before they are asked about early."""
 ASK_AGAIN_S: Final = 5.0
+
+
+HoldKey = tuple[str, str, str]
+"""Edge, request id and leg of a reservation."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,8 +59,14 @@ class Hold:
     asked_at: float = NEVER
 
     @property
-    def key(self) -> str:
-        return f"{self.request_id}\0{self.leg}" if self.leg else self.request_id
+    def request(self) -> RequestKey:
+        """The request that it is for."""
+        return self.edge, self.request_id
+
+    @property
+    def key(self) -> HoldKey:
+        """What it is known by among all reservations."""
+        return self.edge, self.request_id, self.leg
 
     def change(self, op: str) -> ReservationChange:
         """As it is told to other schedulers; `op` as there."""
@@ -85,9 +96,9 @@ class Ledger:
 
     def __init__(self, settle: Callable[[Worker], None]) -> None:
         self._settle = settle
-        self._holds: dict[str, tuple[Hold, ...]] = {}
+        self._holds: dict[RequestKey, tuple[Hold, ...]] = {}
         # A plain dictionary finds its first key past all that were taken out before it.
-        self._ended: OrderedDict[str, float] = OrderedDict()
+        self._ended: OrderedDict[RequestKey, float] = OrderedDict()
 
     def __len__(self) -> int:
         """Requests on the books."""
@@ -97,26 +108,27 @@ class Ledger:
         for holds in self._holds.values():
             yield from holds
 
-    def of(self, request_id: str, leg: str = "") -> Hold | None:
+    def of(self, request: RequestKey, leg: str = "") -> Hold | None:
         """The reservation of a request for one leg, or None."""
-        for hold in self._holds.get(request_id, ()):
+        for hold in self._holds.get(request, ()):
             if hold.leg == leg:
                 return hold
         return None
 
-    def legs(self, request_id: str) -> tuple[Hold, ...]:
+    def legs(self, request: RequestKey) -> tuple[Hold, ...]:
         """All reservations of a request."""
-        return self._holds.get(request_id, ())
+        return self._holds.get(request, ())
 
-    def ended(self, request_id: str) -> bool:
+    def ended(self, request: RequestKey) -> bool:
         """Whether the request ended a short while ago."""
-        return request_id in self._ended
+        return request in self._ended
 
     def reserve(self, hold: Hold) -> None:
         """Put a reservation on the books. There must be none for this request and leg."""
-        holds = self._holds.get(hold.request_id)
-        self._holds[hold.request_id] = (hold,) if holds is None else (*holds, hold)
-        self._ended.pop(hold.request_id, None)
+        request = hold.request
+        holds = self._holds.get(request)
+        self._holds[request] = (hold,) if holds is None else (*holds, hold)
+        self._ended.pop(request, None)
         hold.worker.put(hold)
         self._settle(hold.worker)
 
@@ -128,22 +140,23 @@ class Ledger:
 
     def withdraw(self, hold: Hold) -> None:
         """Take one reservation off the books; the request goes on elsewhere or has ended."""
-        holds = self._holds[hold.request_id]
+        request = hold.request
+        holds = self._holds[request]
         if len(holds) > 1:
-            self._holds[hold.request_id] = tuple([other for other in holds if other is not hold])
+            self._holds[request] = tuple([other for other in holds if other is not hold])
         else:
-            del self._holds[hold.request_id]
+            del self._holds[request]
         hold.worker.take_off(hold)
         self._settle(hold.worker)
 
-    def end(self, request_id: str, now: float) -> None:
+    def end(self, request: RequestKey, now: float) -> None:
         """The request is over: late word of its reservations is to be ignored."""
-        self._ended[request_id] = now
-        while (oldest := next(iter(self._ended))) != request_id and now - self._ended[oldest] > REMEMBER_ENDED_S:
+        self._ended[request] = now
+        while (oldest := next(iter(self._ended))) != request and now - self._ended[oldest] > REMEMBER_ENDED_S:
             del self._ended[oldest]
 
     def doubtful(self, now: float, mine: Callable[[str], bool]) -> dict[str, list[str]]:
-        """Requests to ask their edges about, by edge: old ones, and those that the engine doesn't seem to know.
+        """Ids of requests to ask their edges about, by edge: old ones, and those that the engine doesn't seem to know.
 
         Only reservations whose scheduler is `mine` to look after; each is named again after a while.
         """

@@ -161,7 +161,7 @@ class PoolScheduler:
 
     def _honour(self, request: ScheduleRequest, selection: Selection) -> bool:
         """A request that is on the books already goes where it was sent, if that worker may still serve it."""
-        hold = self.books.ledger.of(request.request_id)
+        hold = self.books.ledger.of(request.key)
         if hold is None or not hold.worker.present:
             return False
         run, row = selection.primary, hold.worker.row
@@ -180,7 +180,7 @@ class PoolScheduler:
         for leg, run in (("", selection.primary), *selection.legs.items()):
             row = run.chosen[0]
             worker = sight.workers[row]
-            former = self.books.ledger.of(request.request_id, leg)
+            former = self.books.ledger.of(request.key, leg)
             if former is not None:
                 if former.worker is worker:
                     continue

@@ -11,6 +11,9 @@ from pointsman_scheduler.domain.arrays import Blocks
 
 T = TypeVar("T")
 
+RequestKey = tuple[str, str]
+"""The edge that a request came to, and its id: clients choose ids, and two edges may have the same one at once."""
+
 _NO_BLOCKS: Blocks = np.empty(0, dtype=np.uint64)
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -50,6 +53,11 @@ class ScheduleRequest:
     """Instance of the edge that waits for the decision."""
     attempt: int = 1
     attributes: dict[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def key(self) -> RequestKey:
+        """What it is known by among all requests."""
+        return self.edge, self.request_id
 
     def get(self, key: Key[T]) -> T:
         """The value of an attribute that the caller declared in `consumes`. KeyError when nobody produced it."""

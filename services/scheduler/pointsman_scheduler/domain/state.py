@@ -61,7 +61,7 @@ def _reservations(pool: PoolScheduler, query: SchedulerStateQuery) -> SchedulerS
     told: list[OpenReservation] = []
     size = 0
     for hold in holds:
-        # All legs of a request are in one part: the next one begins with another request.
+        # All reservations of a request id, of every leg and edge, are in one part: the next one begins after it.
         if size > PART_BYTES and hold.request_id != told[-1].change.request_id:
             return SchedulerState(reservations=tuple(told), more=True)
         told.append(OpenReservation(change=hold.change("reserve"), scheduler=hold.scheduler, confirmed=hold.confirmed))

@@ -9,7 +9,7 @@ from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_scheduler.domain.demotion import Standing
 
 if TYPE_CHECKING:
-    from pointsman_scheduler.domain.ledger import Hold
+    from pointsman_scheduler.domain.ledger import Hold, HoldKey
 
 NEVER: Final = float("-inf")
 
@@ -96,7 +96,7 @@ class Worker:
         """Prompt tokens still to be computed by requests that haven't answered yet."""
         self.context_tokens = 0
         """Prompt tokens of all requests on the books."""
-        self.holds: dict[str, Hold] = {}
+        self.holds: dict[HoldKey, Hold] = {}
         """By request id and leg, oldest first."""
         self.lora_holds: dict[str, int] = {}
         self.seen_until = NEVER

@@ -6,7 +6,7 @@ time that later requests would save, so that hot prefixes spread before one work
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 import numpy as np
@@ -41,7 +41,7 @@ class DelayEstimator:
         """Prompt tokens that a pass is taken to compute."""
         self._weight: Final = first_token_weight
         self._shadows: dict[int, Shadow] = {}
-        self._requests: dict[str, Sent] = {}
+        self._requests: dict[Hashable, Sent] = {}
         self._order: list[Shadow] = []
         self._rows: dict[Shadow, int] = {}
         self._changed: set[Shadow] = set()
@@ -78,7 +78,7 @@ class DelayEstimator:
         self._standing_columns = None
         self._changed.clear()
 
-    def sent(self, life: int, key: str, now: float, prompt: int, hit: int, *, told: bool = True) -> None:
+    def sent(self, life: int, key: Hashable, now: float, prompt: int, hit: int, *, told: bool = True) -> None:
         """A request was sent to a worker. One that was sent elsewhere before is gone there. `told`: `started` will be
         called for it."""
         self.ended(key, now, None)
@@ -87,14 +87,14 @@ class DelayEstimator:
         self._requests[key] = shadow.send(now, prompt, hit, told=told)
         self._changed.add(shadow)
 
-    def started(self, key: str, now: float) -> None:
+    def started(self, key: Hashable, now: float) -> None:
         """Its first token came. No-op for a request that isn't known."""
         request = self._requests.get(key)
         if request is not None:
             request.shadow.start(request, now)
             self._changed.add(request.shadow)
 
-    def ended(self, key: str, now: float, output_tokens: int | None) -> None:
+    def ended(self, key: Hashable, now: float, output_tokens: int | None) -> None:
         """It ended, or never ran. No-op for a request that isn't known."""
         request = self._requests.pop(key, None)
         if request is None:

@@ -5,7 +5,7 @@ predictions are poor, a rival with another size hears of the same requests; when
 the search goes on from there. Sizes are the configured one times powers of two: to be off by less costs little.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from pointsman_scheduler.domain.arrays import Floats
@@ -52,17 +52,17 @@ class PassSizeSearch:
         for each in self._told:
             each.lay_out(workers)
 
-    def sent(self, life: int, key: str, now: float, prompt: int, hit: int, *, told: bool = True) -> None:
+    def sent(self, life: int, key: Hashable, now: float, prompt: int, hit: int, *, told: bool = True) -> None:
         """As `DelayEstimator.sent`."""
         for each in self._told:
             each.sent(life, key, now, prompt, hit, told=told)
 
-    def started(self, key: str, now: float) -> None:
+    def started(self, key: Hashable, now: float) -> None:
         """As `DelayEstimator.started`."""
         for each in self._told:
             each.started(key, now)
 
-    def ended(self, key: str, now: float, output_tokens: int | None) -> None:
+    def ended(self, key: Hashable, now: float, output_tokens: int | None) -> None:
         """As `DelayEstimator.ended`."""
         for each in self._told:
             each.ended(key, now, output_tokens)

@@ -2,7 +2,7 @@
 
 import math
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from pointsman_scheduler.domain.flow_control.band import Band
@@ -61,13 +61,13 @@ class FlowController(Generic[T]):
         self._bands: dict[int, Band[T]] = {}
         self._order: list[int] = []
         """Negated priorities of the bands, ascending."""
-        self._waiting: dict[str, Waiting[T]] = {}
+        self._waiting: dict[Hashable, Waiting[T]] = {}
         self._bytes = 0
         self._sequence = 0
         self._by_age: Queue[T] = Queue()
         self._by_deadline: Queue[T] = Queue()
         self._drain: Final = DrainRate()
-        self._displaced: dict[str, Dropped[T]] = {}
+        self._displaced: dict[Hashable, Dropped[T]] = {}
         """Those that gave way to others and haven't been told yet."""
         self._empty: bool | None = None
         """Whether the pool had no endpoint when last looked at."""
@@ -92,11 +92,11 @@ class FlowController(Generic[T]):
 
     def offer(self, item: Item[T], now: float, capacity: Capacity) -> Dispatch[T] | Parked[T] | Dropped[T]:
         """A request has come. One that waits already keeps its place and gets the new payload."""
-        waiting = self._waiting.get(item.request_id)
+        waiting = self._waiting.get(item.request)
         if waiting is not None:
             waiting.item.payload = item.payload
             return Parked(waiting.item, self._reason())
-        displaced = self._displaced.pop(item.request_id, None)
+        displaced = self._displaced.pop(item.request, None)
         if displaced is not None:
             displaced.item.payload = item.payload
             return displaced
@@ -148,10 +148,10 @@ class FlowController(Generic[T]):
         ends = [self._ends_at(waiting.item) for waiting in (first, dead) if waiting is not None]
         return max(now, min(*ends, now + LOOK_AGAIN_S))
 
-    def cancel(self, request_id: str, now: float) -> Dropped[T] | None:
+    def cancel(self, request: Hashable, now: float) -> Dropped[T] | None:
         """The client hung up: the request leaves at once. None when it doesn't wait here."""
-        waiting = self._waiting.get(request_id)
-        return self._displaced.pop(request_id, None) if waiting is None else self._drop(waiting, Drop.CANCELLED, now)
+        waiting = self._waiting.get(request)
+        return self._displaced.pop(request, None) if waiting is None else self._drop(waiting, Drop.CANCELLED, now)
 
     def shut_down(self, now: float) -> list[Dropped[T]]:
         """Nothing waits here any more, and nothing will."""
@@ -204,7 +204,7 @@ class FlowController(Generic[T]):
         self._sequence += 1
         waiting = Waiting(item, band.priority, item.flow, self._sequence)
         band.put(waiting, self._policy.ttl, now)
-        self._waiting[item.request_id] = waiting
+        self._waiting[item.request] = waiting
         self._bytes += item.size
         self._by_age.push(item.offered_at, waiting)
         if item.deadline < math.inf:
@@ -213,7 +213,7 @@ class FlowController(Generic[T]):
 
     def _forget(self, waiting: Waiting[T], now: float) -> None:
         """It has left its band: take it off the books."""
-        del self._waiting[waiting.item.request_id]
+        del self._waiting[waiting.item.request]
         self._bytes -= waiting.item.size
         self._by_age.left()
         if waiting.item.deadline < math.inf:
@@ -235,7 +235,7 @@ class FlowController(Generic[T]):
             while (requests > 0 or size > 0) and (latest := band.latest()) is not None:
                 requests -= 1
                 size -= latest.item.size
-                self._displaced[latest.item.request_id] = self._drop(latest, Drop.SATURATED, now)
+                self._displaced[latest.item.request] = self._drop(latest, Drop.SATURATED, now)
         return True
 
     # Ending -----------------------------------------------------------------------------------------

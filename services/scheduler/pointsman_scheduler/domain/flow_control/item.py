@@ -1,6 +1,7 @@
 """A request as flow control sees it."""
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -11,7 +12,8 @@ T = TypeVar("T")
 class Demand:
     """What a request asks for. Times are seconds of one monotonic clock."""
 
-    request_id: str
+    request: Hashable
+    """What it is known by: equal for a request that is offered again, and for no other."""
     offered_at: float
     flow: str = ""
     """Shares its band's turns with other flows."""

@@ -2,7 +2,7 @@
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -110,7 +110,7 @@ class PrefixIndex:
         self._rows: list[int] = []
         self._retired: list[_Life] = []
         self._holdings = 0
-        self._open: dict[str, _Open] = {}
+        self._open: dict[Hashable, _Open] = {}
         self._open_blocks = 0
         self._ranking: list[tuple[float, int, Recency, _Life]] = []
         """A heap of the tables that hold something, each once, by when its oldest block was used or earlier."""
@@ -157,16 +157,16 @@ class PrefixIndex:
         """For each laid-out worker, how many leading blocks of the prompt it holds without a gap."""
         return self._masks.match(blocks)
 
-    def write(self, life: int, blocks: Blocks, now: float, request_id: str, told: bool = False) -> None:
+    def write(self, life: int, blocks: Blocks, now: float, request: Hashable, told: bool = False) -> None:
         """A request with this prompt was sent to the worker: count on its having the blocks until `confirm` or
         `retract`. `told`: its engine tells of blocks by these names. Idempotent; a request that went elsewhere before
         is taken back there."""
         found = self._lives.get(life)
-        earlier = self._open.get(request_id)
+        earlier = self._open.get(request)
         if earlier is not None:
             if found is not None and earlier.life == life and earlier.clearings == found.clearings:
                 return
-            self.retract(request_id, now)
+            self.retract(request, now)
         if found is None:
             return
         self._advance(now)
@@ -181,18 +181,18 @@ class PrefixIndex:
             if not count:
                 fresh.append(block)
         self._masks.hold(fresh, found.bit)
-        self._open[request_id] = _Open(life, found.clearings, hashes, self._now, told)
+        self._open[request] = _Open(life, found.clearings, hashes, self._now, told)
         self._open_blocks += len(hashes)
         self._make_room()
 
-    def confirm(self, request_id: str, now: float) -> None:
+    def confirm(self, request: Hashable, now: float) -> None:
         """The first byte of the answer came: the worker has the whole prompt. No-op for a request that isn't open."""
-        self._settle(request_id, now, computed=True)
+        self._settle(request, now, computed=True)
 
-    def retract(self, request_id: str, now: float) -> None:
+    def retract(self, request: Hashable, now: float) -> None:
         """The request didn't get there: take back what it alone stood for. Blocks that the worker holds for another
         reason stay. No-op for a request that isn't open."""
-        self._settle(request_id, now, computed=False)
+        self._settle(request, now, computed=False)
 
     # What engines tell ------------------------------------------------------------------------------------------
 
@@ -301,17 +301,17 @@ class PrefixIndex:
 
     # Inside -----------------------------------------------------------------------------------------------------
 
-    def _settle(self, request_id: str, now: float, *, computed: bool) -> None:
-        request = self._open.pop(request_id, None)
-        if request is None:
+    def _settle(self, request: Hashable, now: float, *, computed: bool) -> None:
+        settled = self._open.pop(request, None)
+        if settled is None:
             return
-        self._open_blocks -= len(request.blocks)
-        life = self._lives.get(request.life)
-        if life is None or life.clearings != request.clearings:
+        self._open_blocks -= len(settled.blocks)
+        life = self._lives.get(settled.life)
+        if life is None or life.clearings != settled.clearings:
             return
         self._advance(now)
         claims = life.claims
-        for block in request.blocks:
+        for block in settled.blocks:
             count = claims[block] - 1
             if count:
                 claims[block] = count
@@ -320,7 +320,7 @@ class PrefixIndex:
                 if not computed:
                     self._let_go(life, block)
         if computed:
-            self._compute(life, request.blocks, request.told)
+            self._compute(life, settled.blocks, settled.told)
         self._make_room()
 
     def _compute(self, life: _Life, blocks: list[int], told: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from pointsman_core.plugins import Key, Params, Plugin
 from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.ledger import Hold, HoldKey
 from pointsman_scheduler.domain.points import Producer, ResponseObserver
 from pointsman_scheduler.domain.request import ScheduleRequest
 
@@ -27,7 +27,7 @@ class ActiveBlocks(Producer, ResponseObserver):
     def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
         super().__init__(name, params, others)
         self._used: dict[str, dict[int, int]] = {}
-        self._held: dict[str, list[int]] = {}
+        self._held: dict[HoldKey, list[int]] = {}
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
         blocks: list[int] = request.blocks.tolist()

@@ -10,7 +10,7 @@ from pydantic import Field
 from pointsman_core.plugins import Key, Params, Plugin
 from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.ledger import Hold
+from pointsman_scheduler.domain.ledger import Hold, HoldKey
 from pointsman_scheduler.domain.points import MATCHED_TOKENS, Producer, ResponseObserver
 from pointsman_scheduler.domain.regression import RecursiveLeastSquares
 from pointsman_scheduler.domain.request import ScheduleRequest
@@ -51,7 +51,7 @@ class LatencyPrediction(Producer, ResponseObserver):
         # 10 ms; deviations leave room for a factor of ten.
         self._ttft: Final = RecursiveLeastSquares((20.0, 65.0, 65.0, 5.0), (20.0, 65.0, 65.0, 20.0))
         self._itl: Final = RecursiveLeastSquares((6.0, 1.0, 2.0), (10.0, 5.0, 10.0))
-        self._chosen: dict[str, _Chosen] = {}
+        self._chosen: dict[HoldKey, _Chosen] = {}
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
         running = everyone.running

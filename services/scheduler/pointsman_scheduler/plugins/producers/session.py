@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from pydantic import Field
 
 from pointsman_core.plugins import Key, Params, Plugin
-from pointsman_core.units import Duration
+from pointsman_core.units import PositiveDuration
 from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.ledger import Hold
 from pointsman_scheduler.domain.points import Producer, ResponseObserver
@@ -18,7 +18,7 @@ SESSION_WORKER: Final[Key[str]] = Key("session-worker", str)
 
 
 class SessionParams(Params):
-    ttl: Duration = 300.0
+    ttl: PositiveDuration = 300.0
     """A session without a request for so long is forgotten."""
     sessions: int = Field(default=100_000, ge=1)
     """Sessions remembered at most; the least recently used gives way."""
