@@ -11,11 +11,12 @@ import pytest
 
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.reply import REPLY, Decision
+from pointsman_contracts.subjects import ANY
 from pointsman_runtime.buckets import Bucket
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.events import Events
-from pointsman_runtime.presence import BEAT_S
+from pointsman_runtime.presence import BEAT_S, SILENT_AFTER_S
 from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_runtime.stores import CONFIG_BUCKET, CONFIG_KEY, HISTORY
@@ -220,6 +221,18 @@ async def test_a_stopped_and_continued_service_serves_again(
 ) -> None:
     service = start(processes, nats_server, str(config_file))
     await service.wait_ready()
-    service.signal(signal.SIGSTOP)
-    service.signal(signal.SIGCONT)
+    observer = Bus(Connection([nats_server.url], name="observer"), Process("frontend", "observer"))
+    beats: list[float] = []
+    now = asyncio.get_running_loop().time
+    observer.listen(ServicePresence, lambda _: beats.append(now()), "scheduler", ANY)
+    observer.open()
+    try:
+        await eventually(lambda: beats)
+        service.signal(signal.SIGSTOP)
+        await eventually(lambda: now() - beats[-1] > SILENT_AFTER_S)
+        before = len(beats)
+        service.signal(signal.SIGCONT)
+        await eventually(lambda: len(beats) > before)
+    finally:
+        await observer.close()
     await ask_for_a_decision(nats_server)
