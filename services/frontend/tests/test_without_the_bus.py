@@ -42,16 +42,19 @@ async def without_bus(start_edge: StartEdge, engine: ScriptedEngine, **config: o
     return edge
 
 
+@pytest.mark.requirement("S1-51")
 async def test_the_edge_picks_from_its_last_snapshot(start_edge: StartEdge) -> None:
     async with ScriptedEngine() as engine:
         edge = await without_bus(start_edge, engine)
         answer = await raw_request(edge.url, post(CHAT, BODY))
         assert engine.received[0].body == BODY
+        metrics = await raw_request(edge.url, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
     assert (answer.status, answer.body) == (200, ANSWER)
     assert answer.header("x-pointsman-level") == "static"
     (done,) = edge.events.of(ResponseCompleted)
     assert (done.level, done.worker, done.pool, done.model) == ("static", "worker-9", "llama-8b", "llama-8b")
     assert (done.profile, done.outcome) == ("standard", "ok")
+    assert b'pointsman_edge_decisions_total{level="static"} 1.0' in metrics.body
 
 
 async def test_a_policy_that_forbids_it_means_503_at_once(start_edge: StartEdge) -> None:

@@ -86,6 +86,21 @@ async def test_a_chat_arrives_at_the_profile_picker_as_facts(world: World) -> No
     assert b"s3cret" not in journey.encode()
 
 
+@pytest.mark.requirement("S0-8")
+async def test_without_any_processor_the_picker_sees_the_whole_request_all_the_same(buses: Buses) -> None:
+    world = World(buses, text="pools: {p: {models: [m]}}\npreprocessing: []\n")
+    await buses.meet()
+    headers = {"x-session-id": "s", "x-team": "red"}
+    world.send(orjson.dumps(CHAT | {"temperature": 0.5}), headers=headers)
+    await eventually(lambda: world.journeys)
+    facts = world.journeys[0].request
+    assert (world.journeys[0].model, facts.api, facts.session) == ("m", "chat.completions", "s")
+    assert facts.headers == headers
+    assert facts.fields["temperature"] == 0.5
+    assert facts.prompt_tokens > 0
+    world.threads.shutdown()
+
+
 async def test_bad_input_is_answered_and_the_next_request_works(world: World) -> None:
     world.send(b'{"model": "m", "messages": [{"role": "user", "content": "canary-7c1f')
     await eventually(lambda: world.answers)

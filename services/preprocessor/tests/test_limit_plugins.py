@@ -81,6 +81,14 @@ def test_requests_over_the_rate_are_refused_in_openais_words_with_the_limits_nam
     assert run(chain, incoming(at_s=0.1)) is None
 
 
+@pytest.mark.requirement("S3-5")
+def test_who_is_over_a_limit_of_the_infrastructure_is_told_so_and_not_asked_for_a_key() -> None:
+    key = {"sha256": "0" * 64, "id": "k", "tenant": "t"}
+    chain = pipeline({"use": "infra-request-limit", "rate": "1/min"}, {"use": "api-key-auth", "keys": [key]})
+    refusals = [run(chain, incoming()) for _ in range(2)]
+    assert [refusal and refusal.status for refusal in refusals] == [401, 429]
+
+
 @pytest.mark.requirement("S3-9")
 def test_each_tenant_has_a_count_of_its_own() -> None:
     chain = pipeline(IDENTIFIED, {"use": "request-limit", "per": ["tenant"], "rate": "1/min"})
@@ -356,6 +364,7 @@ WRONG = {
 }
 
 
+@pytest.mark.requirement("S3-6")
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_limit_is_a_configuration_error_that_says_what_would_be_right(name: str) -> None:
     entry, words = WRONG[name]

@@ -207,7 +207,7 @@ def test_a_broken_expression_is_a_configuration_error_that_names_the_rule(condit
     assert words in text
 
 
-@pytest.mark.requirement("S0-33", "S0-80")
+@pytest.mark.requirement("S0-80")
 @given(st.text() | st.from_regex(r"[a-z.\[\]()'\"&|!=<>0-9 ]{0,40}"))
 def test_any_text_is_a_condition_or_refused_with_words(text: str) -> None:
     try:
@@ -219,6 +219,7 @@ def test_any_text_is_a_condition_or_refused_with_words(text: str) -> None:
     assert refused
 
 
+@pytest.mark.requirement("S0-33")
 @pytest.mark.parametrize(
     ("picker", "words"),
     [
@@ -252,7 +253,7 @@ def test_a_wrong_picker_is_refused_with_what_would_be_right(picker: object, word
     assert words in text
 
 
-@pytest.mark.requirement("S0-32", "S0-34")
+@pytest.mark.requirement("S0-32", "S0-33", "S0-34")
 def test_one_profile_needs_no_picker() -> None:
     compiled = compile_routing(load({"profiles": {"only": SCHEDULED}}))
     assert pick(compiled, request()) == "only"

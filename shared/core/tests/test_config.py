@@ -32,8 +32,8 @@ def test_the_sample_file_loads() -> None:
     assert config.profiles["auto"].request[0].policy == "cheap"
 
 
-def test_an_empty_file_is_one_profile_that_schedules() -> None:
-    config = load(None)
+def test_without_profiles_there_is_one_that_schedules() -> None:
+    config = load({})
     assert [use.service for use in config.profiles["standard"].request] == ["scheduler"]
     assert [scorer.use for scorer in config.scheduling["default"].profiles["default"].scorers]
 
@@ -91,6 +91,18 @@ def test_an_empty_file_is_one_profile_that_schedules() -> None:
         ({"profiles": {"a": {"extends": "b"}}}, "profiles.a: unknown key 'extends'; known: request, response, static"),
         ({"scheduling": {"default": {"filters": ["a"], "profiles": {}}}}, "write either `profiles` or `filters`"),
         ({"edge": {"max_body": "4 XB"}}, "edge.max_body: '4 XB' is not a size"),
+        ({"edge": {"max_body": 0}}, "edge.max_body: Input should be greater than 0"),
+        ({"edge": {"request_timeout": "0s"}}, "edge.request_timeout: Input should be greater than 0"),
+        ({"edge": {"request_timeout": float("inf")}}, "edge.request_timeout: Input should be a finite number"),
+        ({"edge": {"hop_budget": "0s"}}, "edge.hop_budget: Input should be greater than 0"),
+        (
+            {"profiles": {"a": {"request": [{"stage": "scheduler", "timeout": "0s"}]}}},
+            "profiles.a.request.0.timeout: Input should be greater than 0",
+        ),
+        ({"stages": {"a": {"timeout": "0s"}}}, "stages.a.timeout: Input should be greater than 0"),
+        ({"preprocessing": [{"use": "a", "timeout": "0s"}]}, "preprocessing.0.timeout: Input should be greater than 0"),
+        ({"caches": {"a": {"ttl": "0s"}}}, "caches.a.ttl: Input should be greater than 0"),
+        ({"caches": {"a": {"max_bytes": 0, "max_answer": 0}}}, "caches.a.max_bytes: Input should be greater than 0"),
         ({"edge": {"hop_budget": "soon"}}, "edge.hop_budget: 'soon' is not a duration"),
         ({"profile-picker": {"use": "rules", "default": "x"}}, "profile-picker.default: unknown profile 'x'"),
         ({"profile-picker": {"on_undecided": "default"}}, "`default` needs a `default` profile"),

@@ -1,0 +1,84 @@
+"""How many of each a policy has, and which of its profiles run."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import pytest
+
+from pointsman_core.config import ConfigError, SchedulingPolicy, load
+from pointsman_core.plugins import Registry
+from pointsman_scheduler.domain.outcome import Run, Scheduled, Selection
+from pointsman_scheduler.domain.points import ProfileHandler
+from pointsman_scheduler.domain.policies import PolicyBook
+from pointsman_scheduler.domain.policy import compile_policy
+from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_scheduler.plugins import registries
+from pointsman_scheduler.testing import Bench
+
+
+@pytest.mark.requirement("S2-6", "S2-27")
+@pytest.mark.parametrize("key", ["picker", "handler"])
+@pytest.mark.parametrize("several", [["max-score", "random"], []])
+def test_a_profile_has_one_picker_and_a_policy_one_handler(key: str, several: list[str]) -> None:
+    with pytest.raises(ConfigError, match=rf"scheduling\.default\.(profiles\.default\.)?{key}: "):
+        load({"scheduling": {"default": {key: several}}})
+
+
+@pytest.mark.requirement("S3-14")
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        ({"waiting": 2}, {"waiting": 20}),
+        ({"kv_usage": 0.2}, {"kv_usage": 0.9}),
+        ({"running_loras": ["sql"]}, {"running_loras": ["law"]}),
+    ],
+    ids=["queue", "KV cache", "adapters"],
+)
+def test_the_endpoint_is_chosen_by_queue_kv_cache_and_adapters(
+    here: dict[str, object], there: dict[str, object]
+) -> None:
+    for seed in range(8):
+        bench = Bench({"scorers": ["queue", "kv-utilization", "lora-affinity"]})
+        bench.join("a", "b", loras=["sql", "law"])
+        bench.hear("a", max_loras=1, **there)
+        bench.hear("b", max_loras=1, **here)
+        assert bench.chosen(bench.request(lora="sql"), seed) == "b"
+
+
+@pytest.mark.requirement("S1-47")
+def test_a_pool_of_many_models_has_one_policy() -> None:
+    pool = {"models": ["small", "large"], "scheduling": "chat"}
+    scheduling = {"default": {}, "chat": {"scorers": ["queue"]}}
+    compiled = PolicyBook(registries()).compile(load({"pools": {"a": pool}, "scheduling": scheduling}))
+    assert [scorer.name for scorer in compiled["a"].profiles["default"].scorers] == ["queue"]
+    with pytest.raises(ConfigError, match=r"pools\.a\.scheduling"):
+        load({"pools": {"a": pool | {"scheduling": ["default", "chat"]}}, "scheduling": scheduling})
+
+
+class _Both(ProfileHandler):
+    """Runs two profiles at once, and a third when one of them found nobody."""
+
+    type_name = "both"
+
+    def pick(
+        self, request: ScheduleRequest, profiles: Collection[str], results: Mapping[str, Run | None]
+    ) -> Sequence[str]:
+        if not results:
+            return ("one", "two")
+        return ("three",) if results["two"] is None and "three" not in results else ()
+
+    def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
+        run = results["one"]
+        return None if run is None else Selection(run)
+
+
+@pytest.mark.requirement("S2-28")
+@pytest.mark.parametrize(("role", "ran"), [("decode", ["one", "two"]), ("encode", ["one", "two", "three"])])
+def test_a_handler_may_run_several_profiles_at_a_time_and_more_after_them(role: str, ran: list[str]) -> None:
+    extended = registries()._replace(handlers=Registry(ProfileHandler, (_Both,), "pointsman.scheduler.handlers"))
+    profiles: dict[str, object] = {"one": {}, "two": {"filters": [{"use": "role", "role": role}]}, "three": {}}
+    settings = SchedulingPolicy.model_validate({"handler": "both", "profiles": profiles})
+    bench = Bench()
+    bench.join("a")
+    outcome = bench.pool.decide(bench.request(), bench.now, 1, compile_policy("default", settings, extended))
+    assert isinstance(outcome, Scheduled)
+    assert [run.profile for run in outcome.runs] == ran
