@@ -241,6 +241,34 @@ async def test_errors_pass_the_stages_of_every_answer(start_picker: StartPicker)
     assert picker.reviewers.asked[0].code == "unsupported_content_type"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("on_error", ["deny", "allow"])
+async def test_an_answer_too_large_to_be_held_for_a_stage_follows_its_on_error(
+    start_picker: StartPicker, on_error: str, stream: bool
+) -> None:
+    picker = await start_picker(config={"edge": {"max_held_answer": "4KiB"}})
+    picker.stages.changes["response"] = (stage(on_error=on_error),)
+    exchange = await answering(picker, (FULL_DUPLEX, FULL_DUPLEX))
+    pieces = [delta("secret " * 100) for _ in range(10)]
+    await exchange.response(headers=STREAM if stream else {})
+    for piece in pieces[:6]:
+        await exchange.body(piece, end=False, of="response")
+    if on_error == "deny":
+        reply = await exchange.reply()
+        assert (reply.status, json.loads(reply.body or b"")["error"]["code"]) == (502, "answer_too_large")
+        assert (await done(picker)).outcome == "blocked"
+        return
+    for piece in pieces[6:]:
+        await exchange.body(piece, end=piece is pieces[-1], of="response")
+    completed = await done(picker)
+    assert (await exchange.reply()).set["x-pointsman-level"] == "degraded"
+    out = b""
+    while out != b"".join(pieces):
+        out += (await exchange.reply()).body or b""
+    assert [(report.outcome, completed.level) for report in completed.stages] == [("skipped", "degraded")]
+    assert picker.reviewers.asked == []
+
+
 async def test_a_stage_that_cant_see_answers_is_missing_and_one_that_insists_is_503(start_picker: StartPicker) -> None:
     picker = await start_picker()
     for on_error, kind in (("deny", "immediate_response"), ("allow", "request_headers")):

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -400,3 +400,86 @@ async def test_a_stream_that_breaks_off_keeps_what_nobody_has_checked(start_edge
     assert b"secret" not in answer.body
     assert b"engine_cut_off" in answer.body
     assert done.outcome == "cut_off"
+
+
+HELD: dict[str, object] = {"edge": {"max_held_answer": "64KiB"}}
+LARGE = {
+    "a document": b'{"choices":[{"index":0,"message":{"content":"' + b"secret " * 200_000 + b'"}}]}',
+    "a small document": b'{"choices":[{"index":0,"message":{"content":"' + b"secret " * 20_000 + b'"}}]}',
+    "one event": b'data: {"choices":[{"index":0,"delta":{"content":"' + b"secret " * 200_000 + b'"}}]}\n\n',
+    "many events": delta("secret") * 4_000,
+    "events without text": b'data: {"choices":[]}\n\n' * 40_000,
+}
+
+
+def large(what: str) -> Callable[[Received], Awaitable[None]]:
+    async def script(request: Received) -> None:
+        content_type = "application/json" if "document" in what else "text/event-stream"
+        await request.begin_stream(content_type=content_type)
+        body = LARGE[what]
+        for start in range(0, len(body), 30_000):
+            await request.chunk(body[start : start + 30_000])
+        await request.chunk(b"")
+
+    return script
+
+
+@pytest.mark.parametrize("mode", ["buffer", "window"])
+@pytest.mark.parametrize("on_error", ["deny", "allow"])
+@pytest.mark.parametrize("what", LARGE)
+async def test_an_answer_too_large_to_be_held_for_a_stage_follows_its_on_error(
+    start_edge: StartEdge, what: str, on_error: str, mode: str
+) -> None:
+    asked = stage("headers", content="none", mode=mode)
+    async with ScriptedEngine(large(what)) as engine:
+        edge = await start_edge(engine.url, config=HELD)
+        edge.reviewers.say = lambda review: says(headers=[HeaderEdit(name="x-checked", value="yes")])(review)
+        edge.stages.changes["response"] = (stage(on_error=on_error, mode=mode, window=2**30), asked)
+        answer, done = await answered(edge)
+    if on_error == "deny":
+        assert (answer.status, json.loads(answer.body)["error"]["code"]) == (502, "answer_too_large")
+        assert (done.outcome, [report.outcome for report in done.stages]) == ("blocked", ["failed"])
+        return
+    assert (answer.status, answer.body, answer.complete) == (200, LARGE[what], True)
+    assert [(report.stage, report.outcome) for report in done.stages] == [("guard", "skipped"), ("headers", "passed")]
+    assert (done.level, answer.header("x-pointsman-level"), answer.header("x-checked")) == ("degraded",) * 2 + ("yes",)
+    assert edge.reviewers.failures == [("guard", "can't be asked about so large an answer")]
+    assert {review.stage for review in edge.reviewers.asked} == {"headers"}
+
+
+async def test_a_stream_of_any_length_passes_in_windows(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(large("many events")) as engine:
+        edge = await start_edge(engine.url, config=HELD)
+        edge.stages.changes["response"] = (stage(mode="window", window=512, overlap=64),)
+        answer, done = await answered(edge)
+    assert (answer.body, done.outcome) == (LARGE["many events"], "ok")
+
+
+async def test_a_stage_that_needs_little_goes_on_where_another_one_was_given_up(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(large("many events")) as engine:
+        edge = await start_edge(engine.url, config=HELD)
+        edge.reviewers.say = redacting
+        windows = stage("windows", mode="window", window=512, overlap=64)
+        edge.stages.changes["response"] = (stage(on_error="allow"), windows)
+        answer, done = await answered(edge)
+    assert b"secret" not in answer.body
+    assert answer.body.count(b"data:") == 4_000
+    assert [(report.stage, report.outcome) for report in done.stages] == [("guard", "skipped"), ("windows", "replaced")]
+
+
+async def test_a_stream_that_grows_too_large_to_be_held_ends_in_words(start_edge: StartEdge) -> None:
+    async def grows(request: Received) -> None:
+        await request.begin_stream()
+        await request.chunk(delta("word " * 5))
+        await eventually(lambda: edge.reviewers.worked_for)
+        while not request.gone.is_set():
+            await request.chunk(b"data: " + b"secret " * 4_000)
+
+    async with ScriptedEngine(grows) as engine:
+        edge = await start_edge(engine.url, config=HELD)
+        edge.stages.changes["response"] = (stage(mode="window", window=20, overlap=0),)
+        answer, done = await answered(edge)
+    assert answer.body.startswith(delta("word " * 5))
+    assert b"answer_too_large" in answer.body
+    assert b"secret" not in answer.body
+    assert (answer.complete, done.status, done.outcome) == (True, 200, "blocked")

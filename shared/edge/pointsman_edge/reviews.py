@@ -20,6 +20,7 @@ from pointsman_runtime.replies import FutureWaiter
 
 TIMEOUT_S: Final = 1.0
 """For a stage whose declaration names none."""
+TOO_LARGE: Final = "can't be asked about so large an answer"
 
 _log = Log("response-stages")
 
@@ -70,7 +71,7 @@ class StageReviewers:
             bus.link.publish(subject(ResponseReview, stage.service), review.encode(), inbox, headers)
             got, payload = await waiter.future
         except PayloadTooLarge as error:
-            raise NoVerdict("can't be asked about so large an answer", 502, "answer_too_large") from error
+            raise NoVerdict(TOO_LARGE, 502, "answer_too_large") from error
         except BusError as error:
             raise NoVerdict("can't be reached", 503, STAGE_UNAVAILABLE) from error
         except TimeoutError as error:

@@ -17,7 +17,7 @@ from pointsman_edge.domain.reviewing import Shown, Surrounding, review_of
 from pointsman_edge.domain.stage_trail import StageTrail, in_shadow
 from pointsman_edge.domain.stream_events import Document, EventSplitter, StreamEvent, document_of
 from pointsman_edge.domain.withheld import StreamEnd
-from pointsman_edge.reviews import NoVerdict, Reviewers, timeout_of
+from pointsman_edge.reviews import TOO_LARGE, NoVerdict, Reviewers, timeout_of
 
 LARGEST: Final = 4 * 2**20
 """Bytes of an answer that are kept for stages which see it in the end."""
@@ -38,13 +38,15 @@ class Withheld(Refusal):
 class _Gate:
     """One stage before one answer."""
 
-    __slots__ = ("asked", "position", "stage", "use", "window")
+    __slots__ = ("asked", "given_up", "position", "stage", "use", "window")
 
     def __init__(self, position: int, stage: Stage, api: str) -> None:
         self.position = position
         self.stage = stage
         self.use = stage.answer or AnswerUse()
         self.asked = 0
+        self.given_up = False
+        """The answer was too large to be held for it."""
         self.window = AnswerWindow(api, self.use)
 
 
@@ -52,11 +54,22 @@ class WayBack:
     """One answer. Either `whole` once, or `begin`, `push` and `finish` for a stream; `after` in any case."""
 
     def __init__(
-        self, stages: Sequence[Stage], reviewers: Reviewers, exchange: Exchange, surrounding: Surrounding
+        self,
+        stages: Sequence[Stage],
+        reviewers: Reviewers,
+        exchange: Exchange,
+        surrounding: Surrounding,
+        most_held: int,
     ) -> None:
+        """`most_held`: bytes of the answer that are held for stages which the client waits for."""
         gates = [_Gate(position, stage, exchange.api) for position, stage in enumerate(stages)]
         self._blocking = [gate for gate in gates if gate.use.mode != AFTER]
         self._after = [gate for gate in gates if gate.use.mode == AFTER]
+        self._most_held = most_held
+        self._gathered: list[bytes] = []
+        self._gathered_size = 0
+        self.blocks = bool(self._blocking)
+        """Whether the client waits for a stage."""
         self._reviewers = reviewers
         self._exchange = exchange
         self._surrounding = surrounding
@@ -73,11 +86,6 @@ class WayBack:
         """Headers are out; edits count no more."""
 
     @property
-    def blocks(self) -> bool:
-        """Whether the client waits for a stage."""
-        return bool(self._blocking)
-
-    @property
     def needs_all(self) -> bool:
         """Whether a stage that the client waits for sees the answer whole."""
         return any(gate.use.mode == "buffer" for gate in self._blocking)
@@ -92,14 +100,34 @@ class WayBack:
         """Whether a stage is asked after the last byte."""
         return bool(self._after)
 
+    async def gather(self, data: bytes) -> bytes:
+        """Hold the next bytes of an answer that isn't streamed, for `gathered`. Returns what leaves now: nothing,
+        unless the answer is too large to be held and every stage may be skipped. Raises Withheld where one may not."""
+        self._gathered.append(data)
+        self._gathered_size += len(data)
+        if self._gathered_size <= self._most_held:
+            return b""
+        await self._give_up_all()
+        return self.gathered()
+
+    def gathered(self) -> bytes:
+        """What `gather` holds, which it doesn't from now on."""
+        held = b"".join(self._gathered)
+        self._gathered = []
+        return held
+
     async def whole(self, status: int, headers: Headers, body: bytes, code: str | None = None) -> tuple[Headers, bytes]:
         """What the client gets of an answer that isn't streamed. `code`: it is an error of the gateway's own, which no
         stage's failing holds up. Raises Withheld."""
         self._status, self._headers = status, headers
         self._lenient = code is not None
+        if len(body) > self._most_held:
+            await self._give_up_all()
         document: Document | None = None
         changed = False
         for gate in self._blocking:
+            if gate.given_up:
+                continue
             wants_text = gate.use.content == "text"
             if document is None and wants_text:
                 document = document_of(body)
@@ -130,14 +158,22 @@ class WayBack:
         """The next bytes of the stream; yields what may leave, as soon as it may. Raises Withheld."""
         async for left in self._past(0, self._splitter.feed(data)):
             yield left
+        for position, gate in enumerate(self._blocking):
+            if not gate.given_up and self._splitter.size + gate.window.size > self._most_held:
+                async for left in self._past(position + 1, await self._give_up(gate)):
+                    yield left
+        if self._splitter.size > self._most_held:
+            async for left in self._past(0, self._splitter.rest()):
+                yield left
 
     async def finish(self, data: bytes) -> AsyncIterator[bytes]:
         """As `push`, for the last bytes of the stream."""
         async for left in self._past(0, [*self._splitter.feed(data), *self._splitter.rest()]):
             yield left
         for position, gate in enumerate(self._blocking):
-            async for left in self._past(position + 1, await self._decide(gate, last=True)):
-                yield left
+            if not gate.given_up:
+                async for left in self._past(position + 1, await self._decide(gate, last=True)):
+                    yield left
 
     async def given(self, status: int, headers: Headers, body: bytes, *, stream: bool) -> tuple[Headers, bytes]:
         """What the client gets of an answer that is here as a whole, a stream too. Raises Withheld."""
@@ -205,11 +241,29 @@ class WayBack:
             yield b"".join(event.encode() for event in events)
             return
         gate = self._blocking[position]
+        if gate.given_up:
+            async for left in self._past(position + 1, events):
+                yield left
+            return
         for event in events:
             gate.window.add(event)
             if gate.window.due:
                 async for left in self._past(position + 1, await self._decide(gate, last=False)):
                     yield left
+
+    async def _give_up_all(self) -> None:
+        for gate in self._blocking:
+            if not gate.given_up:
+                await self._give_up(gate)
+
+    async def _give_up(self, gate: _Gate) -> list[StreamEvent]:
+        """Go on without a stage for which more would have to be held than may be; returns what it held of a stream.
+        Raises Withheld where it may not be skipped."""
+        gate.given_up = True
+        if gate.use.content == "none":  # it needs nothing of the answer
+            return await self._decide(gate, last=True)
+        self._failed(gate, NoVerdict(TOO_LARGE, 502, "answer_too_large"), 0.0)
+        return gate.window.release(last=True)
 
     async def _decide(self, gate: _Gate, *, last: bool) -> list[StreamEvent]:
         window = gate.window

@@ -91,7 +91,8 @@ class WaysBack:
 
     def _begin(self, stages: Sequence[Stage], policy: EdgePolicy, exchange: Exchange, request: OpenRequest) -> WayBack:
         traceparent = None if request.span is None else request.span.traceparent
-        return WayBack(stages, self._reviewers, exchange, Surrounding(self._edge, policy.revision, traceparent))
+        surrounding = Surrounding(self._edge, policy.revision, traceparent)
+        return WayBack(stages, self._reviewers, exchange, surrounding, policy.limits.max_held_answer)
 
 
 def _written(refusal: Refusal, exchange: Exchange) -> tuple[Headers, bytes]:

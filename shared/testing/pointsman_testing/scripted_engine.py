@@ -40,11 +40,10 @@ class Received:
         head = f"HTTP/1.1 {status} Status\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n{more}\r\n"
         await self.write(head.encode() + body)
 
-    async def begin_stream(self) -> None:
-        """Send the head of a stream of events."""
-        await self.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-        )
+    async def begin_stream(self, content_type: str = "text/event-stream; charset=utf-8") -> None:
+        """Send the head of a stream of events, or of anything else that comes in chunks."""
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n"
+        await self.write(head.encode())
 
     async def chunk(self, data: bytes) -> None:
         """Send one chunk; an empty one ends the answer."""

@@ -31,7 +31,6 @@ class ReviewedAnswer:
         self._told: list[Header] = []
         """The headers as Envoy has them."""
         self._head_waits = self._duplex
-        self._pieces: list[bytes] = []
         self.bytes_out = 0
         self._cut = False
         self.withholds = False
@@ -68,11 +67,10 @@ class ReviewedAnswer:
         return True
 
     async def _document(self, data: bytes, *, last: bool, end: bool) -> None:
-        self._pieces.append(data)
-        body = b""
-        if last:
-            _, body = await self._way_back.whole(self._status, self._way_back.headers, b"".join(self._pieces))
-            self._pieces = []
+        way_back = self._way_back
+        body = await way_back.gather(data)
+        if last and not body and not self.bytes_out:
+            _, body = await way_back.whole(self._status, way_back.headers, way_back.gathered())
         await self._out(body, last=last, end=end)
 
     async def _events(self, passed: AsyncIterator[bytes], *, last: bool, end: bool) -> None:

@@ -13,7 +13,7 @@ class ReviewedClient(Client):
     """Stands for `client` where an answer is written. Every method raises Withheld once a stage says so; a stream that
     had begun has its end then."""
 
-    __slots__ = ("_client", "_exchange", "_pieces", "_refuse", "_start", "_way_back")
+    __slots__ = ("_client", "_exchange", "_refuse", "_start", "_way_back")
 
     def __init__(
         self, client: Client, way_back: WayBack, exchange: Exchange, refuse: Callable[[Refusal], Awaitable[None]]
@@ -24,7 +24,6 @@ class ReviewedClient(Client):
         self._exchange = exchange
         self._refuse = refuse
         self._start: tuple[int, Headers] = (0, [])
-        self._pieces: list[bytes] = []
         self._mirror()
 
     async def start(self, status: int, headers: Headers) -> None:
@@ -42,17 +41,18 @@ class ReviewedClient(Client):
         elif self._exchange.stream:
             await self._let_out(self._way_back.push(data))
         else:
-            self._pieces.append(data)
+            await self._out(await self._way_back.gather(data))
 
     async def end(self, data: bytes = b"") -> None:
         """The last piece."""
-        if self._way_back.blocks and not self._exchange.stream:
+        way_back = self._way_back
+        if way_back.blocks and not self._exchange.stream and not self._client.started:
             status, headers = self._start
             named = [header for header in headers if header[0] != b"content-length"]
-            await self.answer(status, named, b"".join((*self._pieces, data)))
+            await self.answer(status, named, way_back.gathered() + data)
             return
-        if self._way_back.blocks:
-            await self._let_out(self._way_back.finish(data))
+        if way_back.blocks and self._exchange.stream:
+            await self._let_out(way_back.finish(data))
             data = b""
         await self._out(data, last=True)
 

@@ -29,7 +29,7 @@ from pointsman_core.config.stages import (
 )
 from pointsman_core.config.tokenizer import Tokenizer
 from pointsman_core.plugins import unknown
-from pointsman_core.units import ByteSize, Duration
+from pointsman_core.units import ByteSize, PositiveDuration, PositiveSize
 
 AUTO: Final = "auto"
 """A request for `auto`, or `auto/<group>`, leaves the model to a model-selector."""
@@ -123,19 +123,22 @@ class Profile(Section):
 class Edge(Section):
     """Limits that the edges keep."""
 
-    max_body: ByteSize = 4 * 2**20
+    max_body: PositiveSize = 4 * 2**20
     """Larger bodies get 413. Must leave room for headers within the bus's `max_payload`."""
-    request_timeout: Duration = 600.0
+    max_held_answer: ByteSize = 32 * 2**20
+    """How much of an answer is held for stages that the client waits for; one that needs more follows their `on_error`,
+    with 502 where that is `deny`."""
+    request_timeout: PositiveDuration = 600.0
     """From accepting a request to its last byte; then 504."""
-    decision_timeout: Duration = 30.0
+    decision_timeout: PositiveDuration = 30.0
     """How long a decision may take, waiting in flow control included; then 503."""
-    hop_budget: Duration = 0.6
+    hop_budget: PositiveDuration = 0.6
     """How long the edge waits for an answer from the stages before it re-sends the request once."""
-    first_byte_timeout: Duration = 300.0
+    first_byte_timeout: PositiveDuration = 300.0
     """How long one endpoint may take to its first byte; then the next one is tried."""
-    connect_timeout: Duration = 1.0
+    connect_timeout: PositiveDuration = 1.0
     """How long connecting to an endpoint may take; then the next one is tried."""
-    stream_idle_timeout: Duration = 60.0
+    stream_idle_timeout: PositiveDuration = 60.0
     """How long an answer may pause between two bytes; then it is cut off with an error."""
     static_skips: tuple[str, ...] = ()
     """Preprocessing plugins, by instance name, that may be skipped while the edge picks an endpoint by itself. With
@@ -309,8 +312,6 @@ class Config(Section):
 
 def load(document: object) -> Config:
     """Check a parsed configuration document. Raises ConfigError with every problem and its path."""
-    if document is None:
-        document = {}
     try:
         return Config.model_validate(document)
     except ValidationError as error:

@@ -10,6 +10,7 @@ from typing import Final
 from pointsman_contracts.journey import AnswerUse
 from pointsman_contracts.response_stage import AnswerText
 from pointsman_edge.domain.answer_texts import Slot, finished_choices, forget_probabilities, put_all, slots_of
+from pointsman_edge.domain.routes import RESPONSES
 from pointsman_edge.domain.stream_events import StreamEvent
 
 _SENTENCE_ENDS: Final = (".", "!", "?", "\n", "。", "！", "？", "।")  # noqa: RUF001 - of other scripts
@@ -38,6 +39,9 @@ class AnswerWindow:
         self._sentence_ends = False
         self._held: list[_Held] = []
         self._unseen = 0
+        self.size = 0
+        """Bytes that are held: events, and what has left of texts that a later event may repeat."""
+        self._repeats = api == RESPONSES
         self._open: dict[str, str] = {}
         self._closed: set[str] = set()
         self._released: dict[str, str] = {}
@@ -55,6 +59,7 @@ class AnswerWindow:
         """Hold an event."""
         held = _Held(event)
         self._held.append(held)
+        self.size += len(event.raw)
         if event.document is None:
             return
         for slot in slots_of(self._api, event.document):
@@ -128,9 +133,12 @@ class AnswerWindow:
         )
 
     def _leave(self, held: _Held, left: dict[str, int]) -> None:
+        self.size -= len(held.event.raw)
         for slot in held.fresh:
             left[slot.part] -= len(slot.text)
-            self._released[slot.part] = self._released.get(slot.part, "") + slot.text
+            if self._repeats:
+                self._released[slot.part] = self._released.get(slot.part, "") + slot.text
+                self.size += len(slot.text)
         for slot in held.repeats:
             if slot.part in self._altered:
                 slot.put(self._released.get(slot.part, ""))

@@ -40,6 +40,11 @@ class EventSplitter:
     def __init__(self) -> None:
         self._held = bytearray()
 
+    @property
+    def size(self) -> int:
+        """Bytes of an event whose end hasn't come."""
+        return len(self._held)
+
     def feed(self, data: bytes) -> list[StreamEvent]:
         """The events that are complete with the next bytes."""
         held = self._held
