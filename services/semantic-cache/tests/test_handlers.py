@@ -38,6 +38,16 @@ USAGE = Usage(prompt_tokens=9, completion_tokens=1)
 POPULATE = Stage(service="semantic-cache", answer=AnswerUse(content="body"))
 GUARD = Stage(service="guard", answer=AnswerUse(mode="window", content="text"))
 LEXICAL = {"caches": {"default": {"embeddings": "lexical"}}}
+USUAL = {"request": ["semantic-cache", "scheduler"], "response": ["semantic-cache"]}
+SHADOWED = {"stage": "guard", "mode": "shadow"}
+LAST: Mapping[str, object] = {"response": [], "postprocessing": ["semantic-cache"]}
+GUARDED_LAST: Mapping[str, object] = {"response": [], "postprocessing": ["guard", "semantic-cache"]}
+
+
+def chained(**chains: object) -> Mapping[str, object]:
+    """A configuration with `request`, `response` and whole sections in the place of the usual ones."""
+    profile = {way: chains.pop(way, USUAL[way]) for way in USUAL}
+    return LEXICAL | {"profiles": {"standard": profile}} | chains
 
 
 class Edge:
@@ -73,8 +83,7 @@ class World:
         )
 
     def apply(self, revision: int, config: Mapping[str, object]) -> None:
-        profile = {"request": ["semantic-cache", "scheduler"], "response": ["semantic-cache"]}
-        document = {"pools": {"llama-8b": {"models": ["llama-8b"]}}, "profiles": {"standard": profile}, **config}
+        document = {"pools": {"llama-8b": {"models": ["llama-8b"]}}, "profiles": {"standard": USUAL}, **config}
         assert self.configuration.offer(revision, json.dumps(document)), self.configuration.refused
 
     async def look_up(
@@ -212,6 +221,52 @@ async def test_another_policy_begins_anew() -> None:
     assert hit.response == (GUARD,)
     world.apply(3, LEXICAL | {"profiles": {"standard": guarded}, "guards": {"default": {"otherwise": "flag"}}})
     assert told(await world.look_up(revision=3)) == "miss"
+
+
+@pytest.mark.requirement("CACHE-3")
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ({}, {"request": ["guard", "semantic-cache", "scheduler"]}, "miss"),
+        ({}, {"response": ["guard", "semantic-cache"]}, "miss"),
+        (LAST, GUARDED_LAST, "miss"),
+        ({}, {"guards": {"default": {"otherwise": "flag"}}}, "miss"),
+        ({"response": [SHADOWED, "semantic-cache"]}, {"response": ["guard", "semantic-cache"]}, "miss"),
+        # Who is switched off has no say, and how long somebody may take says nothing of the answer.
+        ({}, {"request": [{"stage": "guard", "mode": "off"}, "semantic-cache", "scheduler"]}, "hit"),
+        ({}, {"response": [{"stage": "guard", "mode": "off"}, "semantic-cache"]}, "hit"),
+        ({}, {"request": ["semantic-cache", {"stage": "scheduler", "timeout": "7s"}]}, "hit"),
+        ({}, {"response": [{"stage": "semantic-cache", "timeout": "7s"}]}, "hit"),
+        (LAST, {"response": [], "postprocessing": [{"stage": "semantic-cache", "timeout": "7s"}]}, "hit"),
+    ],
+)
+async def test_each_thing_that_decides_what_an_answer_may_say_begins_anew_and_nothing_else_does(
+    before: Mapping[str, object], after: Mapping[str, object], found: str
+) -> None:
+    world = World(chained(**before))
+    assert await world.keep(await world.look_up()) == "kept"
+    world.apply(2, chained(**after))
+    assert told(await world.look_up(revision=2)) == found
+
+
+@pytest.mark.requirement("CACHE-3")
+@pytest.mark.parametrize(
+    ("chains", "noted"),
+    [
+        ({"response": ["guard", "semantic-cache"]}, "guard"),
+        (GUARDED_LAST, "guard"),
+        # It looks at prompts alone.
+        ({"request": ["guard", "semantic-cache", "scheduler"]}, "kept"),
+        ({"response": [{"stage": "guard", "mode": "off"}, "semantic-cache"]}, "kept"),
+        ({"response": [SHADOWED, "semantic-cache"]}, "kept"),
+        ({"response": [], "postprocessing": [SHADOWED, "semantic-cache"]}, "kept"),
+    ],
+)
+async def test_an_answer_is_kept_unseen_only_where_no_guard_has_a_say_in_answers(
+    chains: Mapping[str, object], noted: str
+) -> None:
+    world = World(chained(**chains))
+    assert await world.keep(await world.look_up(), stages=()) == noted
 
 
 @pytest.mark.requirement("CACHE-3")

@@ -10,9 +10,9 @@ from pointsman_core.config import DEFAULT_CACHE, Cache, Config, StageUse, active
 GUARD: Final = "guard"
 GATE: Final = 2
 """Number of what is read of a question: raised when signatures change, so that none is compared with an older one."""
-_DECIDE_ANSWERS: Final = {"guards", "stages", "postprocessing"}
-"""Sections that decide what a client may get, beside the profile's own stages. What preprocessing changes is in the
-request's fingerprint."""
+_DECIDE_ANSWERS: Final = {"guards", "stages"}
+"""Sections that decide what a client may get, beside the stages. What preprocessing changes is in the request's
+fingerprint."""
 
 
 class ProfilePolicy(NamedTuple):
@@ -21,7 +21,7 @@ class ProfilePolicy(NamedTuple):
     epoch: str
     """Changes with everything that decides what an answer may say and who checks it."""
     guarded: bool
-    """A guard looks at answers."""
+    """A guard looks at answers, and what it says is done."""
 
 
 class Policy(NamedTuple):
@@ -37,9 +37,9 @@ def compile_policy(config: Config) -> Policy:
     profiles: dict[str, ProfilePolicy] = {}
     for name, profile in config.profiles.items():
         coming_back = (*profile.response, *config.postprocessing)
-        told = [GATE, document, _stages(profile.request), _stages(profile.response)]
+        told = [GATE, document, _stages(profile.request), _stages(coming_back)]
         text = json.dumps(told, sort_keys=True, separators=(",", ":"))
-        guarded = any(use.service == GUARD for use in active(coming_back))
+        guarded = any(use.service == GUARD and not use.shadow for use in active(coming_back))
         profiles[name] = ProfilePolicy(hashlib.sha256(text.encode()).hexdigest()[:16], guarded)
     return Policy({DEFAULT_CACHE: Cache(), **config.caches}, profiles)
 
