@@ -31,18 +31,34 @@ async def explain(url: str | None, request_id: str, since: timedelta, console: C
     async with bus.connected(bus.settings(url), "pointsman explain") as client:
         found = await _recorded(client, request_id)
         # A recorder reads the stream too: what ended just now may be on its way to it.
-        if not any(isinstance(event, ResponseCompleted) for event in found):
+        if not found or any(not _over(told) for told in by_edge(found).values()):
             found = await _kept(client, request_id, since) or found
     if not found:
         raise CommandError(
             f"no recorder knows the request {request_id!r}, and no event of the last {since} names it.",
             "The id is the `x-request-id` of the answer. --since looks further back in the stream of events.",
         )
+    stories = by_edge(found)
+    for edge, told in stories.items():
+        if len(stories) > 1 and not as_json:
+            console.print(Text(f"at {edge}, one of {len(stories)} edges that had a request with this id", "bold"))
+        for event in told:
+            if as_json:
+                console.print(events.as_json(event), soft_wrap=True, markup=False)
+            else:
+                console.print(*story(event), sep="\n", soft_wrap=True)
+
+
+def by_edge(found: Sequence[Event]) -> dict[str, list[Event]]:
+    """The events of each edge's request, in their order: clients choose ids, and those of two edges may be the same."""
+    told: dict[str, list[Event]] = {}
     for event in found:
-        if as_json:
-            console.print(events.as_json(event), soft_wrap=True, markup=False)
-        else:
-            console.print(*story(event), sep="\n", soft_wrap=True)
+        told.setdefault(event.edge if isinstance(event, RequestScheduled) else event.source, []).append(event)
+    return told
+
+
+def _over(told: Sequence[Event]) -> bool:
+    return any(isinstance(event, ResponseCompleted) for event in told)
 
 
 def story(event: Event) -> list[RenderableType]:

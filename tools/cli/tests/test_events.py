@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pointsman_cli import bus, events
 from pointsman_cli.app import app
 from pointsman_cli.events import Selection
-from pointsman_cli.explain import explain, story
+from pointsman_cli.explain import by_edge, explain, story
 from pointsman_cli.words import CommandError
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.response import ResponseReviewed
@@ -41,6 +41,27 @@ def test_explain_shows_what_stages_after_the_last_byte_said_and_why() -> None:
         "guard shadow_blocked 2.0 ms house: blocked secret.x g-1",
         "semantic-cache passed 1.2 ms kept cache-1",
     ]
+
+
+def test_explain_keeps_the_requests_of_two_edges_apart_that_have_one_id() -> None:
+    first, second = reviewed(KEPT), reviewed(SHADOW).model_copy(update={"source": "edge-2"})
+    scheduled = RequestScheduled(
+        request_id="r-1",
+        source="scheduler-1",
+        sequence=1,
+        at_ms=0,
+        edge="edge-2",
+        pool="p",
+        model="m",
+        target=Target(model="m", pool="p"),
+        profile="standard",
+        primary="default",
+        runs=(),
+        endpoints=(),
+        reason="",
+        revision=1,
+    )
+    assert by_edge([scheduled, first, second]) == {"edge-2": [scheduled, second], "edge-1": [first]}
 
 
 def test_explain_says_how_long_a_request_waited_before_it_was_decided() -> None:
