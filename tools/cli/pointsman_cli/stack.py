@@ -20,6 +20,7 @@ from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.supervision import State
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Config, identifies
+from pointsman_runtime.settings import without_login
 
 START_TIMEOUT_S: Final = 90.0
 END_PATIENCE_S: Final = 8.0
@@ -84,7 +85,7 @@ class Stack:
     @property
     def shown_nats(self) -> str:
         """The bus's URL without a login."""
-        return _without_login(self.nats_url)
+        return without_login(self.nats_url)
 
     @property
     def logs(self) -> Path:
@@ -256,8 +257,3 @@ class Stack:
                 ],
             }
         )
-
-
-def _without_login(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
