@@ -32,7 +32,11 @@ def size(value: object) -> object:
     return int(float(match[1]) * _SIZE[match[2].lower()])
 
 
-Duration = Annotated[float, BeforeValidator(seconds), Field(ge=0)]
+Duration = Annotated[float, BeforeValidator(seconds), Field(ge=0, allow_inf_nan=False)]
 """Seconds."""
+PositiveDuration = Annotated[float, BeforeValidator(seconds), Field(gt=0, allow_inf_nan=False)]
+"""Seconds, of what nothing could happen in if there were none."""
 ByteSize = Annotated[int, BeforeValidator(size), Field(ge=0)]
 """Bytes."""
+PositiveSize = Annotated[int, BeforeValidator(size), Field(gt=0)]
+"""Bytes, of what nothing could fit into if there were none."""

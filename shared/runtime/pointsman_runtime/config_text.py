@@ -22,7 +22,14 @@ DEPTH_LIMIT: Final = 50
 
 def parse(text: str) -> Config:
     """Check a configuration text. Raises ConfigError; the text of each problem ends with its line."""
-    return read(text, load)
+    return read(text, _loaded)
+
+
+def _loaded(document: object) -> Config:
+    # Of a file that was cut off nothing may be left, and whoever applied it would take every pool away.
+    if not document and document in (None, {}):
+        raise ConfigError([("", "there is nothing in it; write at least `pools` or `providers`")])
+    return load(document)
 
 
 def read(text: str, check: Callable[[object], T]) -> T:

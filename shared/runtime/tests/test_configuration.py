@@ -40,7 +40,9 @@ def test_a_revision_is_in_use_at_once_and_the_one_before_is_kept(
     assert seen == [3, 5]
 
 
-@pytest.mark.parametrize("bad", ["pools: [", "pools: 3", "polls: {}", text("forbidden"), "pools: {a: {}, a: {}}"])
+@pytest.mark.parametrize(
+    "bad", ["", "# cut off\n", "{}", "pools: [", "pools: 3", "polls: {}", text("forbidden"), "pools: {a: {}, a: {}}"]
+)
 def test_a_bad_revision_is_refused_and_leaves_everything_as_it_was(
     configuration: Configuration[tuple[str, ...]], bad: str
 ) -> None:

@@ -18,7 +18,7 @@ class World:
         self.table.tick(self.now)
         self.configuration = Configuration(_compile, CollectorRegistry())
         self.rollout = Rollout(self.configuration, self.table)
-        self.configuration.offer(1, "")
+        self.configuration.offer(1, "pools: {}")
         self.stages: dict[str, int] = {"scheduler-1": 1, "scheduler-2": 1}
         self.passes(BEAT_S)
 
@@ -47,7 +47,7 @@ def test_the_first_revision_is_used_at_once(world: World) -> None:
 
 @pytest.mark.requirement("S0-28")
 def test_requests_begin_with_a_revision_once_every_stage_runs_it(world: World) -> None:
-    world.configuration.offer(2, "{}")
+    world.configuration.offer(2, "edge: {}")
     world.passes(BEAT_S)
     assert world.rollout.current.number == 1
     world.stages["scheduler-1"] = 2
@@ -59,16 +59,16 @@ def test_requests_begin_with_a_revision_once_every_stage_runs_it(world: World) -
 
 
 def test_a_stage_that_refuses_a_revision_holds_it_up_for_less_than_a_second(world: World) -> None:
-    world.configuration.offer(2, "{}")
+    world.configuration.offer(2, "edge: {}")
     world.passes(BEAT_S)
     world.passes(PATIENCE_S + BEAT_S)
     assert world.rollout.current.number == 2
 
 
 def test_a_later_revision_has_the_whole_patience_of_its_own(world: World) -> None:
-    world.configuration.offer(2, "{}")
+    world.configuration.offer(2, "edge: {}")
     world.passes(2 * BEAT_S)
-    world.configuration.offer(3, "{}")
+    world.configuration.offer(3, "edge: {}")
     world.passes(2 * BEAT_S)
     assert world.rollout.current.number == 1
 
@@ -84,6 +84,6 @@ def test_who_takes_no_work_or_has_no_configuration_holds_nothing_up(world: World
     elif why == "draining":
         world.table.heard("scheduler", "scheduler-2", world.now, ready=False, revision=1)
     world.stages["scheduler-1"] = 2
-    world.configuration.offer(2, "{}")
+    world.configuration.offer(2, "edge: {}")
     world.passes(BEAT_S)
     assert world.rollout.current.number == 2

@@ -45,7 +45,9 @@ def test_a_change_has_its_key_and_both_values() -> None:
 
 
 def test_a_default_that_is_written_down_is_no_change() -> None:
-    assert changes(parse(""), parse("edge: {max_body: 4MiB}\nprofiles: {standard: {request: [scheduler]}}")) == []
+    assert (
+        changes(parse("edge: {}"), parse("edge: {max_body: 4MiB}\nprofiles: {standard: {request: [scheduler]}}")) == []
+    )
 
 
 @given(

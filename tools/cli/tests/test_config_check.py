@@ -49,6 +49,7 @@ selectors:
             "scheduling.b.handler: profile handler 'shadow' (shadow) needs a second scheduling profile",
             "(line 4)",
         ),
+        ("# cut off\n", "there is nothing in it; write at least `pools` or `providers`", ""),
         ("pools: {}\nstages:\n  my stage: {}\n", "stages.my stage: a stage's name has letters, digits", "(line 3)"),
     ],
 )

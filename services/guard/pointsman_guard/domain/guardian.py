@@ -7,7 +7,7 @@ from typing import ClassVar, Final, cast
 from pydantic import Field, JsonValue
 
 from pointsman_core.plugins import Params, Plugin
-from pointsman_core.units import Duration
+from pointsman_core.units import PositiveDuration
 from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, DetectorFailed, Finding, Outside
 
 Object = dict[str, JsonValue]
@@ -22,7 +22,7 @@ class GuardianParams(Params):
     """A reference, never a secret: `env:NAME` or `file:PATH`, read by the guard. Sent as a bearer token."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     """Further headers; no secrets."""
-    timeout: Duration = 0.5
+    timeout: PositiveDuration = 0.5
     """How long it may take; then it has failed."""
     roles: tuple[str, ...] = ("user", "tool", "assistant")
     """Whose texts of a prompt it gets; `*` is everybody's. Of an answer it gets all."""

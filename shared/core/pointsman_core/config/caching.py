@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pointsman_core.config.section import Problem, Section
 from pointsman_core.config.stages import StageUse
 from pointsman_core.plugins import unknown
-from pointsman_core.units import ByteSize, Duration
+from pointsman_core.units import PositiveDuration, PositiveSize
 
 CACHE: Final = "semantic-cache"
 """The stage."""
@@ -36,7 +36,7 @@ class Embeddings(Section):
     """`endpoint`."""
     credential: str | None = None
     """A reference, never a secret: `env:NAME` or `file:PATH`, read by the semantic-cache; `endpoint`."""
-    timeout: Duration = 0.25
+    timeout: PositiveDuration = 0.25
     """After this the question counts as one that nobody asked before; `endpoint`."""
     threshold: float | None = Field(default=None, gt=0, le=1)
     """Least cosine of two questions. Default: the embedder's own, 0.8 for `onnx` and `endpoint`, 0.75 for `lexical`."""
@@ -85,11 +85,11 @@ class Cache(Section):
 
     per: tuple[Literal["tenant", "subject"], ...] = ("tenant",)
     """Who shares answers: those of the same tenant, or of the same tenant and subject."""
-    ttl: Duration = 3600.0
+    ttl: PositiveDuration = 3600.0
     """How long an answer is given again."""
-    max_bytes: ByteSize = 256 * 2**20
+    max_bytes: PositiveSize = 256 * 2**20
     """Of all answers in this cache, of each process in `store: memory`; what wasn't asked for longest goes first."""
-    max_answer: ByteSize = 2**20
+    max_answer: PositiveSize = 2**20
     """A larger one isn't kept."""
     embeddings: Annotated[Embeddings | None, BeforeValidator(_use_of)] = None
     """Finds answers to questions that mean the same. None: only the very same request is answered again."""

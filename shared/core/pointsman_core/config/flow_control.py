@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from pointsman_core.config.section import PluginUse, Section
-from pointsman_core.units import ByteSize, Duration
+from pointsman_core.units import ByteSize, Duration, PositiveDuration
 
 
 class Band(Section):
@@ -42,7 +42,7 @@ class FlowControl(Section):
     max_requests: int | None = Field(default=20000, ge=0)
     """How many may wait in all. When it is reached, a request displaces the latest of a lower band."""
     max_bytes: ByteSize | None = 4 * 10**9
-    ttl: Duration = Field(default=20.0, gt=0)
+    ttl: PositiveDuration = 20.0
     """How long a request may wait. Less than the edge's `decision_timeout`, so that its end is told as what it is."""
     no_endpoint_ttl: Duration | None = None
     """How long it may wait while the pool has no endpoint, so that one can be started; None is the same as `ttl`."""

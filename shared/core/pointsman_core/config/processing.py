@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator
 
 from pointsman_core.config.section import PluginUse
-from pointsman_core.units import Duration
+from pointsman_core.units import PositiveDuration
 
 OnError = Literal["allow", "deny", "degrade"]
 Switch = Literal["enforce", "shadow", "off"]
@@ -25,7 +25,7 @@ class ProcessorUse(PluginUse):
     mode: Annotated[Switch, BeforeValidator(switched_off)] = "enforce"
     """`enforce`: what it decides is done. `shadow`: it decides and is reported, and the request goes on as without it.
     `off`: it doesn't run."""
-    timeout: Duration | None = None
+    timeout: PositiveDuration | None = None
     """How long it may wait for somebody; then it has failed. Default: until the request's deadline."""
     on_error: OnError = "deny"
     """When it fails. `deny`: the request ends. `allow`: the request goes on as without it. `degrade`: it does what it

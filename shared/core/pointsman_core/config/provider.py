@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from pointsman_core.config.section import Section
-from pointsman_core.units import Duration
+from pointsman_core.units import PositiveDuration
 
 _SECRET: Final = ("authorization", "api-key", "x-api-key", "cookie", "x-goog-api-key")
 _NEEDS: Final = {"azure": ("base_url",), "bedrock": ("region",), "vertex": ("project", "location")}
@@ -35,7 +35,7 @@ class Provider(Section):
     """Further headers of every request, e.g. `openai-organization`; no secrets."""
     default_max_tokens: int = Field(default=4096, ge=1)
     """What a chat request gets that sets no limit; `anthropic`, whose API insists on one."""
-    connect_timeout: Duration = 5.0
+    connect_timeout: PositiveDuration = 5.0
     """How long connecting may take; then the next model is tried."""
     connections: int = Field(default=200, ge=1)
     """Requests that each edge sends it at once; more wait, for at most `connect_timeout`."""

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from pointsman_core.config.processing import OnError, Switch, switched_off
 from pointsman_core.config.section import Section
-from pointsman_core.units import Duration
+from pointsman_core.units import PositiveDuration
 
 STAGES: Final = ("model-selector", "guard", "semantic-cache", "scheduler")
 """Stages of this project that an itinerary may name; others are declared under `stages`."""
@@ -35,7 +35,7 @@ class StageUse(Section):
     """One entry of a profile's itinerary: `service` or `service/policy`."""
 
     stage: str
-    timeout: Duration | None = None
+    timeout: PositiveDuration | None = None
     on_error: OnError | None = None
     """When it has nobody, fails or takes too long. `deny`: the request ends. `allow`: the request goes on without it.
     `degrade`: the stage does what it still can; one that can't be asked is left out, as by `allow`."""
@@ -80,7 +80,7 @@ def active(itinerary: Iterable[StageUse]) -> tuple[StageUse, ...]:
 class CustomStage(Section):
     """A stage that somebody else runs; its name is its subject's verb."""
 
-    timeout: Duration = 1.0
+    timeout: PositiveDuration = 1.0
     on_error: OnError = "deny"
     mode: Mode = "after"
     """On the way back. `buffer`: it is asked about the whole answer before the client has any of it. `window`: about

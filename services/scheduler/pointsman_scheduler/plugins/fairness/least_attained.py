@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from pointsman_core.plugins import Params, Plugin
-from pointsman_core.units import Duration
+from pointsman_core.units import PositiveDuration
 from pointsman_scheduler.domain.flow_control.item import Demand
 from pointsman_scheduler.domain.flow_control.points import FairnessPolicy, Turns
 
@@ -21,7 +21,7 @@ SLACK: Final = 1024
 
 
 class LeastAttainedParams(Params):
-    half_life: Duration = Field(default=60.0, gt=0)
+    half_life: PositiveDuration = 60.0
     """Service this long ago counts half."""
     output_weight: float = Field(default=2.0, ge=0)
     """What an output token counts, a prompt token being 1."""

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from pydantic import Field
-
 from pointsman_core.plugins import Params, Plugin
-from pointsman_core.units import Duration
+from pointsman_core.units import PositiveDuration
 from pointsman_scheduler.domain.flow_control.item import Demand
 from pointsman_scheduler.domain.flow_control.points import OrderingPolicy
 
@@ -21,7 +19,7 @@ class EarliestDeadline(OrderingPolicy):
 
 
 class SloDeadlineParams(Params):
-    default: Duration = Field(default=10.0, gt=0)
+    default: PositiveDuration = 10.0
     """Time to the first token that a request without an objective is given."""
 
 
