@@ -283,6 +283,18 @@ def test_each_plugin_can_be_timed() -> None:
     }
 
 
+@pytest.mark.requirement("S0-33")
+def test_a_selector_of_which_nothing_is_said_chooses_among_all_models_by_its_defaults() -> None:
+    selected = select(selector({}), request())
+    assert (selected.ranking, selected.fallbacks, selected.out) == ("default", (), {})
+    assert {select(selector({}), request(request_id=str(number))).model.name for number in range(40)} == {
+        "llama-70b",
+        "llama-8b",
+        "mistral-7b",
+    }
+
+
+@pytest.mark.requirement("S0-33")
 @pytest.mark.parametrize(
     ("how", "words"),
     [

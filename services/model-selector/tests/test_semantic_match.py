@@ -40,6 +40,7 @@ def select(text: str | None, scorers: list[object] | None = None) -> Selected:
     return compiled.select(Question(asking(text), Standing(), now_s=0.0, now_ms=0))
 
 
+@pytest.mark.requirement("S3-11")
 @pytest.mark.parametrize(
     ("text", "model"), [("Why does my Python code crash?", "coder"), ("Write a poem about trains", "writer")]
 )
