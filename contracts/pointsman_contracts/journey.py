@@ -24,7 +24,7 @@ class PreprocessRequest(Message):
     address: ClassVar[Address] = Address("rpc", "request", "preprocess")
 
     request_id: str
-    """Unique; the client's `x-request-id` or one that the edge made."""
+    """Unique among the open requests of its edge; the client's `x-request-id` or one that the edge made."""
     edge: str
     """Instance of the edge that waits for the decision."""
     attempt: int = 1

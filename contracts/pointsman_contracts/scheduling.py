@@ -90,7 +90,7 @@ class RequestScheduled(Message):
 
 
 class ReservationChange(Part):
-    """One request put on, or taken off, the books of a worker. Idempotent by request id."""
+    """One request put on, or taken off, the books of a worker. Idempotent by edge, request id and leg."""
 
     op: str
     """`reserve`, `confirm` (the first response byte came), `release` (it ended), `retract` (it never ran:

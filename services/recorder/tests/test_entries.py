@@ -69,8 +69,9 @@ def test_tokens_without_a_price_are_told() -> None:
     assert counted(record_of(estimated)) == (1, 0, 3, 0, 0, 0, 1, 0.0, 1)
 
 
-def test_a_client_that_uses_its_request_id_again_is_charged_again() -> None:
-    again = COMPLETED.model_copy(update={"sequence": 8})
+@pytest.mark.parametrize("other", [{"sequence": 8}, {"source": "edge-2"}], ids=["later", "at another edge"])
+def test_a_client_that_uses_its_request_id_again_is_charged_again(other: dict[str, object]) -> None:
+    again = COMPLETED.model_copy(update=other)
     assert record_of(again).key != record_of(COMPLETED).key
 
 

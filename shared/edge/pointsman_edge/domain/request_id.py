@@ -25,7 +25,7 @@ class RequestIds:
     def of(self, headers: list[tuple[bytes, bytes]], in_use: Container[str]) -> str:
         """The id of a request with these (lower-case) headers.
 
-        A client's id that is still in use gets a suffix: stages and reservations know a request by its id alone.
+        A client's id that is still in use gets a suffix: stages and reservations know a request by its edge and its id.
         """
         for name, value in headers:
             if name == b"x-request-id":
