@@ -85,6 +85,35 @@ def test_events_that_gather_several_tokens_are_counted_by_their_text() -> None:
     assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=200, estimated=True)
 
 
+def test_of_events_that_are_too_long_to_be_kept_those_that_are_kept_stand_for_all() -> None:
+    usage = settle(
+        "chat.completions", "client_gone", read("chat.completions", said("chat.completions", "x" * 5000) * 10)
+    )
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=12_500, estimated=True)
+
+
+@pytest.mark.parametrize(
+    ("api", "end"),
+    [
+        ("responses", {"type": "response.output_text.done", "output_index": 0, "text": " word" * 20}),
+        (
+            "responses",
+            {
+                "type": "response.completed",
+                "response": {
+                    "output": [{"type": "message", "content": [{"type": "output_text", "text": " word" * 20}]}]
+                },
+            },
+        ),
+        ("chat.completions", {"error": {"message": "the engine stopped " * 20}}),
+        ("messages", {"type": "error", "error": {"type": "overloaded_error", "message": "too busy " * 20}}),
+    ],
+)
+def test_texts_that_are_told_again_and_errors_were_not_generated(api: str, end: object) -> None:
+    usage = settle(api, "cut_off", read(api, said(api, " word") * 20 + sse(end)))
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True)
+
+
 def test_what_an_answer_quotes_was_not_generated() -> None:
     quote = {"type": "citations_delta", "citation": {"type": "char_location", "cited_text": "y" * 400}}
     events = said("messages", " word") + sse({"type": "content_block_delta", "index": 0, "delta": quote})
@@ -126,6 +155,8 @@ def test_an_engine_that_reports_nothing_at_all_is_counted_and_marked() -> None:
     assert usage.completion_tokens == pytest.approx(KEPT, rel=0.01)
     vectors = settle("embeddings", "ok", read("embeddings", b'{"data":[{"embedding":[0.5]}]}'))
     assert vectors == Usage(prompt_tokens=PROMPT, estimated=True)
+    many = json.dumps({"data": [{"embedding": [0.5] * KEPT}]}).encode()
+    assert settle("embeddings", "ok", read("embeddings", many)) == vectors
 
 
 def test_an_explicit_zero_is_a_report() -> None:
@@ -156,6 +187,8 @@ def test_an_error_of_the_engine_used_nothing() -> None:
     tail = read("chat.completions", b'{"error":{"message":"too long"}}')
     assert settled("chat.completions", "ok", 400, tail, None, PROMPT, sent=True) is None
     assert settled("chat.completions", "engine_error", 500, tail, None, PROMPT, sent=True) is None
+    # It had begun with 200.
+    assert settled("chat.completions", "engine_error", 200, tail, None, PROMPT, sent=True) is None
 
 
 def test_what_a_provider_told_beside_its_answer_counts_unless_it_was_the_beginning() -> None:
@@ -226,3 +259,8 @@ def test_a_request_costs_what_the_model_that_served_it_costs(
     completed = exchange.completed("edge", 1, 0, 2.0)
     assert (completed.served, completed.usage) == (name, USAGE)
     assert completed.cost == (None if cost is None else pytest.approx(cost))
+
+
+def test_what_an_engine_had_in_its_cache_is_never_more_than_the_prompt_of_which_it_is_a_part() -> None:
+    cost = Prices(CONFIG).cost("llama", Usage(prompt_tokens=1_000_000, cached_tokens=5_000_000))
+    assert cost == pytest.approx(0.25)

@@ -1,6 +1,7 @@
 """Token usage in the answers of every API, whole and streamed, however they arrive."""
 
 import json
+import tracemalloc
 from collections.abc import Mapping
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.response import Usage
-from pointsman_edge.domain.usage import usage_reader
+from pointsman_edge.domain.usage import KEPT, usage_reader
 
 TEXT = 'They said "usage": {"prompt_tokens": 999}. ' + "word " * 40
 CHAT_USAGE = {"prompt_tokens": 31, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 16}}
@@ -107,6 +108,38 @@ def test_a_number_that_no_request_can_have_used_is_no_count(count: str) -> None:
     reader = usage_reader("chat.completions")
     reader.feed(b'{"usage":{"prompt_tokens":%b,"completion_tokens":7}}' % count.encode())
     assert reader.usage() == Usage(completion_tokens=7)
+
+
+@pytest.mark.parametrize("api", ["chat.completions", "messages"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        whole(content=[TOOL], usage=None),
+        stream({"type": "content_block_start", "content_block": TOOL}, {"type": "message_stop"}),
+        whole(choices=[{"message": {"content": TEXT}}]),
+        b'{"usage"',
+        b'{"usage":[1],"x":"usage"}',
+    ],
+)
+def test_an_answer_without_a_report_has_no_usage_whatever_else_is_called_so(api: str, answer: bytes) -> None:
+    reader = usage_reader(api)
+    reader.feed(answer)
+    assert reader.usage() is None
+
+
+@pytest.mark.parametrize("api", ["chat.completions", "messages"])
+def test_of_an_answer_of_any_length_no_more_than_its_ends_is_held(api: str) -> None:
+    reader = usage_reader(api)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(100):
+            reader.feed(bytes(KEPT))
+        held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert held < 8 * KEPT
+    assert reader.size == 100 * KEPT
 
 
 def test_a_message_that_breaks_off_leaves_what_its_beginning_said() -> None:
