@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import JOURNEY_LIMIT, HeaderEdit, Journey, RequestFacts, StageReport
-from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
+from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import stage_subject
 from pointsman_core.permission import IDENTITY, NOT_ALLOWED, allowed_models, may_use, not_allowed
 from pointsman_runtime import message_headers
-from pointsman_runtime.errors import BusError, MessageTooLarge
+from pointsman_runtime.errors import BusError, MessageTooLarge, PayloadTooLarge
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Tally
 from pointsman_runtime.missing import Missing
@@ -78,40 +78,44 @@ class CustomStages:
             await asyncio.wait(self._tasks)
 
     async def _go_on(self, journey: Journey, waiter: FutureWaiter, reply_to: str, traceparent: str | None) -> None:
-        began = time.perf_counter()
-        loop = asyncio.get_running_loop()
-        parking = loop.call_later(PARK_AFTER_S, self._park, journey, reply_to, waiter.due)
+        service = journey.itinerary[0].service
         try:
-            headers, payload = await waiter.future
-        except TimeoutError:
-            self._tally(journey.itinerary[0].service).failed += 1
-            outcome = self._failed(journey, "was too slow", 504, "stage_timeout")
-        else:
-            took_ms = round((time.perf_counter() - began) * 1000, 3)
-            outcome = self._answered(journey, headers, payload, took_ms)
-        finally:
-            parking.cancel()
-            self._bus.replies.close(waiter)
-        try:
-            if isinstance(outcome, Rejection | Answer):
-                self._bus.reply(reply_to, outcome, traceparent)
+            try:
+                self._send(await self._outcome(journey, waiter, reply_to), reply_to, traceparent)
+            except _LetDown as failure:
+                self._go_on_without(journey, failure, reply_to, traceparent)
             else:
-                self._bus.forward(outcome, reply_to, traceparent)
+                self._tally(service).handled += 1
+                self._missing.back(service)
         except BusError as error:
             # Nothing can be sent, the edge's answer included; the edge re-sends or gives up by itself.
             _log.error("unsent", error, request_id=journey.request_id)
 
-    def _answered(self, journey: Journey, headers: bytes, payload: bytes, took_ms: float) -> Settled:
-        service = journey.itinerary[0].service
+    def _go_on_without(self, journey: Journey, failure: "_LetDown", reply_to: str, traceparent: str | None) -> None:
+        """Follow the stage's `on_error`. Raises BusError when nothing can be sent."""
+        try:
+            self._send(self._without(journey, failure), reply_to, traceparent)
+        except _LetDown:  # for what is said of the failure there is no room
+            said = failure.message(journey.itinerary[0].service)
+            self._bus.reply(reply_to, failed(journey, self._bus.process.service, failure.status, failure.code, said))
+
+    async def _outcome(self, journey: Journey, waiter: FutureWaiter, reply_to: str) -> Settled:
+        """What comes of the stage's answer. Raises _LetDown."""
+        began = time.perf_counter()
+        parking = asyncio.get_running_loop().call_later(PARK_AFTER_S, self._park, journey, reply_to, waiter.due)
+        try:
+            headers, payload = await waiter.future
+        except TimeoutError:
+            raise _LetDown("was too slow", 504, "stage_timeout") from None
+        finally:
+            parking.cancel()
+            self._bus.replies.close(waiter)
+        took_ms = round((time.perf_counter() - began) * 1000, 3)
         if not payload and message_headers.status(headers) == "503":
-            self._tally(service).failed += 1
-            return self._failed(journey, "has no live instance", 503, "stage_unavailable")
+            raise _LetDown("has no live instance", 503, STAGE_UNAVAILABLE)
         answer = understood(payload, journey)
         if answer is None:
-            self._tally(service).malformed += 1
-            return self._failed(journey, "gave an answer that can't be used", 500, "stage_failed")
-        self._tally(service).handled += 1
-        self._missing.back(service)
+            raise _LetDown("gave an answer that can't be used", 500, "stage_failed", malformed=True)
         if in_shadow(journey):
             return shadowed_by(journey, answer, took_ms)
         if isinstance(answer, Answer):
@@ -124,15 +128,32 @@ class CustomStages:
             return failed(following, self._bus.process.service, refusal.status, NOT_ALLOWED, refusal.message)
         return following
 
-    def _failed(self, journey: Journey, what: str, status: int, code: str) -> Journey | Rejection:
-        stage = journey.itinerary[0]
-        self._missing.note(stage.service, what, on_error=stage.on_error, request_id=journey.request_id)
-        identity = self._bus.process
+    def _send(self, outcome: Settled, reply_to: str, traceparent: str | None) -> None:
+        """Raises _LetDown when it is too large for the bus, and BusError when nothing can be sent."""
+        try:
+            if isinstance(outcome, Rejection | Answer):
+                self._bus.reply(reply_to, outcome, traceparent)
+            else:
+                self._bus.forward(outcome, reply_to, traceparent)
+        except MessageTooLarge as error:
+            raise _LetDown("made the request too large", 500, "stage_failed") from error
+        except PayloadTooLarge as error:
+            raise _LetDown("gave too large an answer", 500, "stage_failed") from error
+
+    def _without(self, journey: Journey, failure: "_LetDown") -> Journey | Rejection:
+        """How the request goes on, or ends, without its next stage."""
+        stage, identity = journey.itinerary[0], self._bus.process
+        tally = self._tally(stage.service)
+        if failure.malformed:
+            tally.malformed += 1
+        else:
+            tally.failed += 1
+        self._missing.note(stage.service, failure.what, on_error=stage.on_error, request_id=journey.request_id)
         if stage.on_error != "deny":
-            return skipped(journey, identity.instance, f"{stage.service} {what}")
-        if status == 503:
+            return skipped(journey, identity.instance, f"{stage.service} {failure.what}")
+        if failure.status == 503:
             return unanswered(journey, identity.service)
-        return failed(journey, identity.service, status, code, f"The stage {stage.service} {what}.")
+        return failed(journey, identity.service, failure.status, failure.code, failure.message(stage.service))
 
     def _park(self, journey: Journey, reply_to: str, due: float) -> None:
         left_s = max(0.0, due - asyncio.get_running_loop().time())
@@ -155,6 +176,21 @@ class CustomStages:
         if tally is None:
             tally = self._tallies[service] = self._bus.new_tally(f"custom-stage.{service}")
         return tally
+
+
+class _LetDown(Exception):
+    """The stage's failure. `what` finishes the sentence "The stage … "; status and code are for `deny`."""
+
+    def __init__(self, what: str, status: int, code: str, *, malformed: bool = False) -> None:
+        super().__init__(what)
+        self.what = what
+        self.status = status
+        self.code = code
+        self.malformed = malformed
+
+    def message(self, service: str) -> str:
+        """For the client."""
+        return f"The stage {service} {self.what}."
 
 
 def understood(payload: bytes, journey: Journey) -> Settled | None:

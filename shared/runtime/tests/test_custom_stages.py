@@ -18,6 +18,7 @@ from pointsman_runtime.routing_slip import unanswered
 from pointsman_runtime.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
+from pointsman_testing.nats_server import MAX_PAYLOAD
 
 Document = dict[str, Any]
 ALLOWED, DENIED = Stage(service="gate", on_error="allow", timeout_ms=400), Stage(service="gate", timeout_ms=400)
@@ -99,12 +100,23 @@ async def test_it_ends_a_request_in_its_own_words(buses: Buses) -> None:
     assert world.arrived == []
 
 
+def fitting(document: Document, size: int) -> bytes:
+    """An answer of its own that is so many bytes, to which nothing can be added."""
+    head = json.dumps({"kind": "answer", "request_id": document["request_id"], "stage": "gate"}).encode() + b"\n"
+    return head + b"x" * (size - len(head))
+
+
 FAILURES: dict[str, tuple[Callable[[Document], Mapping[str, Any] | bytes | None] | None, int]] = {
     "nobody": (None, 503),
     "silence": (lambda document: None, 504),
     "nonsense": (lambda document: b"{]", 500),
     "an empty answer": (lambda document: b"", 500),
     "another request's journey": (lambda document: {**document, "request_id": "other"}, 500),
+    "a journey too large to go on": (
+        lambda document: {**document, "request": {**document["request"], "attributes": {"tag": "x" * 70_000}}},
+        500,
+    ),
+    "an answer too large to go on": (lambda document: fitting(document, MAX_PAYLOAD), 500),
     "a decision": (lambda document: json.loads(builders.decision(document["request_id"]).encode()), 500),
 }
 
@@ -133,6 +145,20 @@ async def test_a_stage_that_may_not_fail_ends_the_request(buses: Buses, failure:
     assert rejection.status == status
     assert "gate" in rejection.message
     assert world.arrived == []
+
+
+async def test_what_a_stage_said_counts_once_as_what_it_was_worth(
+    buses: Buses, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(buses)
+    world.gate(FAILURES["a journey too large to go on"][0] or (lambda document: document))
+    for _ in range(2):
+        world.answers.clear()
+        await world.outcome(ALLOWED)
+    (tally,) = [each for each in world.edge.tallies if each.name == "custom-stage.gate"]
+    assert (tally.handled, tally.failed, tally.malformed) == (0, 2, 0)
+    assert [record.message for record in caplog.records if record.message != "degraded"] == []
+    assert len(caplog.records) == 1
 
 
 async def test_the_edge_hears_that_a_slow_stage_is_waited_for(buses: Buses) -> None:
