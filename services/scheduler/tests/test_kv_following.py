@@ -196,7 +196,7 @@ def test_only_the_first_changes_of_an_agent_need_nothing_before_them(changed: di
 
 
 def two_parts() -> tuple[Agent, KvFollower, WorkerKvState]:
-    """An agent with more than fits one answer, who has that answer, and the answer."""
+    """An agent that holds more than one answer takes, a follower that has the first part, and that part."""
     agent, follower = Agent(), KvFollower()
     agent.tell("stored", *range(PART))
     follower.hear(agent.tell("stored", *range(PART, PART + 3)))
