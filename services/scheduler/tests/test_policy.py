@@ -49,16 +49,6 @@ from pointsman_scheduler.plugins import SCORERS, registries
             "profiles.default.scorers",
             "scorer 'queue' is configured twice; give one of them another `name`",
         ),
-        (
-            {"scorers": ["queue", {"use": "queue", "weight": -1}]},
-            "profiles.default.scorers.1.weight",
-            "scorer 'queue' has weight -1.0",
-        ),
-        (
-            {"scorers": [{"use": "queue", "weight": float("nan")}]},
-            "profiles.default.scorers.0.weight",
-            "a weight is a number of at least 0",
-        ),
         ({"profiles": {"a": {}, "b": {}}}, "handler", "works with one scheduling profile; there are 2: a, b"),
         ({"handler": "disaggregated"}, "handler", "needs a scheduling profile 'decode'; there are: default"),
         ({"handler": "shadow"}, "handler", "needs a second scheduling profile"),

@@ -7,6 +7,7 @@ from typing import ClassVar, Final, cast
 from pydantic import Field, JsonValue
 
 from pointsman_core.plugins import Params, Plugin
+from pointsman_core.references import HttpUrl, SecretReference
 from pointsman_core.units import PositiveDuration
 from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, DetectorFailed, Finding, Outside
 
@@ -16,9 +17,9 @@ Object = dict[str, JsonValue]
 class GuardianParams(Params):
     """Parameters of every detector that asks somebody over HTTP."""
 
-    url: str = Field(pattern=r"^https?://")
+    url: HttpUrl
     """Where it is asked, with its path."""
-    credential: str | None = Field(default=None, pattern=r"^(env|file):.+$")
+    credential: SecretReference | None = None
     """A reference, never a secret: `env:NAME` or `file:PATH`, read by the guard. Sent as a bearer token."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     """Further headers; no secrets."""

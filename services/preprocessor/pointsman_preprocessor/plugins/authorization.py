@@ -5,6 +5,7 @@ from typing import cast
 
 from pydantic import Field
 
+from pointsman_core.config import Api
 from pointsman_core.plugins import Params, Plugin
 from pointsman_preprocessor.domain.admission import forbidden
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
@@ -15,7 +16,7 @@ class AuthorizationParams(Params):
 
     scopes: tuple[str, ...] = Field(min_length=1)
     """All of these."""
-    apis: tuple[str, ...] = ()
+    apis: tuple[Api, ...] = ()
     """Only for requests of these APIs, e.g. `embeddings`; default: all."""
 
 
@@ -33,7 +34,7 @@ class Authorization(RequestProcessor):
         parameters = cast("AuthorizationParams", params)
         self._scopes = parameters.scopes
         self._needed = frozenset(parameters.scopes)
-        self._apis = frozenset(parameters.apis)
+        self._apis = frozenset[str](parameters.apis)
 
     def process(self, incoming: Incoming) -> None:
         if self._apis and incoming.body.api not in self._apis:

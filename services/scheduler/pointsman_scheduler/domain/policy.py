@@ -1,7 +1,6 @@
 """A scheduling policy, compiled from configuration: every plugin built and checked before the first request."""
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -142,10 +141,6 @@ def _compile(name: str, settings: SchedulingPolicy, registries: Registries, kept
 
 
 def _profile(name: str, settings: SchedulingProfile, registries: Registries, kept: Instances) -> Profile:
-    for position, use in enumerate(settings.scorers):
-        if not (math.isfinite(use.weight) and use.weight >= 0):
-            words = f"scorer {use.spec.name!r} has weight {use.weight}; a weight is a number of at least 0"
-            raise PluginError(words, ("scorers", position, "weight"))
     with within("filters"):
         filters = kept.build(name, registries.filters, [use.spec for use in settings.filters])
     with within("scorers"):

@@ -6,6 +6,7 @@ from pointsman_core.config.flow_control import Band, FlowControl
 from pointsman_core.config.guarding import DEFAULT_GUARD, Action, Guard
 from pointsman_core.config.model import (
     AUTO,
+    Api,
     Config,
     Edge,
     Model,
@@ -28,6 +29,7 @@ __all__ = [
     "DEFAULT_CACHE",
     "DEFAULT_GUARD",
     "Action",
+    "Api",
     "Band",
     "Cache",
     "Config",

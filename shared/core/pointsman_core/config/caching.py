@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pointsman_core.config.section import Problem, Section
 from pointsman_core.config.stages import StageUse
 from pointsman_core.plugins import unknown
+from pointsman_core.references import HttpUrl, SecretReference
 from pointsman_core.units import PositiveDuration, PositiveSize
 
 CACHE: Final = "semantic-cache"
@@ -30,21 +31,16 @@ class Embeddings(Section):
     a service with OpenAI's `/v1/embeddings`."""
     directory: str | None = None
     """Folder with `model.onnx` (or `onnx/model.onnx`) and `tokenizer.json`, on every machine of the service; `onnx`."""
-    url: str | None = None
+    url: HttpUrl | None = None
     """Ends in `/v1`; `endpoint`."""
     model: str | None = None
     """`endpoint`."""
-    credential: str | None = None
+    credential: SecretReference | None = None
     """A reference, never a secret: `env:NAME` or `file:PATH`, read by the semantic-cache; `endpoint`."""
     timeout: PositiveDuration = 0.25
     """After this the question counts as one that nobody asked before; `endpoint`."""
     threshold: float | None = Field(default=None, gt=0, le=1)
     """Least cosine of two questions. Default: the embedder's own, 0.8 for `onnx` and `endpoint`, 0.75 for `lexical`."""
-
-    @field_validator("credential")
-    @classmethod
-    def _is_a_reference(cls, value: str | None) -> str | None:
-        return _reference(value)
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
@@ -55,8 +51,6 @@ class Embeddings(Section):
                 raise ValueError(f"`use: {self.use}` needs `{name}`")
             if given and not needed and not (name == "credential" and self.use == "endpoint"):
                 raise ValueError(f"`{name}` isn't for `use: {self.use}`")
-        if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"{self.url!r}: the URL of an endpoint begins with http:// or https://")
         return self
 
 
@@ -65,13 +59,8 @@ class Store(Section):
 
     use: Literal["memory", "postgres"] = "memory"
     """`memory`: in each process of the service, for itself. `postgres`: a PostgreSQL with pgvector, for all of them."""
-    url: str | None = None
+    url: SecretReference | None = None
     """Of the database: a reference, because it has a password: `env:NAME` or `file:PATH`; `postgres`."""
-
-    @field_validator("url")
-    @classmethod
-    def _is_a_reference(cls, value: str | None) -> str | None:
-        return _reference(value)
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
@@ -123,9 +112,3 @@ def cache_problems(where: str, stages: Sequence[StageUse], caches: Mapping[str, 
         name = use.policy or DEFAULT_CACHE
         if use.service == CACHE and name not in (*caches, DEFAULT_CACHE):
             yield f"{where}.{position}", unknown("cache", name, (*caches, DEFAULT_CACHE))
-
-
-def _reference(value: str | None) -> str | None:
-    if value is not None and not value.startswith(("env:", "file:")):
-        raise ValueError("write a reference, `env:NAME` or `file:PATH`; secrets don't belong in this file")
-    return value

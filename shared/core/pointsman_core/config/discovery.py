@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from pointsman_core.config.section import ConfigError, Section
+from pointsman_core.references import HttpUrl
 from pointsman_core.worker_name import worker_name
 
 Discovery = Literal["agents", "static", "kubernetes", "file"]
@@ -15,26 +16,19 @@ EngineKind = Literal["auto", "vllm", "sglang", "trtllm", "triton", "opaque"]
 class StaticEngine(Section):
     """An engine that has no agent: the metrics-collector reads it."""
 
-    url: str
+    url: HttpUrl
     """Base URL, for edges and for the metrics-collector."""
     name: str | None = None
     """Default: host and port of the URL."""
     engine: EngineKind = "auto"
     """`auto` tells the kind by the names of its metrics. `opaque`: anything that answers the API and has no engine's
     metrics, such as the frontend of another system; its load is what this gateway sent there."""
-    metrics_url: str | None = None
+    metrics_url: HttpUrl | None = None
     """Where its metrics are when not at `/metrics` below `url`; Triton has a port for them."""
     health: str | None = Field(default=None, pattern=r"^/")
     """Path that answers 200 while an `opaque` endpoint takes requests; default `/health`."""
     role: Literal["both", "prefill", "decode", "encode"] = "both"
     labels: dict[str, str] = Field(default_factory=dict[str, str])
-
-    @field_validator("url", "metrics_url")
-    @classmethod
-    def _is_http(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError(f"{value!r}: the URL of an engine begins with http:// or https://")
-        return value
 
     @model_validator(mode="after")
     def _opaque_has_health_and_others_metrics(self) -> Self:

@@ -34,6 +34,9 @@ from pointsman_core.units import ByteSize, PositiveDuration, PositiveSize
 AUTO: Final = "auto"
 """A request for `auto`, or `auto/<group>`, leaves the model to a model-selector."""
 
+Api = Literal["chat.completions", "completions", "responses", "messages", "embeddings"]
+Feature = Literal["tools", "json", "logprobs", "reasoning", "vision", "audio", "video", "file"]
+
 
 class Pool(Section):
     """Engines of our own that serve the same models."""
@@ -69,6 +72,14 @@ class Pool(Section):
         check_names(self.engines)
         return self
 
+    @model_validator(mode="after")
+    def _adapters_are_among_the_models(self) -> Self:
+        # Without a list the models, adapters included, are the engines' to name.
+        if self.models and not set(self.loras) <= set(self.models):
+            strange = next(name for name in self.loras if name not in self.models)
+            raise ConfigError([("loras", f"{unknown('model', strange, self.models)}; `models` has adapters too")])
+        return self
+
 
 class Cost(Section):
     """Price in dollars per million tokens."""
@@ -90,9 +101,9 @@ class Model(Section):
     quality: float = Field(default=0.5, ge=0, le=1)
     context: int | None = Field(default=None, ge=1)
     """Longest sequence in tokens."""
-    features: tuple[str, ...] = ("tools", "json", "logprobs", "reasoning")
+    features: tuple[Feature, ...] = ("tools", "json", "logprobs", "reasoning")
     """What it can do beyond text: those, and `vision`, `audio`, `video`, `file`."""
-    apis: tuple[str, ...] = ("chat.completions", "completions", "responses", "messages")
+    apis: tuple[Api, ...] = ("chat.completions", "completions", "responses", "messages")
     """APIs that it answers; a model for vectors says `[embeddings]`."""
     strengths: str = ""
     """What it is good at, in words, for the scorer `semantic-match`: `programming, debugging, code review`."""
@@ -202,10 +213,15 @@ class Config(Section):
         for name, model in self.models.items():
             for other in model.fallbacks:
                 need(f"models.{name}.fallbacks", "model", other, names)
+            if name in model.fallbacks:
+                problems.append((f"models.{name}.fallbacks", f"{name!r} itself can't serve what it failed to"))
         for name, selector in self.selectors.items():
             for model in selector.models:
                 need(f"selectors.{name}.models", "model", model, names)
         problems += self._rewrite_problems(names)
+        processors = dict.fromkeys(use.name or use.use for use in self.preprocessing)
+        for position, name in enumerate(self.edge.static_skips):
+            need(f"edge.static_skips.{position}", "preprocessing plugin", name, processors)
         stages = dict.fromkeys((*STAGES, *self.stages))
         for name in self.stages:
             if name in OWN_NAMES:

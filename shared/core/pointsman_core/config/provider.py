@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from pointsman_core.config.section import Section
+from pointsman_core.references import SecretReference
 from pointsman_core.units import PositiveDuration
 
 _SECRET: Final = ("authorization", "api-key", "x-api-key", "cookie", "x-goog-api-key")
@@ -20,7 +21,7 @@ class Provider(Section):
     """Whose API it has. `openai`: OpenAI's own, and every service with the same API."""
     base_url: str | None = None
     """Default: where the kind's own service is. For `openai` it ends in `/v1`; `azure` needs its resource's URL."""
-    credential: str | None = None
+    credential: SecretReference | None = None
     """A reference, never a secret: `env:NAME` or `file:PATH`, read by the edge. Without one `bedrock` and `vertex` use
     what their cloud gives the process, others send none."""
     region: str | None = None
@@ -41,15 +42,6 @@ class Provider(Section):
     """Requests that each edge sends it at once; more wait, for at most `connect_timeout`."""
     plaintext: bool = False
     """Allow an `http://` URL of another host, where whoever is on the way reads prompts and credential."""
-
-    @field_validator("credential")
-    @classmethod
-    def _is_a_reference(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("env:", "file:")):
-            raise ValueError(
-                "a credential is a reference, `env:NAME` or `file:PATH`; secrets don't belong in this file"
-            )
-        return value
 
     @field_validator("headers")
     @classmethod

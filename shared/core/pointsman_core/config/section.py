@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pointsman_core.plugins import PluginError, Spec, unknown
 
@@ -47,7 +47,7 @@ class PluginUse(BaseModel):
 class ScorerUse(PluginUse):
     """A scorer in a list, with its weight."""
 
-    weight: float = 1.0
+    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
 
 
 def expanded(value: object, key: str) -> object:
@@ -80,11 +80,12 @@ class ConfigError(ValueError):
         """The same problems in words for the person who wrote the file."""
         problems: list[Problem] = []
         for item in error.errors(include_url=False):
+            where = [str(part) for part in item["loc"]]
             cause = item.get("ctx", {}).get("error")
-            if isinstance(cause, ConfigError):  # a check across sections says itself where the problems are
-                problems += cause.problems
+            if isinstance(cause, ConfigError):  # a check across keys says itself where the problems are
+                problems += [(".".join((*where, path) if path else where), text) for path, text in cause.problems]
                 continue
-            problems.append((".".join(str(part) for part in item["loc"]), item["msg"].removeprefix("Value error, ")))
+            problems.append((".".join(where), item["msg"].removeprefix("Value error, ")))
         return cls(problems)
 
     @classmethod

@@ -1,0 +1,29 @@
+"""What a configuration refers to outside of itself: secrets and URLs."""
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
+
+
+def _is_a_reference(value: str) -> str:
+    place, _, name = value.partition(":")
+    if place not in ("env", "file") or not name.strip():
+        raise ValueError("write a reference, `env:NAME` or `file:PATH`; secrets don't belong in this file")
+    return value
+
+
+def _is_http(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https"):
+        raise ValueError(f"{value!r}: a URL begins with http:// or https:// here")
+    if not parts.hostname:
+        raise ValueError(f"{value!r}: this URL names no host")
+    _ = parts.port  # raises ValueError for one that can't be
+    return value
+
+
+SecretReference = Annotated[str, AfterValidator(_is_a_reference)]
+"""Where a secret is: `env:NAME` or `file:PATH`."""
+HttpUrl = Annotated[str, AfterValidator(_is_http)]
+"""An `http://` or `https://` URL with a host."""
