@@ -13,7 +13,7 @@ from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_
 from pointsman_contracts.subjects import stage_subject
 from pointsman_runtime import elsewhere
 from pointsman_runtime.bus import Bus
-from pointsman_runtime.custom_stages import merged, rejected, understood
+from pointsman_runtime.custom_answers import merged, rejected, understood
 from pointsman_runtime.routing_slip import unanswered
 from pointsman_runtime.stage import Hop
 from pointsman_testing import builders, eventually
