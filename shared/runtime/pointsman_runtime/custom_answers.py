@@ -5,7 +5,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.journey import HeaderEdit, Journey, RequestFacts, StageReport
+from pointsman_contracts.journey import HeaderEdit, Journey, RequestFacts, StageReport, Target
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_core.permission import IDENTITY, NOT_ALLOWED, allowed_models, may_use, not_allowed
 from pointsman_runtime.routing_slip import failed, in_shadow, shadowed
@@ -51,8 +51,8 @@ def merged(journey: Journey, answer: Journey, took_ms: float) -> Journey:
     return journey.model_copy(
         update={
             "request": _facts(journey, answer),
-            "target": answer.target,
-            "alternatives": answer.alternatives,
+            "target": None if answer.target is None else _known(journey, answer.target),
+            "alternatives": tuple(_known(journey, target) for target in answer.alternatives),
             "headers": answer.headers,
             "body": answer.body,
             "answer_headers": _answer_headers(journey, answer),
@@ -72,6 +72,14 @@ def stays_allowed(journey: Journey, following: Journey) -> bool:
     settled = (journey.target, *journey.alternatives)
     chosen = (following.target, *following.alternatives)
     return all(target is None or target in settled or may_use(allowed, target.model) for target in chosen)
+
+
+def _known(journey: Journey, target: Target) -> Target:
+    """The target of the journey that a stage repeats, with the adapter's base, which one built on an older contract
+    doesn't repeat; the stage's own where it chose another one."""
+    plain = target.model_copy(update={"base": None})
+    before = (journey.target, *journey.alternatives)
+    return next((one for one in before if one is not None and one.model_copy(update={"base": None}) == plain), target)
 
 
 def _facts(journey: Journey, answer: Journey) -> RequestFacts:

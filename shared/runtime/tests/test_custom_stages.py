@@ -256,6 +256,24 @@ async def test_a_stage_cannot_lead_to_a_model_that_the_identity_may_not_use(
         assert (outcome.status, outcome.code) == (403, "model_not_allowed")
 
 
+async def test_a_stage_built_on_an_older_contract_may_leave_the_target_as_it_is(buses: Buses) -> None:
+    world = World(buses)
+    world.gate(
+        lambda document: {
+            **document,
+            "target": {"model": "sql-7", "pool": "p"},
+            "alternatives": [{"model": "sql-8", "pool": "p"}],
+        }
+    )
+    facts = RequestFacts(api="completions", attributes={"identity": {"models": ["sql"]}})
+    settled = Target(model="sql-7", pool="p", base="llama-8b")
+    alternative = Target(model="sql-8", pool="p", base="llama-8b")
+    outcome = await world.outcome(request=facts, target=settled, alternatives=(alternative,))
+    assert isinstance(outcome, Decision)
+    [journey] = world.arrived
+    assert (journey.target, journey.alternatives) == (settled, (alternative,))
+
+
 def test_a_stage_cannot_say_who_sends_a_request() -> None:
     journey = builders.journey(
         "gate", request=RequestFacts(api="completions", attributes={"identity": {"tenant": "a"}})
