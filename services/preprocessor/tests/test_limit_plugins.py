@@ -10,19 +10,22 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from pointsman_contracts.api_key import ApiKey
+from pointsman_contracts.limits import LimitAsk, LimitVerdict
 from pointsman_contracts.response import Usage
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.api_keys import KeyFacts, KeyStore, stored_key
+from pointsman_preprocessor.domain.limits.limiter import OwnBook
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.rate import Rate, rate, rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.limits.told import duration
 from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports, Unavailable
 from pointsman_preprocessor.domain.request_headers import read_headers
+from pointsman_preprocessor.plugins.limit import GRACE_MS
 from pointsman_testing import builders
 
 NOW_MS = 1_800_000_000_000
@@ -126,7 +129,6 @@ def test_scopes_combine_tenant_plan_model_and_headers() -> None:
     ]
     assert [run(chain, each) for each in variants] == [None] * len(variants)
     assert run(chain, incoming(headers=by("a", plan="p") | {"x-team": "2"})) is not None
-    assert all("1" not in charge.scope[4:] or charge.scope for each in variants for charge in each.charges)
 
 
 def test_the_value_of_a_header_is_kept_as_a_hash() -> None:
@@ -151,6 +153,53 @@ def test_tokens_are_reserved_for_the_prompt_and_the_expected_answer() -> None:
     refusal = run(chain, incoming())
     assert refusal is not None
     assert (refusal.status, refusal.type) == (429, "tokens")
+
+
+def test_no_more_is_reserved_for_an_answer_than_is_expected_however_much_the_request_allows() -> None:
+    chain = pipeline({"use": "infra-token-limit", "amount": "1M/min", "expected_output": 10})
+    for most, output in ((500, 10), (7, 7)):
+        request = incoming({"max_tokens": most})
+        assert run(chain, request) is None
+        assert request.charges[0].cost == request.prompt.tokens + output
+
+
+def test_a_limit_that_tells_nothing_tells_who_is_refused() -> None:
+    chain = pipeline({"use": "infra-request-limit", "rate": "1/min", "tell": False})
+    requests = [incoming(), incoming()]
+    assert [run(chain, each) is None for each in requests] == [True, False]
+    assert told(requests[0]) == {}
+    assert told(requests[1])["remaining-requests"] == "0"
+
+
+def test_a_request_that_is_one_too_many_at_the_same_time_is_refused_as_a_request() -> None:
+    chain = pipeline(IDENTIFIED, {"use": "concurrency-limit", "per": ["tenant"], "limit": 1})
+    first = incoming(headers=by("a"))
+    assert run(chain, first) is None
+    assert first.charges[0].until_ms == first.envelope.deadline_ms + GRACE_MS
+    refusal = run(chain, incoming(headers=by("a")))
+    assert refusal is not None
+    assert (refusal.type, refusal.retry_after_s) == ("requests", 1.0)
+    assert "1 requests at the same time" in refusal.message
+
+
+class Unreachable(OwnBook):
+    """The keeper is away."""
+
+    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict:
+        raise Unavailable("keeper away")
+
+
+def test_a_limit_whose_keeper_is_away_counts_by_itself_and_is_told_as_degraded() -> None:
+    limit = {"use": "infra-request-limit", "rate": "1/min", "on_error": "degrade"}
+    chain = compile_pipeline(load({"preprocessing": [limit]}), ports=Ports(Unreachable()))
+    first, second = incoming(), incoming()
+    assert run(chain, first) is None
+    assert [charge.limit for charge in first.charges] == ["infra-request-limit"]
+    refusal = run(chain, second)
+    assert refusal is not None
+    assert (refusal.status, refusal.code) == (429, "rate_limit_exceeded")
+    assert [each.verdicts[-1].outcome for each in (first, second)] == ["degraded", "rejected"]
+    assert first.degraded == ["infra-request-limit failed: keeper away"]
 
 
 @pytest.mark.requirement("S3-6", "S3-10")
@@ -290,10 +339,21 @@ def test_half_a_request_is_no_claim_to_be_open() -> None:
         assert request.degraded == ["concurrency-limit: claim 'open' is no amount"]
 
 
-def test_a_claim_that_is_no_amount_leaves_the_configured_one_and_is_told() -> None:
+@pytest.mark.parametrize("use", ["request-limit", "token-limit"])
+def test_a_number_in_a_claim_is_the_first_amount_and_the_others_go_on_counting(use: str) -> None:
+    amount = {"request-limit": "rate", "token-limit": "amount"}[use]
+    chain = pipeline(IDENTIFIED, {"use": use, "per": ["tenant"], amount: ["7k/min", "90k/d"], "claim": "most"})
+    request = incoming(headers=by("a"))
+    request.write(IDENTITY, {"limits": {"most": 5000}})
+    assert run(chain, request) is None
+    assert [(each.amount, each.period_s) for each in request.charges[0].windows] == [(5000, 60), (90_000, 86_400)]
+
+
+@pytest.mark.parametrize("wrong", ["many", True, -1, -0.5, 1e15, math.inf, math.nan, [], ["1/s", "2/s"]])
+def test_a_claim_that_is_no_amount_leaves_the_configured_one_and_is_told(wrong: JsonValue) -> None:
     chain = pipeline(IDENTIFIED, {"use": "request-limit", "per": ["tenant"], "rate": "1/h", "claim": "rph"})
     request = incoming(headers=by("a"))
-    request.write(IDENTITY, {"limits": {"rph": "many"}})
+    request.write(IDENTITY, {"limits": {"rph": wrong}})
     assert run(chain, request) is None
     assert request.charges[0].windows[0].amount == 1
     assert request.degraded == ["request-limit: claim 'rph' is no amount"]

@@ -154,6 +154,32 @@ def test_a_request_that_another_limit_refuses_was_never_here_unless_the_limit_ke
     assert (book.used("tenant", RATE, "t", NOW), round(book.used("infra", RATE, "t", NOW), 3)) == (0, 0.1)
 
 
+def test_what_is_taken_back_is_what_the_refused_request_counted_last_and_nothing_of_another_limit() -> None:
+    book = Book(0)
+    for cost in (100, 30):
+        book.ask(ask("same", cost, limit="tenant"), NOW)
+    book.ask(ask("same", 7, limit="other"), NOW)
+    assert book.release("edge-1", "same", "tenant", NOW)
+    assert (book.used("tenant", MINUTE, "t", NOW), book.used("other", MINUTE, "t", NOW)) == (100, 7)
+    assert not book.release("edge-1", "same", "unknown", NOW)
+    assert book.open_charges == 2
+
+
+def test_what_a_limit_keeps_stays_kept_when_another_one_takes_the_ledger_over() -> None:
+    book, heir = Book(0), Book(0)
+    book.ask(ask("a", 40, limit="infra", kept=True), NOW)
+    heir.take_over(LimitShard.decode(book.snapshot("k", NOW).encode()))
+    assert not heir.release("edge-1", "a", "infra", NOW)
+    assert heir.used("infra", MINUTE, "t", NOW) == 40
+
+
+def test_counts_that_are_at_nothing_are_forgotten_and_the_others_stay() -> None:
+    book = Book(0)
+    for scope, at in (("a", NOW), ("b", NOW + 100)):
+        book.ask(ask(scope, 1, scope=scope), at)
+    assert [each.scope for each in book.snapshot("k", NOW + 120).counters] == ["b"]
+
+
 def test_invented_scopes_share_one_count_once_there_are_too_many() -> None:
     book = Book(0)
     for number in range(MOST_COUNTERS + 5):
