@@ -225,7 +225,7 @@ def test_any_text_is_a_condition_or_refused_with_words(text: str) -> None:
     [
         ({"use": "rulez"}, "unknown profile picker type 'rulez'; did you mean 'rules'?"),
         ({"use": "rules"}, "rules: Field required"),
-        ({"use": "rules", "rules": []}, "rules: Tuple should have at least 1 item"),
+        ({"use": "rules", "rules": []}, "rules: at least 1 entry is needed"),
         ({"use": "rules", "rules": [{"when": "true"}]}, "a rule has either a `profile` or a `share`"),
         (
             {"use": "rules", "rules": [{"when": "true", "profile": "specal"}]},

@@ -16,6 +16,8 @@ from typing import Annotated, ClassVar, Final, Generic, NamedTuple, TypeVar, cas
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pointsman_core.wording import Wrong, wrongs
+
 T_co = TypeVar("T_co", covariant=True)
 P = TypeVar("P", bound="Plugin")
 
@@ -147,10 +149,10 @@ class Registry(Generic[P]):
         try:
             return plugin, plugin.params_type.model_validate(dict(spec.params))
         except ValidationError as error:
-            items = error.errors(include_url=False)
+            items = wrongs(error)
             problems = "; ".join(_problem(item, plugin.params_type) for item in items)
             words = f"{self.kind} {spec.name!r} ({spec.use}): {problems}"
-            raise PluginError(words, items[0]["loc"]) from error
+            raise PluginError(words, items[0].path) from error
 
     def one(self, spec: Spec) -> P:
         """Build a single instance that refers to no other. Raises PluginError."""
@@ -230,9 +232,10 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {what} {name!r}; {hint}known: {', '.join(names) or 'none'}"
 
 
-def _problem(item: object, params: type[Params]) -> str:
-    detail = cast("Mapping[str, object]", item)
-    path = ".".join(str(part) for part in cast("tuple[object, ...]", detail["loc"]))
-    if detail["type"] == "extra_forbidden":
-        return unknown("parameter", path, params.model_fields)
-    return f"{path}: {detail['msg']}" if path else str(detail["msg"])
+def _problem(wrong: Wrong, params: type[Params]) -> str:
+    path = ".".join(str(step) for step in wrong.path)
+    if wrong.kind == "extra_forbidden":
+        return (
+            unknown("parameter", path, params.model_fields) if len(wrong.path) == 1 else f"unknown parameter {path!r}"
+        )
+    return f"{path}: {wrong.text}" if path else wrong.text

@@ -128,11 +128,26 @@ def test_without_profiles_there_is_one_that_schedules() -> None:
         ({"profile-picker": {"on_undecided": "default"}}, "`default` needs a `default` profile"),
         ({"selectors": {"a": {"picker": "random", "rankings": {}}}}, "write either `rankings` or `picker`"),
         ({"selectors": {"a": {"rankings": {"b": {}, "c": {}}}}}, "several rankings need a chooser"),
-        ([1], "Input should be a valid dictionary"),
+        ([1], "Input should be a section of keys"),
+        ({"pools": 3}, "pools: Input should be a section of keys"),
+        ({"pools": {"a": {"models": True}}}, "pools.a.models: Input should be a list"),
+        ({"profile-picker": {"use": 3}}, "profile-picker.use: Input should be a text"),
+        ({"edge": 1}, "edge: Input should be a section of keys"),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_what_would_be_right(document: object, text: str) -> None:
     assert text in problems(document)
+
+
+def test_what_a_key_may_be_is_told_in_one_line() -> None:
+    text = problems({"profiles": {"a": {"response": [{"stage": "guard", "mode": "windoww"}]}}})
+    may_be = "'enforce', 'shadow', 'off', 'buffer', 'window' or 'after'"
+    assert text == f"profiles.a.response.0.mode: Input should be {may_be}"
+
+
+def test_a_list_whose_only_entry_is_wrong_is_not_called_empty() -> None:
+    assert problems({"rewrites": [{"match": [3], "to": "a"}]}) == "rewrites.0.match.0: Input should be a text"
+    assert problems({"rewrites": [{"match": (), "to": "a"}]}) == "rewrites.0.match: at least 1 entry is needed"
 
 
 def test_all_mistakes_are_named_at_once() -> None:

@@ -49,6 +49,21 @@ selectors:
             "scheduling.b.handler: profile handler 'shadow' (shadow) needs a second scheduling profile",
             "(line 4)",
         ),
+        (
+            "preprocessing:\n  - {use: request-limit, rate: x}\n",
+            "preprocessing.0.rate: request processor 'request-limit' (request-limit): rate: 'x' is no rate",
+            "(line 2)",
+        ),
+        (
+            "profiles: {a: {}}\nprofile-picker:\n  use: rules\n  default: a\n  rules:\n    - {when: 'true', to: a}\n",
+            "profile-picker.rules.0.to: profile picker 'rules' (rules): unknown parameter 'rules.0.to'",
+            "(line 6)",
+        ),
+        (
+            "guards:\n  a:\n    detectors:\n      - {use: patterns, patterns: {x: ['(']}}\n",
+            "guards.a.detectors.0: 'patterns': an expression can't be used: missing ): (",
+            "(line 4)",
+        ),
         ("# cut off\n", "there is nothing in it; write at least `pools` or `providers`", ""),
         ("pools: {}\nstages:\n  my stage: {}\n", "stages.my stage: a stage's name has letters, digits", "(line 3)"),
     ],

@@ -25,7 +25,8 @@ class Expressions:
         try:
             self._each: Final = [re2.compile(expression, options) for expression in expressions]
         except re2.error as error:
-            raise Unusable(str(error)) from error
+            reason: object = error.args[0] if error.args else error
+            raise Unusable(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)) from error
         self._set: Final = re2.Set.SearchSet(options)
         for expression in expressions:
             self._set.Add(expression)

@@ -6,6 +6,7 @@ from typing import cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pointsman_core.plugins import PluginError, Spec, unknown
+from pointsman_core.wording import wrongs
 
 
 class Section(BaseModel):
@@ -79,13 +80,12 @@ class ConfigError(ValueError):
     def of(cls, error: ValidationError) -> "ConfigError":
         """The same problems in words for the person who wrote the file."""
         problems: list[Problem] = []
-        for item in error.errors(include_url=False):
-            where = [str(part) for part in item["loc"]]
-            cause = item.get("ctx", {}).get("error")
-            if isinstance(cause, ConfigError):  # a check across keys says itself where the problems are
-                problems += [(".".join((*where, path) if path else where), text) for path, text in cause.problems]
+        for wrong in wrongs(error):
+            where = [str(step) for step in wrong.path]
+            if isinstance(wrong.cause, ConfigError):  # a check across keys says itself where the problems are
+                problems += [(".".join((*where, path) if path else where), text) for path, text in wrong.cause.problems]
                 continue
-            problems.append((".".join(where), item["msg"].removeprefix("Value error, ")))
+            problems.append((".".join(where), wrong.text))
         return cls(problems)
 
     @classmethod
