@@ -254,6 +254,9 @@ async def test_a_provider_that_is_not_there_is_followed_by_an_engine_of_ours(
             HeaderEdit(name="x-model", value="model-1", tells="model"),
             HeaderEdit(name="x-base", value="model-1", tells="base_model"),
             HeaderEdit(name="x-other", value="1"),
+            HeaderEdit(name="x-prefiller-host-port", value="10.0.0.1:80"),
+            HeaderEdit(name="X-Data-Parallel-Rank", value="3"),
+            HeaderEdit(name="x-gateway-destination-endpoint", value="10.0.0.2:80"),
         )
         await world.providers[0].__aexit__()
         response = await world.ask()
@@ -262,6 +265,8 @@ async def test_a_provider_that_is_not_there_is_followed_by_an_engine_of_ours(
     (seen,) = engine.received
     assert json.loads(seen.body)["model"] == "llama-8b"
     assert [seen.header(name) for name in ("x-model", "x-base", "x-other")] == ["llama-8b", "raw", "1"]
+    orders = ("x-prefiller-host-port", "x-data-parallel-rank", "x-gateway-destination-endpoint")
+    assert [seen.header(name) for name in orders] == [None, None, None]
     assert [(attempt.worker, attempt.outcome) for attempt in completed.attempts] == [
         ("openai-1", "refused"),
         ("engine-1", "answered"),

@@ -19,6 +19,7 @@ from pointsman_edge.domain.header_edits import edited_headers
 from pointsman_edge.domain.model_name import renaming
 from pointsman_edge.domain.outward import outward
 from pointsman_edge.domain.policy import EdgePolicy
+from pointsman_edge.domain.request_headers import OF_ONE_POOL
 from pointsman_edge.domain.static_choice import EngineState, elsewhere
 from pointsman_edge.domain.unasked_usage import without_unasked_usage
 from pointsman_edge.domain.usage import usage_reader
@@ -230,7 +231,10 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
     if request.tokens is not None and other is None:
         config = request.policy.config
         edits = token_edits(config, decision.target, request.exchange.api, request.body, edits, request.tokens)
-    headers = request.headers if other is None else edited_headers(request.headers, retold(decision.headers, other))
+    headers = request.headers
+    if other is not None:
+        retold_headers = edited_headers(headers, retold(decision.headers, other))
+        headers = [header for header in retold_headers if header[0] not in OF_ONE_POOL]
     body = edited_body(request.body, edits, None if other is None else other.model)
     origin = origin_of(endpoint.url)
     head = request_head(

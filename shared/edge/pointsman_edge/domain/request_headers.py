@@ -32,6 +32,10 @@ ENGINE_ORDERS: Final = frozenset(
 )  # fmt: skip
 """What gateways tell engines and the sidecars beside them (endpoint-picker.md §1.11, dynamo.md §2). A sidecar connects
 to the hosts that some of these name: from a client they would reach into the cluster."""
+DESTINATION: Final = b"x-gateway-destination-endpoint"
+"""The address that was chosen (Endpoint Picker Protocol 004)."""
+OF_ONE_POOL: Final = ENGINE_ORDERS | {DESTINATION}
+"""What a decision says to the engines of its pool, and is wrong for those of another one."""
 CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
 IDENTITY_HEADERS: Final = (
     "forwarded", "x-forwarded-*", "x-real-ip", "x-client-cert*", "x-ssl-client-*", "x-auth-request-*",

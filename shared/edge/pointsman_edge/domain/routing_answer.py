@@ -8,6 +8,7 @@ import orjson
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.reply import Decision
 from pointsman_edge.domain.engine_tokens import token_ids
+from pointsman_edge.domain.request_headers import DESTINATION
 
 Header = tuple[bytes, bytes]
 
@@ -45,6 +46,6 @@ def routing_answer(
     headers = [
         (b"content-type", b"application/json"),
         (b"x-gateway-worker-id", first.worker.encode("ascii", "replace")),
-        (b"x-gateway-destination-endpoint", first.address.encode("ascii", "replace")),
+        (DESTINATION, first.address.encode("ascii", "replace")),
     ]
     return headers, orjson.dumps(document)
