@@ -6,7 +6,8 @@ UV := .uv/bin/uv
 RUN := .venv/bin
 # An interpreter of this machine, never a downloaded one: what runs here is what the machine has.
 export UV_PYTHON_DOWNLOADS := never
-# One environment for the whole workspace, whatever environment the shell has active.
+# One environment for the whole workspace, whatever environment the shell has active. What was installed into it besides
+# (a plugin that is being written) stays.
 unexport VIRTUAL_ENV
 ANNOUNCE := test -d .venv || echo "Installing packages into .venv/ ..."
 # Extra arguments for pytest, e.g. make test ARGS="-k streaming -x"
@@ -63,7 +64,7 @@ clean: ## Remove environments, caches and what was run
 .PHONY: environment
 environment: $(UV)
 	@$(ANNOUNCE)
-	@$(UV) sync --locked --all-packages --quiet
+	@$(UV) sync --locked --all-packages --inexact --quiet
 
 $(UV):
 	@scripts/get-uv.sh
