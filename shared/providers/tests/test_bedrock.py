@@ -158,9 +158,8 @@ def test_a_whole_answer_becomes_a_chat_completion() -> None:
 @pytest.mark.parametrize("count", [2**63, 2**53 + 1, -1, True])
 def test_a_number_that_no_request_can_have_used_is_no_usage(count: int) -> None:
     answer = FORMAT.call(ask(messages=[USER])).answer
-    message = {"role": "assistant", "content": []}
     usage = {"inputTokens": count, "outputTokens": 8}
-    answer.whole(orjson.dumps({"output": {"message": message}, "usage": usage}))
+    answer.whole(orjson.dumps({"output": {"message": {"role": "assistant", "content": []}}, "usage": usage}))
     assert answer.usage is None
 
 
