@@ -175,6 +175,8 @@ def test_a_shown_file_is_the_file(block: Block) -> None:
     path = ROOT / block.how.removeprefix("file: ")
     assert block.text.rstrip() == path.read_text().rstrip()
     assert any(name in path.as_posix() for name in RUN_BY_TESTS)
+    if path.parent.name == "examples":
+        assert f"`python examples/{path.name}` runs it" in (ROOT / block.document).read_text()
 
 
 def test_a_test_runs_what_it_is_said_to_run() -> None:
