@@ -8,6 +8,7 @@ from pointsman_semantic_cache.domain.asked import Asked, asked
 from pointsman_semantic_cache.domain.wishes import Wishes, wishes
 
 CHAT = "chat.completions"
+TEXT = {"type": "text", "text": "What is this?"}
 Body = dict[str, object]
 
 
@@ -73,6 +74,10 @@ def test_only_the_last_turn_may_be_put_otherwise() -> None:
     "body",
     [
         chat({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}),
+        chat({"role": "user", "content": [TEXT, {"type": "image_url", "image_url": {"url": "data:"}}]}),
+        chat({"role": "user", "content": [TEXT, {"type": "tool_result", "text": "42"}]}),
+        chat({"role": "user", "content": [TEXT, "What is that?"]}),
+        chat({"role": "user", "content": [TEXT, {"type": "text", "text": 7}]}),
         chat("hi", {"role": "assistant", "content": "hello"}),
         chat("hi", {"role": "tool", "tool_call_id": "1", "content": "42"}),
         {"model": "m", "messages": []},

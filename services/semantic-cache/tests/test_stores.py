@@ -124,6 +124,16 @@ def test_what_was_not_asked_for_longest_goes_first() -> None:
     assert len(store) == 0
 
 
+def test_a_cache_that_is_full_takes_no_room_from_another_one() -> None:
+    store = MemoryStore()
+    other = HERE._replace(cache="other")
+    store.put(other, entry(b"1", b"x" * 100), BIG)
+    gone = [store.put(HERE, entry(key, b"x" * 100), 100 + OVERHEAD) for key in (b"2", b"3")]
+    assert gone == [0, 1]
+    assert store.exact(other, b"1", 0) is not None
+    assert [store.exact(HERE, key, 0) is not None for key in (b"2", b"3")] == [False, True]
+
+
 async def test_answers_survive_a_restart_and_a_broken_snapshot_does_not_hurt(tmp_path: Path) -> None:
     before = Stores(tmp_path)
     before.memory.put(HERE, entry(b"1", b"one", meaning(1, 2)), BIG)
