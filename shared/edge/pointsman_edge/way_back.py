@@ -6,23 +6,20 @@ from typing import Final
 
 import orjson
 
-from pointsman_contracts.journey import AFTER, AnswerUse, HeaderEdit, Stage, StageReport
-from pointsman_contracts.response_stage import AnswerText, ResponseReview, Verdict
+from pointsman_contracts.journey import AFTER, HeaderEdit, Stage, StageReport
+from pointsman_contracts.response_stage import AnswerText, Verdict
 from pointsman_core.refusal import Refusal
+from pointsman_edge.after_answer import AfterAnswer
 from pointsman_edge.domain.answer_texts import Slot, forget_probabilities, put_all, slots_of
-from pointsman_edge.domain.answer_window import AnswerWindow
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.domain.reviewing import Shown, Surrounding, review_of
-from pointsman_edge.domain.stage_trail import StageTrail, in_shadow
+from pointsman_edge.domain.stage_trail import StageTrail
 from pointsman_edge.domain.stream_events import Document, EventSplitter, StreamEvent, document_of
 from pointsman_edge.domain.withheld import StreamEnd
-from pointsman_edge.reviews import TOO_LARGE, NoVerdict, Reviewers, timeout_of
+from pointsman_edge.gate import OUTCOMES, Gate, due_ms
+from pointsman_edge.reviews import TOO_LARGE, NoVerdict, Reviewers
 
-LARGEST: Final = 4 * 2**20
-"""Bytes of an answer that are kept for stages which see it in the end."""
-
-_OUTCOMES: Final = {"pass": "passed", "replace": "replaced", "block": "blocked"}
 _LEVEL: Final = b"x-pointsman-level"
 
 Headers = list[tuple[bytes, bytes]]
@@ -33,21 +30,6 @@ class Withheld(Refusal):
 
     blocked = False
     """The stage said so; otherwise it failed, and may not be skipped."""
-
-
-class _Gate:
-    """One stage before one answer."""
-
-    __slots__ = ("asked", "given_up", "position", "stage", "use", "window")
-
-    def __init__(self, position: int, stage: Stage, api: str) -> None:
-        self.position = position
-        self.stage = stage
-        self.use = stage.answer or AnswerUse()
-        self.asked = 0
-        self.given_up = False
-        """The answer was too large to be held for it."""
-        self.window = AnswerWindow(api, self.use)
 
 
 class WayBack:
@@ -62,9 +44,9 @@ class WayBack:
         most_held: int,
     ) -> None:
         """`most_held`: bytes of the answer that are held for stages which the client waits for."""
-        gates = [_Gate(position, stage, exchange.api) for position, stage in enumerate(stages)]
+        gates = [Gate(position, stage, exchange.api) for position, stage in enumerate(stages)]
         self._blocking = [gate for gate in gates if gate.use.mode != AFTER]
-        self._after = [gate for gate in gates if gate.use.mode == AFTER]
+        self._after = AfterAnswer([gate for gate in gates if gate.use.mode == AFTER], reviewers, exchange, surrounding)
         self._most_held = most_held
         self._gathered: list[bytes] = []
         self._gathered_size = 0
@@ -79,9 +61,6 @@ class WayBack:
         self._headers: Headers = []
         self._status = 0
         self._lenient = False
-        self._keeps = any(gate.use.content != "none" for gate in self._after)
-        self._kept: list[bytes] | None = []
-        self._kept_size = 0
         self.headers_left = False
         """Headers are out; edits count no more."""
 
@@ -93,12 +72,12 @@ class WayBack:
     @property
     def keeps(self) -> bool:
         """Whether a stage gets to see what has left."""
-        return self._keeps
+        return self._after.keeps
 
     @property
     def follows(self) -> bool:
         """Whether a stage is asked after the last byte."""
-        return bool(self._after)
+        return self._after.follows
 
     async def gather(self, data: bytes) -> bytes:
         """Hold the next bytes of an answer that isn't streamed, for `gathered`. Returns what leaves now: nothing,
@@ -190,48 +169,11 @@ class WayBack:
 
     def left(self, data: bytes) -> None:
         """These bytes are on their way to the client."""
-        if self._keeps and self._kept is not None:
-            self._kept_size += len(data)
-            if self._kept_size > LARGEST:
-                self._kept = None
-            else:
-                self._kept.append(data)
+        self._after.left(data)
 
     async def after(self) -> tuple[StageReport, ...]:
-        """Ask the stages that come after the last byte, and tell each what those before it said. Never raises; what
-        they said."""
-        exchange = self._exchange
-        trail = StageTrail()
-        body = b"".join(self._kept) if self._kept is not None else None
-        for gate in self._after:
-            texts = self._texts(body) if gate.use.content == "text" and body is not None else ()
-            review = self._review(gate, texts, body if gate.use.content == "body" else None, last=True).model_copy(
-                update={
-                    "status": exchange.status,
-                    "outcome": exchange.outcome or "",
-                    "truncated": body is None and gate.use.content != "none",
-                    "usage": exchange.usage,
-                    "stages": (*exchange.stages, *trail.reports()),
-                }
-            )
-            await self._hear(gate, review, trail)
-        return tuple(
-            in_shadow(report) if gate.stage.mode == "shadow" else report
-            for gate, report in zip(self._after, trail.reports(), strict=True)
-        )
-
-    async def _hear(self, gate: _Gate, review: ResponseReview, trail: StageTrail) -> None:
-        """What a stage after the last byte says."""
-        began = time.perf_counter()
-        try:
-            verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
-        except NoVerdict as failure:
-            self._reviewers.failed(gate.stage, failure, self._exchange.request_id)
-            outcome, instance, note = "failed", "", failure.what
-        else:
-            self._reviewers.worked(gate.stage)
-            outcome, instance, note = _OUTCOMES[verdict.action], verdict.instance, verdict.note
-        trail.add(gate.position, gate.stage, outcome, time.perf_counter() - began, instance, note)
+        """Ask the stages that come after the last byte. Never raises; what they said."""
+        return await self._after.ask(self._headers)
 
     async def _past(self, position: int, events: list[StreamEvent]) -> AsyncIterator[bytes]:
         """What leaves of events that the stages before this one let pass."""
@@ -256,7 +198,7 @@ class WayBack:
             if not gate.given_up:
                 await self._give_up(gate)
 
-    async def _give_up(self, gate: _Gate) -> list[StreamEvent]:
+    async def _give_up(self, gate: Gate) -> list[StreamEvent]:
         """Go on without a stage for which more would have to be held than may be; returns what it held of a stream.
         Raises Withheld where it may not be skipped."""
         gate.given_up = True
@@ -265,7 +207,7 @@ class WayBack:
         self._failed(gate, NoVerdict(TOO_LARGE, 502, "answer_too_large"), 0.0)
         return gate.window.release(last=True)
 
-    async def _decide(self, gate: _Gate, *, last: bool) -> list[StreamEvent]:
+    async def _decide(self, gate: Gate, *, last: bool) -> list[StreamEvent]:
         window = gate.window
         texts = window.texts() if gate.use.content == "text" else ()
         body = window.encode() if gate.use.content == "body" else None
@@ -274,7 +216,7 @@ class WayBack:
 
     async def _replaced(
         self,
-        gate: _Gate,
+        gate: Gate,
         texts: tuple[AnswerText, ...],
         body: bytes | None,
         put: Callable[[dict[str, str]], None],
@@ -284,7 +226,8 @@ class WayBack:
     ) -> bool:
         """Have the stage asked and what it says done; whether it put other texts in place. It changes nothing where it
         fails and may be skipped. Raises Withheld."""
-        review = self._review(gate, texts, body, last=last, code=code)
+        shown = Shown(self._status, self._headers, texts, body, gate.next_number(), last, code)
+        review = review_of(self._exchange, self._surrounding, gate.stage, shown, due_ms(gate.stage))
         began = time.perf_counter()
         try:
             verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
@@ -293,7 +236,7 @@ class WayBack:
             self._failed(gate, failure, time.perf_counter() - began)
             return False
         self._reviewers.worked(gate.stage)
-        outcome = _OUTCOMES[verdict.action]
+        outcome = OUTCOMES[verdict.action]
         self._report(gate, outcome, time.perf_counter() - began, verdict.instance, verdict.note)
         if verdict.action == "block":
             withheld = Withheld(verdict.status, verdict.message, code=verdict.code)
@@ -302,16 +245,7 @@ class WayBack:
         self._edit_headers(verdict.headers)
         return bool(edits)
 
-    def _review(
-        self, gate: _Gate, texts: tuple[AnswerText, ...], body: bytes | None, *, last: bool, code: str | None = None
-    ) -> ResponseReview:
-        gate.asked += 1
-        shown = Shown(self._status, self._headers, texts, body, gate.asked, last, code)
-        now_ms = time.time_ns() // 1_000_000
-        deadline_ms = now_ms + round(timeout_of(gate.stage) * 1000)
-        return review_of(self._exchange, self._surrounding, gate.stage, shown, deadline_ms)
-
-    def _failed(self, gate: _Gate, failure: NoVerdict, took_s: float) -> None:
+    def _failed(self, gate: Gate, failure: NoVerdict, took_s: float) -> None:
         self._reviewers.failed(gate.stage, failure, self._exchange.request_id)
         skips = self._lenient or gate.stage.on_error != "deny"
         self._report(gate, "skipped" if skips else "failed", took_s, "", failure.what)
@@ -328,26 +262,13 @@ class WayBack:
             retry_after_s=1.0 if failure.status == 503 else None,
         )
 
-    def _report(self, gate: _Gate, outcome: str, took_s: float, instance: str, note: str | None) -> None:
+    def _report(self, gate: Gate, outcome: str, took_s: float, instance: str, note: str | None) -> None:
         self._trail.add(gate.position, gate.stage, outcome, took_s, instance, note)
         self._exchange.stages = self._trail.reports()
 
     def _edit_headers(self, edits: tuple[HeaderEdit, ...]) -> None:
         if edits and not self.headers_left:
             self._headers = edited_answer_headers(self._headers, edits)
-
-    def _texts(self, body: bytes) -> tuple[AnswerText, ...]:
-        """The texts of everything that left."""
-        api = self._exchange.api
-        if not self._exchange.stream:
-            document = document_of(body)
-            slots = slots_of(api, document) if document is not None else []
-            return tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in slots)
-        splitter = EventSplitter()
-        window = AnswerWindow(api, AnswerUse(mode="buffer", content="text"))
-        for event in (*splitter.feed(body), *splitter.rest()):
-            window.add(event)
-        return window.texts()
 
 
 def _edits(verdict: Verdict, shown: tuple[AnswerText, ...], put: Callable[[dict[str, str]], None]) -> dict[str, str]:

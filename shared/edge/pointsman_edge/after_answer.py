@@ -1,0 +1,95 @@
+"""Runs the stages that come after the last byte of an answer."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from pointsman_contracts.journey import AnswerUse, StageReport
+from pointsman_contracts.response_stage import AnswerText, ResponseReview
+from pointsman_edge.domain.answer_texts import slots_of
+from pointsman_edge.domain.answer_window import AnswerWindow
+from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.reviewing import Shown, Surrounding, review_of
+from pointsman_edge.domain.stage_trail import StageTrail, in_shadow
+from pointsman_edge.domain.stream_events import EventSplitter, document_of
+from pointsman_edge.gate import OUTCOMES, Gate, due_ms
+from pointsman_edge.reviews import NoVerdict, Reviewers
+
+LARGEST: Final = 4 * 2**20
+"""Bytes of an answer that are kept for stages which see it in the end."""
+
+
+class AfterAnswer:
+    """One answer, as the client gets it."""
+
+    def __init__(
+        self, gates: Sequence[Gate], reviewers: Reviewers, exchange: Exchange, surrounding: Surrounding
+    ) -> None:
+        self._gates = gates
+        self._reviewers = reviewers
+        self._exchange = exchange
+        self._surrounding = surrounding
+        self.follows = bool(gates)
+        """Whether a stage is asked."""
+        self.keeps = any(gate.use.content != "none" for gate in gates)
+        """Whether a stage gets to see what has left."""
+        self._kept: list[bytes] | None = []
+        self._kept_size = 0
+
+    def left(self, data: bytes) -> None:
+        """These bytes are on their way to the client."""
+        if self.keeps and self._kept is not None:
+            self._kept_size += len(data)
+            if self._kept_size > LARGEST:
+                self._kept = None
+            else:
+                self._kept.append(data)
+
+    async def ask(self, headers: list[tuple[bytes, bytes]]) -> tuple[StageReport, ...]:
+        """Ask the stages, and tell each what those before it said. Never raises; what they said."""
+        exchange = self._exchange
+        trail = StageTrail()
+        kept = b"".join(self._kept) if self._kept is not None else None
+        for gate in self._gates:
+            texts = self._texts(kept) if gate.use.content == "text" and kept is not None else ()
+            body = kept if gate.use.content == "body" else None
+            shown = Shown(exchange.status, headers, texts, body, gate.next_number(), True, None)
+            review = review_of(exchange, self._surrounding, gate.stage, shown, due_ms(gate.stage)).model_copy(
+                update={
+                    "outcome": exchange.outcome or "",
+                    "truncated": kept is None and gate.use.content != "none",
+                    "usage": exchange.usage,
+                    "stages": (*exchange.stages, *trail.reports()),
+                }
+            )
+            await self._hear(gate, review, trail)
+        return tuple(
+            in_shadow(report) if gate.stage.mode == "shadow" else report
+            for gate, report in zip(self._gates, trail.reports(), strict=True)
+        )
+
+    async def _hear(self, gate: Gate, review: ResponseReview, trail: StageTrail) -> None:
+        """What a stage says."""
+        began = time.perf_counter()
+        try:
+            verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
+        except NoVerdict as failure:
+            self._reviewers.failed(gate.stage, failure, self._exchange.request_id)
+            outcome, instance, note = "failed", "", failure.what
+        else:
+            self._reviewers.worked(gate.stage)
+            outcome, instance, note = OUTCOMES[verdict.action], verdict.instance, verdict.note
+        trail.add(gate.position, gate.stage, outcome, time.perf_counter() - began, instance, note)
+
+    def _texts(self, body: bytes) -> tuple[AnswerText, ...]:
+        """The texts of everything that left."""
+        api = self._exchange.api
+        if not self._exchange.stream:
+            document = document_of(body)
+            slots = slots_of(api, document) if document is not None else []
+            return tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in slots)
+        splitter = EventSplitter()
+        window = AnswerWindow(api, AnswerUse(mode="buffer", content="text"))
+        for event in (*splitter.feed(body), *splitter.rest()):
+            window.add(event)
+        return window.texts()

@@ -1,0 +1,36 @@
+"""A stage on the way back before one answer."""
+
+import time
+from typing import Final
+
+from pointsman_contracts.journey import AnswerUse, Stage
+from pointsman_edge.domain.answer_window import AnswerWindow
+from pointsman_edge.reviews import timeout_of
+
+OUTCOMES: Final = {"pass": "passed", "replace": "replaced", "block": "blocked"}
+"""What a report says of each action of a verdict."""
+
+
+class Gate:
+    """One stage before one answer."""
+
+    __slots__ = ("_asked", "given_up", "position", "stage", "use", "window")
+
+    def __init__(self, position: int, stage: Stage, api: str) -> None:
+        self.position = position
+        self.stage = stage
+        self.use = stage.answer or AnswerUse()
+        self._asked = 0
+        self.given_up = False
+        """The answer was too large to be held for it."""
+        self.window = AnswerWindow(api, self.use)
+
+    def next_number(self) -> int:
+        """Of the next question, from 1."""
+        self._asked += 1
+        return self._asked
+
+
+def due_ms(stage: Stage) -> int:
+    """When an answer to a question that is asked now must be there, unix milliseconds."""
+    return time.time_ns() // 1_000_000 + round(timeout_of(stage) * 1000)
