@@ -24,15 +24,20 @@ P = TypeVar("P", bound="Plugin")
 
 class PluginError(ValueError):
     """A plugin can't be used as configured. The message names the instance and what would be right; `path` leads to
-    the offending key from where the plugin, or the list of plugins, is configured."""
+    the offending key from where the plugin, or the list of plugins, is configured. `further` are errors beside it."""
 
-    def __init__(self, message: str, path: Sequence[str | int] = ()) -> None:
+    def __init__(self, message: str, path: Sequence[str | int] = (), further: "Sequence[PluginError]" = ()) -> None:
         super().__init__(message)
         self.path: Final = tuple(path)
+        self.further: Final = tuple(further)
 
     def within(self, *above: str | int) -> "PluginError":
         """The same error, seen from further up."""
-        return PluginError(str(self), (*above, *self.path))
+        return PluginError(str(self), (*above, *self.path), [other.within(*above) for other in self.further])
+
+    def each(self) -> "list[PluginError]":
+        """This error and those beside it, one by one."""
+        return [PluginError(str(self), self.path), *(one for other in self.further for one in other.each())]
 
 
 @contextmanager
@@ -42,6 +47,27 @@ def within(*above: str | int) -> Generator[None]:
         yield
     except PluginError as error:
         raise error.within(*above) from error
+
+
+class Gathering:
+    """Gathers the PluginErrors of several places, so that all of them are told at once."""
+
+    def __init__(self) -> None:
+        self._found: Final[list[PluginError]] = []
+
+    @contextmanager
+    def within(self, *above: str | int) -> Generator[None]:
+        """Keep the PluginError of this block, placed below the keys `above`, and go on behind it."""
+        try:
+            yield
+        except PluginError as error:
+            self._found.append(error.within(*above))
+
+    def tell(self) -> None:
+        """Raise what was gathered as one PluginError."""
+        if self._found:
+            first, *others = self._found
+            raise PluginError(str(first), first.path, (*first.further, *others)) from first
 
 
 class Key(Generic[T_co]):
@@ -164,15 +190,17 @@ class Registry(Generic[P]):
     def build(self, specs: Sequence[Spec], others: Mapping[str, Plugin] | None = None) -> list[P]:
         """Build the instances in the given order; referenced ones first, wherever they stand.
 
-        `others` are instances that exist already and may be referred to. PluginError on a duplicate name, an unknown
-        reference, or a cycle of references, which is named.
+        `others` are instances that exist already and may be referred to. PluginError for every type and parameter that
+        is wrong; then on a duplicate name, an unknown reference, or a cycle of references, which is named.
         """
         resolved: dict[str, tuple[Spec, type[P], Params]] = {}
         places: dict[str, int] = {}
+        wrong = Gathering()
         for position, spec in enumerate(specs):
-            with within(position):
+            with wrong.within(position):
                 resolved[spec.name] = (spec, *self.resolve(spec))
             places[spec.name] = position
+        wrong.tell()
         if len(resolved) < len(specs):
             names = [spec.name for spec in specs]
             twice = next(name for name in names if names.count(name) > 1)

@@ -216,7 +216,8 @@ def doctor(nats: NatsOption = None) -> None:
 
 @config_app.command("check")
 def config_check(file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")]) -> None:
-    """Say every problem of a configuration with its place. Status 1 when there is one."""
+    """Say the problems of a configuration with their places: first those of the document, and when it has none those
+    that the services find, of a policy the first list of plugins that has some. Status 1 when there is one."""
     from rich.text import Text
 
     from pointsman_cli import configuration

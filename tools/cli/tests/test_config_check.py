@@ -34,6 +34,30 @@ selectors:
 """
 
 
+SEVERAL = """\
+preprocessing: [{use: request-limit, rate: x}, nobody, {use: tenant-salt, wurst: 1}]
+selectors: {a: {filters: [x, y]}, b: {scorers: [z]}}
+guards: {a: {detectors: [x]}, b: {detectors: [y]}}
+scheduling: {a: {filters: [x, y]}, b: {scorers: [z]}}
+"""
+
+
+def test_what_is_wrong_in_several_places_is_told_of_all_of_them() -> None:
+    assert [problem.path for problem in configuration.check(SEVERAL)[1]] == [
+        "preprocessing.0.rate",
+        "preprocessing.1.use",
+        "preprocessing.2.wurst",
+        "selectors.a.filters.0.use",
+        "selectors.a.filters.1.use",
+        "selectors.b.scorers.0.use",
+        "guards.a.detectors.0.use",
+        "guards.b.detectors.0.use",
+        "scheduling.a.filters.0.use",
+        "scheduling.a.filters.1.use",
+        "scheduling.b.scorers.0.use",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "start", "end"),
     [

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from pointsman_contracts.guarding import Guarded
 from pointsman_core.config import DEFAULT_GUARD, Config, ConfigError, Guard
-from pointsman_core.plugins import PluginError, Registry, within
+from pointsman_core.plugins import Gathering, PluginError, Registry, within
 from pointsman_guard.domain.checking import Checked, Detector, DetectorFailed, Finding, Outside
 
 RULES: Final = 3
@@ -172,20 +172,23 @@ class _Judging:
 
 def compile_policies(config: Config, registry: Registry[Detector], outside: Outside | None) -> dict[str, Policy]:
     """Every policy of the `guards` section, and `default`. Without an `outside` they are checked, and can't run: models
-    are on the guard's own disk. Raises ConfigError that names the detector."""
+    are on the guard's own disk. Raises ConfigError that names the detectors."""
     guards = {DEFAULT_GUARD: Guard(), **config.guards}
     epoch = _epoch(guards)
     policies: dict[str, Policy] = {}
+    wrong = Gathering()
     for name, guard in guards.items():
-        try:
+        with wrong.within(name, "detectors"):
             detectors = registry.build([use.spec for use in guard.detectors])
             if outside is not None:
                 for position, detector in enumerate(detectors):
                     with within(position):
                         detector.bind(outside)
-        except PluginError as error:
-            raise ConfigError.at(f"guards.{name}.detectors", error) from error
-        policies[name] = Policy(name, guard, detectors, epoch)
+            policies[name] = Policy(name, guard, detectors, epoch)
+    try:
+        wrong.tell()
+    except PluginError as error:
+        raise ConfigError.at("guards", error) from error
     return policies
 
 

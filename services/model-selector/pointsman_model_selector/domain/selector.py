@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config, Ranking, Selector
 from pointsman_core.permission import allowed_models, may_use, not_allowed
-from pointsman_core.plugins import PluginError, Registry, unknown, within
+from pointsman_core.plugins import Gathering, PluginError, Registry, unknown, within
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.domain.candidate import OLD_AFTER_S, Candidate, candidates_of
 from pointsman_model_selector.domain.selecting import (
@@ -228,9 +228,11 @@ def clamped(score: float) -> float:
 
 
 def compile_selectors(config: Config, plugins: Registries) -> dict[str, CompiledSelector]:
-    """All selectors by name. Raises PluginError that names the selector."""
+    """All selectors by name. Raises PluginError that names every selector that is wrong."""
     compiled: dict[str, CompiledSelector] = {}
+    wrong = Gathering()
     for name, settings in config.selectors.items():
-        with within(name):
+        with wrong.within(name):
             compiled[name] = CompiledSelector(name, settings, config, plugins)
+    wrong.tell()
     return compiled

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pointsman_core.config import Config
+from pointsman_core.plugins import Gathering
 from pointsman_scheduler.domain.policy import Instances, Policy, Registries, compile_policy
 
 
@@ -15,9 +16,12 @@ class PolicyBook:
         self._instances: Final[dict[str, Instances]] = {}
 
     def compile(self, config: Config) -> Mapping[str, Policy]:
-        """The policy of each pool. Raises PluginError that names the offender; then nothing has changed."""
+        """The policy of each pool. Raises PluginError that names the offenders; then nothing has changed."""
+        wrong = Gathering()
         for name, settings in config.scheduling.items():  # those that no pool uses must be right as well
-            compile_policy(name, settings, self._registries)
+            with wrong.within():
+                compile_policy(name, settings, self._registries)
+        wrong.tell()
         return {
             pool: compile_policy(
                 settings.scheduling,

@@ -88,7 +88,7 @@ class Instances:
         try:
             (built,) = self.build(place, registry, [spec], others)
         except PluginError as error:
-            raise PluginError(str(error), error.path[1:]) from error
+            raise PluginError(str(error), error.path[1:]) from error  # without its place in a list of one
         return built
 
 

@@ -90,5 +90,5 @@ class ConfigError(ValueError):
 
     @classmethod
     def at(cls, section: str, error: PluginError) -> "ConfigError":
-        """What is wrong with a plugin of this section."""
-        return cls([(".".join((section, *(str(step) for step in error.path))), str(error))])
+        """What is wrong with the plugins of this section."""
+        return cls([(".".join((section, *(str(step) for step in one.path))), str(one)) for one in error.each()])
