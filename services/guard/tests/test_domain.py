@@ -58,6 +58,17 @@ def test_findings_that_overlap_are_taken_out_once() -> None:
     findings = [Finding("pii.phone", "p", 0, 5, 14), Finding("pii.card", "p", 0, 5, len(text))]
     assert removed(text, findings).startswith("call [")
     assert "1111" not in removed(text, findings)
+    # One that lies inside another takes nothing of it back.
+    inside = [Finding("pii.card", "p", 0, 5, len(text)), Finding("pii.phone", "p", 0, 10, 14)]
+    assert removed(text, inside) == "call [CARD]"
+
+
+@pytest.mark.parametrize("original", ["a@b.co", 'Ann "the knife" Lee', "C:\\new\nline", "\u00e9\u2028"])
+def test_what_comes_back_into_json_leaves_it_json(original: str) -> None:
+    originals = {"[NAME_1]": original}
+    arguments = restored('{"to":"[NAME_1]","n":[1]}', originals, in_json=True)
+    assert orjson.loads(arguments) == {"to": original, "n": [1]}
+    assert restored("for [NAME_1].", originals, in_json=False) == f"for {original}."
 
 
 def test_only_what_the_client_said_itself_may_stand_in_its_answer() -> None:
@@ -67,6 +78,9 @@ def test_only_what_the_client_said_itself_may_stand_in_its_answer() -> None:
     assert not is_own(text, other, ["a@b.co"], first=True)
     assert is_own("b.co and", Finding("pii.email", "p", 0, 0, 4), ["a@b.co"], first=False)
     assert not is_own("b.co and", Finding("pii.email", "p", 0, 0, 4), ["a@b.co"], first=True)
+    assert not is_own("to b.co", Finding("pii.email", "p", 0, 3, 7), ["a@b.co"], first=False)
+    assert is_own("a@b.co, a@b.co", Finding("pii.host", "p", 0, 10, 14), ["a@b.co"], first=True)
+    assert not is_own("a@b.co.uk", Finding("pii.email", "p", 0, 0, 9), ["a@b.co"], first=True)
 
 
 @pytest.mark.parametrize(
@@ -74,10 +88,23 @@ def test_only_what_the_client_said_itself_may_stand_in_its_answer() -> None:
     [
         (card, "4111-1111-1111-1111", "4111-1111-1111-1112"),
         (card, "378282246310005", "1234567812345670"),
+        (card, "4222222222222", "400000000000006"),
+        (card, "340000000000009", "3400000000000000"),
+        (card, "5100000000000008", "510000000000003"),
+        (card, "2720000000000005", "2721000000000004"),
+        (card, "30000000000004", "300000000000007"),
+        (iban, "NL91 ABNA 0417 1643 00", "NL92 ABNA 0417 1643 00"),
+        (iban, "FR14 2004 1010 0505 0001 3M02 606", "FR13 2004 1010 0505 0001 3M02 606"),
         (iban, "GB82 WEST 1234 5698 7654 32", "GB82 WEST 1234 5698 7654 33"),
         (iban, "de89370400440532013000", "DE8937040044053201300"),
         (ssn, "536-90-4399", "000-12-3456"),
+        (ssn, "665-01-0001", "666-01-0001"),
+        (ssn, "899-01-0001", "900-01-0001"),
+        (ssn, "536-01-4399", "536-00-4399"),
+        (ssn, "536-90-0001", "536-90-0000"),
+        (ssn, "078-05-1121", "078-05-1120"),
         (dni, "12345678Z", "12345678A"),
+        (dni, "12345678-z", "12345678ZZ"),
         (luhn, "79927398713", "79927398710"),
     ],
 )
