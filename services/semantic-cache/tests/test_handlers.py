@@ -238,6 +238,8 @@ async def test_another_policy_begins_anew() -> None:
         ({}, {"request": ["semantic-cache", {"stage": "scheduler", "timeout": "7s"}]}, "hit"),
         ({}, {"response": [{"stage": "semantic-cache", "timeout": "7s"}]}, "hit"),
         (LAST, {"response": [], "postprocessing": [{"stage": "semantic-cache", "timeout": "7s"}]}, "hit"),
+        ({"stages": {"audit": {}}}, {"stages": {"audit": {"timeout": "7s"}}}, "hit"),
+        ({"stages": {"audit": {}}}, {"stages": {"audit": {"mode": "buffer"}}}, "miss"),
     ],
 )
 async def test_each_thing_that_decides_what_an_answer_may_say_begins_anew_and_nothing_else_does(

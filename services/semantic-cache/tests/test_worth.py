@@ -107,6 +107,9 @@ def guard(outcome: str) -> tuple[StageReport, ...]:
         ({"stages": guard("skipped")}, True, "guard"),
         ({"stages": guard("passed") + guard("blocked")}, True, "guard"),
         ({"stages": guard("blocked")}, False, "guard"),
+        ({"stages": guard("replaced")}, False, "guard"),
+        # In shadow alone.
+        ({"stages": guard("failed")}, False, None),
         ({"status": 500}, False, "error"),
         ({"outcome": "blocked"}, False, "error"),
         ({"outcome": "cut_off"}, False, "error"),

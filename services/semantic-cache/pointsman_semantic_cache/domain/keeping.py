@@ -8,6 +8,8 @@ from pointsman_semantic_cache.domain.policy import GUARD
 from pointsman_semantic_cache.domain.worth import unworthy
 
 _OK: Final = 200
+_OBJECTIONS: Final = frozenset({"replaced", "blocked"})
+"""What a guard says of an answer that it doesn't let pass as it is."""
 
 
 def refusal(review: ResponseReview, cache: Cache, *, guarded: bool) -> str | None:
@@ -20,7 +22,10 @@ def refusal(review: ResponseReview, cache: Cache, *, guarded: bool) -> str | Non
         return "too large"
     said = [report.outcome for report in review.stages if report.stage == GUARD]
     # A changed answer was changed for what was in this one, or for this client.
-    if any(outcome != "passed" for outcome in said) or (guarded and not said):
+    if any(outcome in _OBJECTIONS for outcome in said):
+        return "guard"
+    # One in shadow may fail: what nobody checked is checked when it is given again.
+    if guarded and (not said or any(outcome != "passed" for outcome in said)):
         return "guard"
     return unworthy(
         review.api, review.body, stream=review.stream, tool_calls=cache.tool_calls, cut_short=cache.cut_short

@@ -11,8 +11,10 @@ GUARD: Final = "guard"
 GATE: Final = 2
 """Number of what is read of a question: raised when signatures change, so that none is compared with an older one."""
 _DECIDE_ANSWERS: Final = {"guards", "stages"}
-"""Sections that decide what a client may get, beside the stages. What preprocessing changes is in the request's
+"""Sections that decide what a client may get, beside the itineraries. What preprocessing changes is in the request's
 fingerprint."""
+_TIMES: Final = {"timeout"}
+"""How long somebody may take, which isn't part of it."""
 
 
 class ProfilePolicy(NamedTuple):
@@ -33,7 +35,7 @@ class Policy(NamedTuple):
 
 def compile_policy(config: Config) -> Policy:
     """Read the configuration once."""
-    document = config.model_dump(mode="json", include=_DECIDE_ANSWERS)
+    document = config.model_dump(mode="json", include=_DECIDE_ANSWERS, exclude={"stages": {"__all__": _TIMES}})
     profiles: dict[str, ProfilePolicy] = {}
     for name, profile in config.profiles.items():
         coming_back = (*profile.response, *config.postprocessing)
@@ -45,5 +47,5 @@ def compile_policy(config: Config) -> Policy:
 
 
 def _stages(itinerary: Sequence[StageUse]) -> list[object]:
-    """Whoever has a say in what the answer is. How long they may take isn't part of it."""
-    return [use.model_dump(mode="json", exclude={"timeout"}) for use in active(itinerary)]
+    """Whoever has a say in what the answer is."""
+    return [use.model_dump(mode="json", exclude=_TIMES) for use in active(itinerary)]
