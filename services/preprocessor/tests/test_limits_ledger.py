@@ -162,7 +162,10 @@ def test_what_is_taken_back_is_what_the_refused_request_counted_last_and_nothing
     assert book.release("edge-1", "same", "tenant", NOW)
     assert (book.used("tenant", MINUTE, "t", NOW), book.used("other", MINUTE, "t", NOW)) == (100, 7)
     assert not book.release("edge-1", "same", "unknown", NOW)
-    assert book.open_charges == 2
+    assert (book.open_charges, book.edges()) == (2, {"edge-1"})
+    assert book.release("edge-1", "same", "tenant", NOW)
+    assert book.release("edge-1", "same", "other", NOW)
+    assert (book.open_charges, book.edges()) == (0, set())
 
 
 def test_what_a_limit_keeps_stays_kept_when_another_one_takes_the_ledger_over() -> None:
