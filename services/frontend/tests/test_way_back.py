@@ -407,8 +407,8 @@ LARGE = {
     "a document": b'{"choices":[{"index":0,"message":{"content":"' + b"secret " * 200_000 + b'"}}]}',
     "a small document": b'{"choices":[{"index":0,"message":{"content":"' + b"secret " * 20_000 + b'"}}]}',
     "one event": b'data: {"choices":[{"index":0,"delta":{"content":"' + b"secret " * 200_000 + b'"}}]}\n\n',
-    "many events": delta("secret") * 4_000,
-    "events without text": b'data: {"choices":[]}\n\n' * 40_000,
+    "many events": delta("secret") * 1_500,
+    "events without text": b'data: {"choices":[]}\n\n' * 5_000,
 }
 
 
@@ -424,8 +424,7 @@ def large(what: str) -> Callable[[Received], Awaitable[None]]:
     return script
 
 
-@pytest.mark.parametrize("mode", ["buffer", "window"])
-@pytest.mark.parametrize("on_error", ["deny", "allow"])
+@pytest.mark.parametrize(("on_error", "mode"), [("deny", "buffer"), ("allow", "buffer"), ("allow", "window")])
 @pytest.mark.parametrize("what", LARGE)
 async def test_an_answer_too_large_to_be_held_for_a_stage_follows_its_on_error(
     start_edge: StartEdge, what: str, on_error: str, mode: str
@@ -463,7 +462,7 @@ async def test_a_stage_that_needs_little_goes_on_where_another_one_was_given_up(
         edge.stages.changes["response"] = (stage(on_error="allow"), windows)
         answer, done = await answered(edge)
     assert b"secret" not in answer.body
-    assert answer.body.count(b"data:") == 4_000
+    assert answer.body.count(b"data:") == 1_500
     assert [(report.stage, report.outcome) for report in done.stages] == [("guard", "skipped"), ("windows", "replaced")]
 
 
