@@ -2,25 +2,18 @@
 
 from pointsman_core.config.caching import DEFAULT_CACHE, Cache, Embeddings
 from pointsman_core.config.discovery import EndpointFile, Kubernetes, StaticEngine, load_endpoints
+from pointsman_core.config.edge import Edge
 from pointsman_core.config.flow_control import Band, FlowControl
 from pointsman_core.config.guarding import DEFAULT_GUARD, Action, Guard
-from pointsman_core.config.model import (
-    AUTO,
-    Api,
-    Config,
-    Edge,
-    Model,
-    Pool,
-    Profile,
-    Served,
-    load,
-)
+from pointsman_core.config.model import AUTO, Config, Profile, Served, load
+from pointsman_core.config.pool import Pool
 from pointsman_core.config.processing import ProcessorUse, identifies
 from pointsman_core.config.provider import Provider
 from pointsman_core.config.rewriting import Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy, SchedulingProfile
 from pointsman_core.config.section import ConfigError, PluginUse, ScorerUse, Section
 from pointsman_core.config.selection import PickerUse, Ranking, Selector
+from pointsman_core.config.served_model import Api, Model
 from pointsman_core.config.stages import CustomStage, StageUse, active, response_entry, stage_entry
 from pointsman_core.config.tokenizer import Tokenizer
 

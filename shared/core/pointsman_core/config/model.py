@@ -8,15 +8,17 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 from pydantic import Field, ValidationError, model_validator
 
 from pointsman_core.config.caching import Cache, cache_problems
-from pointsman_core.config.discovery import Discovery, EngineList, Kubernetes, check_names
+from pointsman_core.config.edge import Edge
 from pointsman_core.config.guarding import Guard, guard_problems, response_guard_problems
 from pointsman_core.config.order import OrderRule, request_order_problems, response_order_problems
+from pointsman_core.config.pool import Pool
 from pointsman_core.config.processing import ProcessorUse
 from pointsman_core.config.provider import Provider
 from pointsman_core.config.rewriting import ANY, Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy
 from pointsman_core.config.section import ConfigError, Problem, Section
 from pointsman_core.config.selection import PickerUse, Selector
+from pointsman_core.config.served_model import Model
 from pointsman_core.config.stages import (
     OWN_NAMES,
     STAGE_NAME,
@@ -27,99 +29,10 @@ from pointsman_core.config.stages import (
     request_problem,
     response_problem,
 )
-from pointsman_core.config.tokenizer import Tokenizer
 from pointsman_core.plugins import unknown
-from pointsman_core.units import ByteSize, PositiveDuration, PositiveSize
 
 AUTO: Final = "auto"
 """A request for `auto`, or `auto/<group>`, leaves the model to a model-selector."""
-
-Api = Literal["chat.completions", "completions", "responses", "messages", "embeddings"]
-Feature = Literal["tools", "json", "logprobs", "reasoning", "vision", "audio", "video", "file"]
-
-
-class Pool(Section):
-    """Engines of our own that serve the same models."""
-
-    models: tuple[str, ...] = ()
-    """Models and adapters; empty means those that the engines report."""
-    loras: tuple[str, ...] = ()
-    """Those of `models` that are adapters."""
-    discovery: Discovery = "agents"
-    """`agents`: engines register themselves. `static`: those listed in `engines`. `kubernetes`: pods of a cluster.
-    `file`: those that a file lists, which is watched."""
-    engines: EngineList = ()
-    kubernetes: Kubernetes | None = None
-    """With `discovery: kubernetes`: which pods."""
-    file: str | None = None
-    """With `discovery: file`: its path, on the metrics-collector's host. YAML or JSON with a list `engines`."""
-    scheduling: str = "default"
-    """Name of a scheduling policy."""
-    block_tokens: int = Field(default=64, ge=1, le=4096)
-    """Tokens in one prefix block."""
-    tokenizer: Tokenizer | None = None
-    """Of its models; without one, prompts that are text are hashed as text and never match engines' KV events."""
-    send_tokens: Literal["no", "prompt", "nvext"] = "no"
-    """How engines get the tokens that were counted here, so as not to count them again. `prompt`: as the prompt of
-    completions. `nvext`: as `nvext.token_data` of chats and completions, for Dynamo's frontends. Needs `tokenizer`."""
-
-    @model_validator(mode="after")
-    def _discovery_has_what_it_needs(self) -> Self:
-        given = {"static": bool(self.engines), "kubernetes": self.kubernetes is not None, "file": self.file is not None}
-        for kind, key in (("static", "engines"), ("kubernetes", "kubernetes"), ("file", "file")):
-            if given[kind] != (self.discovery == kind):
-                raise ValueError(f"`{key}` and `discovery: {kind}` belong together")
-        check_names(self.engines)
-        return self
-
-    @model_validator(mode="after")
-    def _adapters_are_among_the_models(self) -> Self:
-        # Without a list the models, adapters included, are the engines' to name.
-        if self.models and not set(self.loras) <= set(self.models):
-            strange = next(name for name in self.loras if name not in self.models)
-            raise ConfigError([("loras", f"{unknown('model', strange, self.models)}; `models` has adapters too")])
-        return self
-
-
-class Cost(Section):
-    """Price in dollars per million tokens."""
-
-    input: float = Field(default=0.0, ge=0)
-    output: float = Field(default=0.0, ge=0)
-    cached: float | None = Field(default=None, ge=0)
-    """Of prompt tokens that came from a cache; default: `input`."""
-
-
-class Model(Section):
-    """A model that requests may name or a selector may choose."""
-
-    pool: str | None = None
-    provider: str | None = None
-    served_as: str | None = None
-    """Name at the pool or provider; default: this model's own name."""
-    cost: Cost = Cost()
-    quality: float = Field(default=0.5, ge=0, le=1)
-    context: int | None = Field(default=None, ge=1)
-    """Longest sequence in tokens."""
-    features: tuple[Feature, ...] = ("tools", "json", "logprobs", "reasoning")
-    """What it can do beyond text: those, and `vision`, `audio`, `video`, `file`."""
-    apis: tuple[Api, ...] = ("chat.completions", "completions", "responses", "messages")
-    """APIs that it answers; a model for vectors says `[embeddings]`."""
-    strengths: str = ""
-    """What it is good at, in words, for the scorer `semantic-match`: `programming, debugging, code review`."""
-    groups: tuple[str, ...] = ()
-    """Requests for `auto/<group>` choose among the models of that group."""
-    tokenizer: Tokenizer | None = None
-    """Its own, in a pool of several base models; default: the pool's."""
-    fallbacks: tuple[str, ...] = ()
-    """Models that serve requests for this one, in this order, when it fails before the first byte. A model that a
-    selector chose has the selector's `fallbacks` instead."""
-
-    @model_validator(mode="after")
-    def _is_served_by_one(self) -> Self:
-        if (self.pool is None) == (self.provider is None):
-            raise ValueError("a model has either a `pool` or a `provider`")
-        return self
 
 
 class Profile(Section):
@@ -129,31 +42,6 @@ class Profile(Section):
     response: Itinerary = ()
     static: Literal["allow", "deny"] = "allow"
     """Whether the edge may pick an endpoint by itself while the bus or the scheduler is missing."""
-
-
-class Edge(Section):
-    """Limits that the edges keep."""
-
-    max_body: PositiveSize = 4 * 2**20
-    """Larger bodies get 413. Must leave room for headers within the bus's `max_payload`."""
-    max_held_answer: ByteSize = 32 * 2**20
-    """How much of an answer is held for stages that the client waits for; one that needs more follows their `on_error`,
-    with 502 where that is `deny`."""
-    request_timeout: PositiveDuration = 600.0
-    """From accepting a request to its last byte; then 504."""
-    decision_timeout: PositiveDuration = 30.0
-    """How long a decision may take, waiting in flow control included; then 503."""
-    hop_budget: PositiveDuration = 0.6
-    """How long the edge waits for an answer from the stages before it re-sends the request once."""
-    first_byte_timeout: PositiveDuration = 300.0
-    """How long one endpoint may take to its first byte; then the next one is tried."""
-    connect_timeout: PositiveDuration = 1.0
-    """How long connecting to an endpoint may take; then the next one is tried."""
-    stream_idle_timeout: PositiveDuration = 60.0
-    """How long an answer may pause between two bytes; then it is cut off with an error."""
-    static_skips: tuple[str, ...] = ()
-    """Preprocessing plugins, by instance name, that may be skipped while the edge picks an endpoint by itself. With
-    any other one configured it answers 503 then."""
 
 
 class Served(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Final
 from pointsman_contracts.journey import Target
 from pointsman_contracts.response import Usage
 from pointsman_core.config import Config
-from pointsman_core.config.model import Cost
+from pointsman_core.config.served_model import Cost
 
 _TOKENS: Final = 1_000_000
 """That a price is for."""

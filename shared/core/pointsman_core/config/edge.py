@@ -1,0 +1,29 @@
+"""The section of the edges."""
+
+from pointsman_core.config.section import Section
+from pointsman_core.units import ByteSize, PositiveDuration, PositiveSize
+
+
+class Edge(Section):
+    """Limits that the edges keep."""
+
+    max_body: PositiveSize = 4 * 2**20
+    """Larger bodies get 413. Must leave room for headers within the bus's `max_payload`."""
+    max_held_answer: ByteSize = 32 * 2**20
+    """How much of an answer is held for stages that the client waits for; one that needs more follows their `on_error`,
+    with 502 where that is `deny`."""
+    request_timeout: PositiveDuration = 600.0
+    """From accepting a request to its last byte; then 504."""
+    decision_timeout: PositiveDuration = 30.0
+    """How long a decision may take, waiting in flow control included; then 503."""
+    hop_budget: PositiveDuration = 0.6
+    """How long the edge waits for an answer from the stages before it re-sends the request once."""
+    first_byte_timeout: PositiveDuration = 300.0
+    """How long one endpoint may take to its first byte; then the next one is tried."""
+    connect_timeout: PositiveDuration = 1.0
+    """How long connecting to an endpoint may take; then the next one is tried."""
+    stream_idle_timeout: PositiveDuration = 60.0
+    """How long an answer may pause between two bytes; then it is cut off with an error."""
+    static_skips: tuple[str, ...] = ()
+    """Preprocessing plugins, by instance name, that may be skipped while the edge picks an endpoint by itself. With
+    any other one configured it answers 503 then."""

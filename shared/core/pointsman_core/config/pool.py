@@ -1,0 +1,53 @@
+"""The section of a pool."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from pointsman_core.config.discovery import Discovery, EngineList, Kubernetes, check_names
+from pointsman_core.config.section import ConfigError, Section
+from pointsman_core.config.tokenizer import Tokenizer
+from pointsman_core.plugins import unknown
+
+
+class Pool(Section):
+    """Engines of our own that serve the same models."""
+
+    models: tuple[str, ...] = ()
+    """Models and adapters; empty means those that the engines report."""
+    loras: tuple[str, ...] = ()
+    """Those of `models` that are adapters."""
+    discovery: Discovery = "agents"
+    """`agents`: engines register themselves. `static`: those listed in `engines`. `kubernetes`: pods of a cluster.
+    `file`: those that a file lists, which is watched."""
+    engines: EngineList = ()
+    kubernetes: Kubernetes | None = None
+    """With `discovery: kubernetes`: which pods."""
+    file: str | None = None
+    """With `discovery: file`: its path, on the metrics-collector's host. YAML or JSON with a list `engines`."""
+    scheduling: str = "default"
+    """Name of a scheduling policy."""
+    block_tokens: int = Field(default=64, ge=1, le=4096)
+    """Tokens in one prefix block."""
+    tokenizer: Tokenizer | None = None
+    """Of its models; without one, prompts that are text are hashed as text and never match engines' KV events."""
+    send_tokens: Literal["no", "prompt", "nvext"] = "no"
+    """How engines get the tokens that were counted here, so as not to count them again. `prompt`: as the prompt of
+    completions. `nvext`: as `nvext.token_data` of chats and completions, for Dynamo's frontends. Needs `tokenizer`."""
+
+    @model_validator(mode="after")
+    def _discovery_has_what_it_needs(self) -> Self:
+        given = {"static": bool(self.engines), "kubernetes": self.kubernetes is not None, "file": self.file is not None}
+        for kind, key in (("static", "engines"), ("kubernetes", "kubernetes"), ("file", "file")):
+            if given[kind] != (self.discovery == kind):
+                raise ValueError(f"`{key}` and `discovery: {kind}` belong together")
+        check_names(self.engines)
+        return self
+
+    @model_validator(mode="after")
+    def _adapters_are_among_the_models(self) -> Self:
+        # Without a list the models, adapters included, are the engines' to name.
+        if self.models and not set(self.loras) <= set(self.models):
+            strange = next(name for name in self.loras if name not in self.models)
+            raise ConfigError([("loras", f"{unknown('model', strange, self.models)}; `models` has adapters too")])
+        return self
