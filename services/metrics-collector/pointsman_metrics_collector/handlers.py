@@ -83,8 +83,6 @@ class Handlers:
         for pool in self._pool_names():
             yield pool, self._table.views(pool, at)
 
-    # What is heard ----------------------------------------------------------------------------------
-
     def configured(self, revision: Revision[None]) -> None:
         """A configuration was applied."""
         config = revision.config
@@ -171,8 +169,6 @@ class Handlers:
         window, pace = found
         pace.changed()
         return window
-
-    # What is told -----------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Find silent workers and publish what is due; called every `TICK_S`."""

@@ -44,8 +44,6 @@ class Handlers:
         """Choose endpoints and answer the edge, at once or when the pool has room."""
         return self._gate.enter(journey, hop)
 
-    # Workers ----------------------------------------------------------------------------------------
-
     def registered(self, entry: Entry) -> None:
         """A registration was written or renewed."""
         try:
@@ -67,8 +65,6 @@ class Handlers:
         """A worker's load report."""
         self._pools.of(load.pool).hear(load, self._clock())
         self._gate.stirred(load.pool)
-
-    # What becomes of requests -----------------------------------------------------------------------
 
     def started(self, event: ResponseStarted) -> None:
         """The first byte of an answer came."""
@@ -96,8 +92,6 @@ class Handlers:
         for pool in self._pools if named is None else (named,):
             pool.books.completed(request, now, ok, tokens, event.duration_ms, event.worker)
             self._gate.stirred(pool.pool)
-
-    # Peers and configuration ------------------------------------------------------------------------
 
     def reserved(self, message: Reservations) -> None:
         """What another scheduler changed on its books."""

@@ -45,8 +45,6 @@ class Bench:
         self.pool.use([self.policy])
         return self.policy
 
-    # Workers ----------------------------------------------------------------------------------------
-
     def register(self, name: str, **facts: object) -> WorkerRegistration:
         """A worker registers, with these facts."""
         fields: dict[str, object] = {
@@ -74,8 +72,6 @@ class Bench:
         """A load report of a worker; whether it counts."""
         fields: dict[str, object] = {"worker": name, "pool": "llama", "boot_id": LIFE, "sequence": 1, "at_ms": 0}
         return self.pool.hear(WorkerLoad.model_validate(fields | load), self.now)
-
-    # Requests ---------------------------------------------------------------------------------------
 
     def request(self, **facts: object) -> ScheduleRequest:
         """A request of 100 tokens, too few to remember."""
@@ -118,8 +114,6 @@ class Bench:
         run = self.decide(request).selection.primary
         totals: list[float] = [] if run.scores is None else run.scores[-1].tolist()
         return {worker.name: total for worker, total in zip(run.candidates.workers(), totals, strict=True)}
-
-    # What becomes of them ---------------------------------------------------------------------------
 
     def place(self, request: ScheduleRequest, worker: str, scheduler: str = "scheduler-2") -> bool:
         """Another scheduler sent a request to a worker; whether it counts."""

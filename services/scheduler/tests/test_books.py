@@ -24,9 +24,6 @@ def everything(bench: Bench) -> list[tuple[int, int, int]]:
     return [(worker.open, worker.prefill_tokens, worker.context_tokens) for worker in bench.pool.fleet]
 
 
-# One thing at a time -------------------------------------------------------------------------------
-
-
 def test_a_reservation_that_arrives_after_the_end_of_its_request_does_not_count() -> None:
     one, two = Bench(), Bench(scheduler="scheduler-2")
     for bench in (one, two):
@@ -200,9 +197,6 @@ def test_an_answer_that_begins_twice_begins_once() -> None:
     assert everything(bench) == once == [(1, 0, 100)]
 
 
-# Doubt ---------------------------------------------------------------------------------------------
-
-
 def doubtful(bench: Bench) -> dict[str, list[str]]:
     return bench.pool.books.ledger.doubtful(bench.now, lambda scheduler: scheduler == "scheduler-1")
 
@@ -276,9 +270,6 @@ def test_the_requests_of_a_dead_edge_are_written_off() -> None:
         bench.decide(bench.request(edge="edge-2"))
     assert bench.pool.books.edge_gone("edge-1", bench.now) == 5
     assert sum(worker.open for worker in bench.pool.fleet) == 5
-
-
-# Everything at once --------------------------------------------------------------------------------
 
 
 @dataclass

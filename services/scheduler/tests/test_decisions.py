@@ -35,9 +35,6 @@ def fresh(count: int = 8, settings: Mapping[str, object] | None = None) -> Bench
     return bench
 
 
-# Somebody else's choice ----------------------------------------------------------------------------
-
-
 class _Prefers(Scorer):
     """Somebody's own idea of the best worker, in this process."""
 
@@ -78,9 +75,6 @@ def test_a_given_worker_that_nobody_knows_is_400() -> None:
     bench = fresh(3)
     refused = bench.refused(bench.request(workers=("w9",)))
     assert (refused.refusal.status, refused.refusal.code) == (400, "unknown_worker")
-
-
-# Simultaneous requests -----------------------------------------------------------------------------
 
 
 def test_64_identical_prompts_at_once_spread_evenly_although_no_report_shows_them() -> None:
@@ -164,9 +158,6 @@ def test_a_prefix_is_forgotten_when_the_request_that_would_have_computed_it_fail
     assert again.sight.figures[4].tolist() == [0.0] * 8
 
 
-# Sent again ----------------------------------------------------------------------------------------
-
-
 def test_a_request_that_is_sent_again_goes_to_the_same_endpoint_and_is_on_the_books_once() -> None:
     bench = fresh()
     request = bench.prompt(family=1, blocks=10)
@@ -201,9 +192,6 @@ def test_a_request_that_is_sent_again_goes_elsewhere_when_its_endpoint_is_out() 
     assert again.endpoints[0].name != first
     assert [hold.worker for hold in again.holds] == again.endpoints[:1]
     assert sum(worker.open for worker in bench.pool.fleet.workers) == 1
-
-
-# Failures ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("S2-20")
@@ -317,9 +305,6 @@ def test_a_worker_that_lapses_and_returns_in_the_same_life_finds_its_books_and_p
     assert worker.open == 1 + (outcome.endpoints[0] is worker)
 
 
-# Signals -------------------------------------------------------------------------------------------
-
-
 def test_old_figures_lose_weight() -> None:
     bench = Bench({"filters": [], "scorers": ["queue"]})
     bench.join("old", "new")
@@ -358,9 +343,6 @@ def test_a_request_counts_from_its_choice_until_it_ends_whatever_reports_show_of
     assert waiting_and_running() == (0, 3)
 
 
-# Profiles ------------------------------------------------------------------------------------------
-
-
 class _Stubborn(ProfileHandler):
     """Never has enough."""
 
@@ -396,9 +378,6 @@ def test_a_handler_can_neither_loop_nor_pass_for_a_decision(handler: str, runs: 
     assert outcome.refusal.status == 500
 
 
-# Determinism ---------------------------------------------------------------------------------------
-
-
 def history(bench: Bench) -> list[tuple[list[str], list[float]]]:
     """Some hundred requests of all kinds, and what was decided."""
     dice = np.random.default_rng(3)
@@ -424,9 +403,6 @@ def test_the_same_history_leads_to_the_same_choices_and_scores() -> None:
     one, two = fresh(), Bench()
     two.join(*reversed(NAMES))  # who joined first doesn't matter
     assert history(one) == history(two)
-
-
-# What is told --------------------------------------------------------------------------------------
 
 
 def test_every_candidate_is_told_with_its_figures_scores_and_reasons() -> None:

@@ -55,9 +55,6 @@ def dropped(flow: FlowController[str], now: float, capacity: Capacity = FULL) ->
     return {str(o.item.request): o.drop for o in flow.wake(now, lambda: capacity) if isinstance(o, Dropped)}
 
 
-# Every way to end, and what the client is told ----------------------------------------------------
-
-
 def _full_queue() -> Dropped[str]:
     flow = FlowController[str](policy(default_band={"max_requests": 1}))
     flow.offer(item("first"), 0.0, FULL)
@@ -148,9 +145,6 @@ def test_each_way_to_end_has_one_status_and_one_reason(
     assert refusal.message
 
 
-# Going and waiting --------------------------------------------------------------------------------
-
-
 def test_a_request_goes_at_once_while_there_is_capacity() -> None:
     flow = FlowController[str](policy())
     outcome = flow.offer(item("a"), 3.0, FREE)
@@ -231,9 +225,6 @@ def test_a_client_that_hangs_up_leaves_at_once_and_only_once() -> None:
     assert (len(flow), flow.figures().bytes, going(flow, 2.0)) == (0, 0, [])
 
 
-# The wait while nobody is there -------------------------------------------------------------------
-
-
 def test_requests_wait_for_the_first_endpoint_as_long_as_its_own_budget_says() -> None:
     flow = FlowController[str](policy(ttl=10, no_endpoint_ttl=300))
     flow.offer(item("a"), 0.0, NOBODY)
@@ -255,9 +246,6 @@ def test_losing_the_last_endpoint_starts_the_other_budget() -> None:
     assert dropped(flow, 10.0, NOBODY) == {}
     assert flow.next_wake_at(12.99) == 13.0
     assert dropped(flow, 13.0, NOBODY) == {"a": Drop.NO_ENDPOINTS}
-
-
-# Limits -------------------------------------------------------------------------------------------
 
 
 def test_a_full_pool_queue_displaces_the_latest_of_the_lowest_band() -> None:
@@ -304,9 +292,6 @@ def test_priorities_invented_by_clients_do_not_make_bands_without_end() -> None:
     assert len(flow.figures().by_band) <= 64
 
 
-# Retry-After --------------------------------------------------------------------------------------
-
-
 def test_retry_after_is_what_the_measured_drain_rate_says() -> None:
     flow = FlowController[str](policy(default_band={"max_requests": 40}, ttl=1000))
     names = iter(f"r{i}" for i in range(1000))
@@ -324,9 +309,6 @@ def test_retry_after_is_the_time_limit_while_nothing_drains() -> None:
     flow = FlowController[str](policy(default_band={"max_requests": 1}, ttl=17))
     flow.offer(item("a"), 0.0, FULL)
     assert _only(flow.offer(item("b"), 0.0, FULL)).refusal.retry_after_s == 17
-
-
-# Orders and turns ---------------------------------------------------------------------------------
 
 
 def _order(ordering: dict[str, object] | str, items: list[Item[str]]) -> list[str]:
@@ -398,9 +380,6 @@ def test_service_long_ago_is_forgotten() -> None:
         flow.offer(item(f"a{i}", at=500.0, flow="a", prefill_tokens=10), 500.0, FULL)
         flow.offer(item(f"b{i}", at=500.0, flow="b", prefill_tokens=10), 500.0, FULL)
     assert sorted(going(flow, 500.0, slots=4)) == ["a0", "a1", "b0", "b1"]
-
-
-# Changes of configuration -------------------------------------------------------------------------
 
 
 def test_what_waits_goes_on_waiting_under_a_new_policy_in_its_new_order() -> None:

@@ -52,8 +52,6 @@ class EngineWatch(EndpointWatch):
             group.create_task(self._keep_checking_health())
             group.create_task(self._keep_learning_facts())
 
-    # Reading ----------------------------------------------------------------------------------------
-
     async def _keep_reading(self) -> None:
         loop = asyncio.get_running_loop()
         gap = self._pace.idle_s
@@ -97,8 +95,6 @@ class EngineWatch(EndpointWatch):
         else:
             self._tell(replace(status, reachable=True, reason=""))
 
-    # Health -----------------------------------------------------------------------------------------
-
     async def _keep_checking_health(self) -> None:
         while True:
             await asyncio.sleep(HEALTH_INTERVAL_S)
@@ -111,8 +107,6 @@ class EngineWatch(EndpointWatch):
                 self._unreachable(self._unhealthy)
             else:
                 self._unhealthy = ""  # the next reading says that it is back
-
-    # Facts ------------------------------------------------------------------------------------------
 
     async def _keep_learning_facts(self) -> None:
         while True:

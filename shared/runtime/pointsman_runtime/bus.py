@@ -64,8 +64,6 @@ class Bus:
         link.on_disconnected = self._on_disconnected
         link.on_refused = self._on_refused
 
-    # Life -------------------------------------------------------------------------------------------
-
     @property
     def connected(self) -> bool:
         """Whether messages can be sent now."""
@@ -138,8 +136,6 @@ class Bus:
         tally = Tally(name)
         self.tallies.append(tally)
         return tally
-
-    # Receiving --------------------------------------------------------------------------------------
 
     def stage(self, message: type[S], handler: Handler[S], *, pending: int = 4096, concurrency: int = 256) -> None:
         """Answer for the stage named after this service. Takes effect at `serve`.
@@ -216,8 +212,6 @@ class Bus:
             problem=str(first["type"]),
             where=".".join(str(part) for part in first["loc"]),
         )
-
-    # Sending ----------------------------------------------------------------------------------------
 
     def publish(self, message: Message, *route: str, traceparent: str | None = None) -> None:
         """Send a signal, an event or a control message.
@@ -332,8 +326,6 @@ class Bus:
         if not payload and message_headers.status(headers) == "503":
             raise NobodyListens(to)
         return payload
-
-    # Inside -----------------------------------------------------------------------------------------
 
     def _on_connected(self) -> None:
         self._connected.set()

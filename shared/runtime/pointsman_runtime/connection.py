@@ -76,8 +76,6 @@ class Connection(Client):
         self.on_disconnected: Callable[[str], None] = _ignored
         self.on_refused: Callable[[str], None] = _ignored
 
-    # Link -------------------------------------------------------------------------------------------
-
     @property
     def connected(self) -> bool:
         return self._status == Client.CONNECTED and self._protocol is not None
@@ -149,8 +147,6 @@ class Connection(Client):
                 await self.flush(1.0)
         await super().close()
         self._reason = "closed"
-
-    # Connecting -------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
         login = self.credentials
@@ -247,8 +243,6 @@ class Connection(Client):
         self._reason = ""
         self.on_connected()
 
-    # Reading and writing ----------------------------------------------------------------------------------------
-
     def receive(self, data: bytes, parser: Parser) -> None:
         """Take what arrived in one read, hand it to the handlers, and write what they sent: one turn of the
         event loop for it all, where a callback for each step would take three. Raises ProtocolViolation."""
@@ -275,8 +269,6 @@ class Connection(Client):
         self._outbox.put(b"PING\r\n")
         # Whoever waits for the answer wants to know that everything before it is out.
         self._outbox.write_all()
-
-    # Operations, called by the parser ---------------------------------------------------------------
 
     def on_ping(self) -> None:
         self._outbox.put(b"PONG\r\n")

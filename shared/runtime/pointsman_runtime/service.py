@@ -100,8 +100,6 @@ class Service(Generic[T]):
         self._failed = False
         self._serving = False
 
-    # For `build` ------------------------------------------------------------------------------------
-
     def configuration(self, compile: Callable[[Config, int], C]) -> Configuration[C]:  # noqa: A002 - as there
         """The gateway's configuration, compiled by the service; loaded before any `on_start` step.
 
@@ -174,8 +172,6 @@ class Service(Generic[T]):
     def stop(self) -> None:
         """End the service as SIGTERM does."""
         self._stop.set()
-
-    # Life -------------------------------------------------------------------------------------------
 
     async def run(self) -> int:
         """Live until a signal; returns the exit code."""

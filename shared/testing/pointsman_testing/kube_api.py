@@ -108,8 +108,6 @@ class KubeApi:
                     connection.transport.abort()  # an orderly end of TLS would wait for the client's part
             await self._runner.cleanup()
 
-    # The cluster ------------------------------------------------------------------------------------
-
     def kubeconfig(self, folder: Path, *, token: str = TOKEN, namespace: str = "default") -> Path:
         """Write a kubeconfig for this server."""
         file = folder / "kubeconfig.yaml"
@@ -142,8 +140,6 @@ class KubeApi:
     def inference_pool(self, name: str, *ports: int, labels: Mapping[str, str] | None = None) -> None:
         """As `kube_objects.inference_pool`."""
         self.put(INFERENCE_POOLS, name, inference_pool(*ports, labels=labels))
-
-    # What goes wrong --------------------------------------------------------------------------------
 
     @property
     def watching(self) -> int:
@@ -185,8 +181,6 @@ class KubeApi:
         for watch in self._watches:
             watch.dead = True
         self._watches.clear()
-
-    # Answers ----------------------------------------------------------------------------------------
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = Asked(request.path, dict(request.query))

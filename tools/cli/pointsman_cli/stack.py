@@ -115,8 +115,6 @@ class Stack:
         """End everything at once."""
         await asyncio.gather(*(keeper.end(0) for keeper in self.keepers))
 
-    # Bringing up ------------------------------------------------------------------------------------
-
     async def _up(self) -> None:
         claimable(self.options.port, "the gateway", "--port")
         if self.options.nats is None:

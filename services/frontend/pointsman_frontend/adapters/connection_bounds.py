@@ -84,8 +84,6 @@ class _Connection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._hung_up: Callable[[], None] | None = None
 
-    # asyncio.Protocol -------------------------------------------------------------------------------
-
     # As uvicorn narrows it.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(CorkedTransport(transport, self.loop))
@@ -120,8 +118,6 @@ class _Connection(HttpToolsProtocol):
             if self._head_bytes > self.limits.head_bytes:
                 self._refuse(431, f"The headers have more than {self.limits.head_bytes} bytes.", "headers_too_large")
 
-    # httptools --------------------------------------------------------------------------------------
-
     def on_message_begin(self) -> None:
         self._phase = _Phase.HEAD
         self._since = self.loop.time()
@@ -150,8 +146,6 @@ class _Connection(HttpToolsProtocol):
             self._phase = _Phase.IDLE
         super().on_message_complete()
 
-    # uvicorn ----------------------------------------------------------------------------------------
-
     def on_response_complete(self) -> None:
         self._hung_up = None
         super().on_response_complete()
@@ -164,8 +158,6 @@ class _Connection(HttpToolsProtocol):
         if cycle.scope["http_version"] == "1.0":
             app = cast("Any", without_chunks(app, cycle))
         super()._start_asgi_task(cycle, app)
-
-    # Inside -----------------------------------------------------------------------------------------
 
     def _parse(self, data: bytes) -> None:
         """Ignore offers to upgrade, as RFC 9110 (7.8) allows and Java's client, which makes one with every first

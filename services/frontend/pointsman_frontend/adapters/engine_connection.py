@@ -64,8 +64,6 @@ class EngineConnection(asyncio.Protocol):
         self.untouched = True
         """Nothing of an answer has come back."""
 
-    # For the client ---------------------------------------------------------------------------------
-
     @property
     def usable(self) -> bool:
         """Whether another request can be sent on it."""
@@ -158,8 +156,6 @@ class EngineConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # asyncio.Protocol -------------------------------------------------------------------------------
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
@@ -199,8 +195,6 @@ class EngineConnection(asyncio.Protocol):
             else:
                 self._fail(EndpointFailed("failed", "closed the connection"))
 
-    # httptools --------------------------------------------------------------------------------------
-
     def on_message_begin(self) -> None:
         if self.complete:
             raise ValueError("a second answer to one request")
@@ -235,8 +229,6 @@ class EngineConnection(asyncio.Protocol):
             self.complete = True
             if not self._parser.should_keep_alive() and self._transport is not None:
                 self._transport.close()
-
-    # Inside -----------------------------------------------------------------------------------------
 
     def _reset_answer(self) -> None:
         # A 1xx answer comes before the real one.

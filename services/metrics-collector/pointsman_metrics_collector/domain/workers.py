@@ -70,8 +70,6 @@ class WorkerTable:
     def __init__(self) -> None:
         self._pools: dict[str, _Pool] = {}
 
-    # What is heard ----------------------------------------------------------------------------------
-
     def registered(self, registration: WorkerRegistration, at: float) -> Joined | None:
         """A registration was written or renewed."""
         pool = self._pools.setdefault(registration.pool, _Pool())
@@ -129,8 +127,6 @@ class WorkerTable:
                     name: kept for name, kept in pool.strangers.items() if at - kept[1] <= STRANGER_KEPT_S
                 }
         return found
-
-    # What is known ----------------------------------------------------------------------------------
 
     def pools(self) -> list[str]:
         """Pools that have a registered worker."""

@@ -57,8 +57,6 @@ class ShardKeeper:
         self._keepers: list[str] = [self.me] * SHARDS
         metrics.watch(lambda: len(self._books), lambda: sum(book.open_charges for book in self._books.values()))
 
-    # Life -------------------------------------------------------------------------------------------
-
     def begin(self) -> None:
         """Limits are configured. Needs a running loop; the second call does nothing."""
         self._snapshots.begin()
@@ -79,8 +77,6 @@ class ShardKeeper:
             task.cancel()
         await self._snapshots.give_up()
         self._books.clear()
-
-    # Who keeps what ---------------------------------------------------------------------------------
 
     def keeper(self, shard: int) -> str:
         """Who should keep it."""

@@ -66,8 +66,6 @@ class SharedLimiter(Limiter):
         self._overflowed: Final[set[str]] = set()
         keeper.on_taken = self._taken
 
-    # Before a request -------------------------------------------------------------------------------
-
     def ask(self, ask: LimitAsk, at: float) -> LimitVerdict | Awaitable[LimitVerdict]:
         del at
         verdict = self._own(ask)
@@ -170,8 +168,6 @@ class SharedLimiter(Limiter):
         self._metrics.decided(ask.limit, "unavailable")
         return Unavailable(why)
 
-    # For others -------------------------------------------------------------------------------------
-
     def answer(self, asks: LimitAsks) -> bytes:
         """What the counts kept here say of others' requests."""
         verdicts = tuple([self._own(ask) for ask in asks.asks])
@@ -187,8 +183,6 @@ class SharedLimiter(Limiter):
             book = self._keeper.held(each.shard)
             if book is not None:
                 book.release(each.edge, each.request_id, each.limit, now)
-
-    # After a request --------------------------------------------------------------------------------
 
     def ended(self, event: ResponseCompleted) -> None:
         """A request has ended: settle what it used."""

@@ -26,8 +26,6 @@ class UsageTable:
     def __init__(self, database: Database) -> None:
         self._connection: sqlite3.Connection = database.connection
 
-    # What is to be written --------------------------------------------------------------------------
-
     def owe(self, record: UsageRecord) -> None:
         """The ledger is to get a record, unless it has it."""
         known = self._connection.execute("SELECT 1 FROM usage_counted WHERE key = ?", (digest(record.key),))
@@ -44,8 +42,6 @@ class UsageTable:
     def paid(self, keys: Sequence[str]) -> None:
         """The ledger has these."""
         self._connection.executemany("DELETE FROM usage_unwritten WHERE key = ?", [(key,) for key in keys])
-
-    # What the ledger says ---------------------------------------------------------------------------
 
     @property
     def progress(self) -> tuple[str, int]:
@@ -73,8 +69,6 @@ class UsageTable:
         """Delete what no event can come again for, and sums of days before one."""
         self._connection.execute("DELETE FROM usage_counted WHERE at_ms < ?", (keys_before_ms,))
         self._connection.execute("DELETE FROM usage_sums WHERE day < ?", (day,))
-
-    # What is asked ----------------------------------------------------------------------------------
 
     def sums(self, query: UsageQuery, at_most: int) -> tuple[list[UsageSum], bool]:
         """The rows of an answer, and whether there are more. Raises ValueError for a `by` that no row has."""

@@ -27,8 +27,6 @@ class Books:
         self._fleet: Final = fleet
         self._index: Final = index
 
-    # Told by edges ----------------------------------------------------------------------------------
-
     def started(self, request: RequestKey, worker: str, ttft_ms: float, now: float) -> None:
         """The first byte of the answer came from `worker`, `ttft_ms` after the edge sent the request there."""
         hold = self.ledger.of(request)
@@ -88,8 +86,6 @@ class Books:
             self.completed(request, now, ok=False)
         return len(lost)
 
-    # Told by schedulers -----------------------------------------------------------------------------
-
     def apply(self, change: ReservationChange, scheduler: str, now: float) -> bool:
         """Word from another scheduler. False when it doesn't count: late, outdone, or about a worker not known."""
         if change.op == "reserve":
@@ -140,8 +136,6 @@ class Books:
             now,
         )
         return True
-
-    # The entries ------------------------------------------------------------------------------------
 
     def put(self, hold: Hold, now: float, blocks: Blocks | None = None) -> None:
         """Put a reservation on the books. There must be none for this request and leg. `blocks` are the hold's, where

@@ -48,8 +48,6 @@ class Fleet:
         """When anybody was heard last."""
         self._lay_out()
 
-    # Membership -------------------------------------------------------------------------------------
-
     def __len__(self) -> int:
         return len(self._by_name)
 
@@ -149,8 +147,6 @@ class Fleet:
     def _changed(self) -> None:
         self._stale_layout = True
         self.epoch += 1
-
-    # Columns ----------------------------------------------------------------------------------------
 
     def refresh(self, now: float) -> None:
         """Bring the columns to `now`: lay them out again if need be, let demoted workers be tried, weigh by age."""

@@ -48,8 +48,6 @@ class PoolScheduler:
         self._block_tokens = 64
         self._index_epoch = 0
 
-    # Facts ------------------------------------------------------------------------------------------
-
     def use(self, policies: Iterable[Policy]) -> None:
         """The policies whose plugins hear what becomes of requests: those that may still decide."""
         self.books.notify(observer for policy in policies for observer in policy.observers)
@@ -91,8 +89,6 @@ class PoolScheduler:
     def _blocks_of(self, worker: Worker) -> int | None:
         """How many of our blocks fit into the worker's cache; None when it didn't say."""
         return worker.capacity_tokens // self._block_tokens or None
-
-    # The decision -----------------------------------------------------------------------------------
 
     def decide(self, request: ScheduleRequest, now: float, seed: int, policy: Policy) -> Outcome:
         """Choose, and put the choice on the books at once. `now` is monotonic; `seed` settles ties and draws."""

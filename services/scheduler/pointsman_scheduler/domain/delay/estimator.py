@@ -60,8 +60,6 @@ class DelayEstimator:
         self._ahead = 0.5
         self._popularity: dict[int, tuple[float, float]] = {}
 
-    # Engines and requests ---------------------------------------------------------------------------------------
-
     def lay_out(self, workers: Sequence[tuple[int, float]]) -> None:
         """From here on `costs` answers for these workers, in this order: pairs of a life, and of the tokens its KV
         cache has room for (infinite when it didn't say)."""
@@ -126,8 +124,6 @@ class DelayEstimator:
         self._output, self._outputs, self._ahead = other._output, other._outputs, other._ahead
         self._popularity = other._popularity
 
-    # The decision -----------------------------------------------------------------------------------------------
-
     def costs(self, prompt: int, hit: Floats, now: float, max_output: int | None, prefix: int | None) -> Floats:
         """The delay that sending the request to each worker would cause, in milliseconds times requests.
 
@@ -162,8 +158,6 @@ class DelayEstimator:
             standing = np.array(stand(tuple(columns), float(self.batch_tokens), self._rates))
             self._standing_columns = standing
         return delay(Standing(*standing), uncached, hit, worth * (best - hit) / uncached, terms)
-
-    # Inside -----------------------------------------------------------------------------------------------------
 
     def _terms(self, prompt: int, max_output: int | None, now: float, least_queued: float) -> Terms:
         ahead = max(self._ahead, LEAST_AHEAD)

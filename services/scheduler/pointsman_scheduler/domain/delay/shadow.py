@@ -86,8 +86,6 @@ class Shadow:
         self._generated = 0.0
         self._batch_time = self._context_time = 0.0
 
-    # What happens ---------------------------------------------------------------------------------------------
-
     def send(self, now: float, prompt: int, hit: int, *, told: bool) -> Sent:
         """A request goes to the engine; it is believed to hold `hit` of the prompt's tokens. `told` as in `Sent`."""
         self._tick(now)
@@ -186,8 +184,6 @@ class Shadow:
             self._begin_pass(end)
             advanced = True
         return advanced
-
-    # What that means ------------------------------------------------------------------------------------------
 
     def figures(self, capacity: float) -> Figures:
         """As the formula wants them; `capacity` as there."""

@@ -180,8 +180,6 @@ class FlowController(Generic[T]):
             {band.priority: (band.requests, band.bytes, band.flows) for band in self._bands.values()},
         )
 
-    # Going ------------------------------------------------------------------------------------------
-
     def _may_go(self, band: Band[T], capacity: Capacity) -> bool:
         return capacity.endpoints > 0 and (not self._policy.enabled or capacity.saturation < band.policy.ceiling)
 
@@ -197,8 +195,6 @@ class FlowController(Generic[T]):
                 if band.requests:
                     return band
         return None
-
-    # Waiting ----------------------------------------------------------------------------------------
 
     def _park(self, item: Item[T], band: Band[T], now: float) -> None:
         self._sequence += 1
@@ -237,8 +233,6 @@ class FlowController(Generic[T]):
                 size -= latest.item.size
                 self._displaced[latest.item.request] = self._drop(latest, Drop.SATURATED, now)
         return True
-
-    # Ending -----------------------------------------------------------------------------------------
 
     def _observe(self, capacity: Capacity, now: float) -> None:
         empty = capacity.endpoints <= 0
@@ -286,8 +280,6 @@ class FlowController(Generic[T]):
 
     def _reason(self) -> str:
         return EMPTY_WORDS if self._empty else SATURATED_WORDS
-
-    # Bands ------------------------------------------------------------------------------------------
 
     def _band_for(self, priority: int, now: float) -> Band[T]:
         band = self._bands.get(priority)

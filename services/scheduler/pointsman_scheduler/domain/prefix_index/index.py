@@ -117,8 +117,6 @@ class PrefixIndex:
         self._ranks = 0
         self._evicted_capacity = self._evicted_memory = self._expired = self._abandoned = 0
 
-    # Workers ----------------------------------------------------------------------------------------------------
-
     def join(self, kv_blocks: int | None = None) -> int:
         """A worker starts a life. Returns its number. `kv_blocks`: how many of our blocks its cache has room for; None
         when it didn't say."""
@@ -150,8 +148,6 @@ class PrefixIndex:
             return
         self._lives[life] = _Life(self._masks.new_bit(), found.capacity, clearings=found.clearings + 1)
         self._retire(found)
-
-    # The hot path -----------------------------------------------------------------------------------------------
 
     def match(self, blocks: Blocks) -> Floats:
         """For each laid-out worker, how many leading blocks of the prompt it holds without a gap."""
@@ -194,8 +190,6 @@ class PrefixIndex:
         reason stay. No-op for a request that isn't open."""
         self._settle(request, now, computed=False)
 
-    # What engines tell ------------------------------------------------------------------------------------------
-
     def stored(self, life: int, blocks: Blocks, now: float) -> None:
         """The engine has these blocks. No-op for a life that ended."""
         found = self._lives.get(life)
@@ -234,8 +228,6 @@ class PrefixIndex:
             if block not in kept and found.stored.discard(block):
                 self._drop(found, block)
         self.stored(life, blocks, now)
-
-    # Upkeep -----------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float, budget: int = 4096) -> bool:
         """End what is too old and remove what is left of former lives, at most `budget` holdings and as many
@@ -298,8 +290,6 @@ class PrefixIndex:
             expired=self._expired,
             abandoned=self._abandoned,
         )
-
-    # Inside -----------------------------------------------------------------------------------------------------
 
     def _settle(self, request: Hashable, now: float, *, computed: bool) -> None:
         settled = self._open.pop(request, None)
