@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from pointsman_metrics_collector.domain.kubernetes.collections import Collection
 from pointsman_metrics_collector.domain.kubernetes.objects import InferenceObjective, KubeObject, Pod
 from pointsman_testing import eventually
 from pointsman_testing.kube_api import KubeApi
-from pointsman_testing.kube_objects import OBJECTIVES, TOKEN
+from pointsman_testing.kube_objects import OBJECTIVES, TOKEN, kubeconfig
 
 SHORTEST_S = 0.1
 CERTIFICATES = Path(__file__).with_name("certificates")
@@ -313,6 +314,32 @@ async def test_in_a_cluster_the_service_account_is_believed_over_its_own_authori
         (tmp_path / "ca.crt").write_bytes((CERTIFICATES / "other.crt").read_bytes())
         async with following(connect(service_account=str(tmp_path))) as pods_:
             await eventually(lambda: "certificate" in pods_.problem.lower())
+
+
+async def test_a_connection_whose_handshake_is_cut_short_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greeted, gone = asyncio.Event(), asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        greeted.set()
+        await reader.read()
+        gone.set()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        file = tmp_path / "kubeconfig.yaml"
+        file.write_text(yaml.safe_dump(kubeconfig(f"https://127.0.0.1:{port}", TOKEN, "default")))
+        monkeypatch.setenv("KUBECONFIG", str(file))
+        api = connect()
+        asking = asyncio.create_task(api.page(PODS))
+        await eventually(greeted.is_set)
+        asking.cancel()
+        await asyncio.wait([asking])
+        await eventually(gone.is_set)
+        await api.close()
 
 
 async def test_without_credentials_the_reason_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,10 @@ there.
 import asyncio
 import copy
 import json
+import socket
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple, Self
 import yaml
 from aiohttp import web
 
+from pointsman_runtime.cancellation import end_all
 from pointsman_testing.kube_objects import (
     INFERENCE_POOLS,
     PODS,
@@ -89,6 +92,8 @@ class KubeApi:
         self._oldest = 100
         self._watches: set[_Watch] = set()
         self._runner: web.AppRunner | None = None
+        self._listener: socket.socket | None = None
+        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
         self._lists: dict[str, tuple[int, list[Object]]] = {}
 
     async def __aenter__(self) -> Self:
@@ -96,17 +101,38 @@ class KubeApi:
         app.router.add_get("/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None, handler_cancellation=True)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self.tls)
-        await site.start()
-        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self._runner.addresses[0][1]}"
+        listener = self._listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+        peers = list(self._handshakes.values())
+        await end_all(self._handshakes)
+        for peer in peers:
+            peer.close()
         if self._runner is not None and self._runner.server is not None:
             for connection in self._runner.server.connections:
                 if connection.transport is not None:
                     connection.transport.abort()  # an orderly end of TLS would wait for the client's part
             await self._runner.cleanup()
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Take a connection. asyncio's own server leaves those behind that are in their handshake when it ends."""
+        with suppress(BlockingIOError):
+            peer, _ = listener.accept()
+            task = asyncio.get_running_loop().create_task(self._connect(peer))
+            self._handshakes[task] = peer
+            task.add_done_callback(self._handshakes.pop)
+
+    async def _connect(self, peer: socket.socket) -> None:
+        if self._runner is not None and self._runner.server is not None:
+            with suppress(OSError):  # the client left
+                await asyncio.get_running_loop().connect_accepted_socket(self._runner.server, peer, ssl=self.tls)
 
     def kubeconfig(self, folder: Path, *, token: str = TOKEN, namespace: str = "default") -> Path:
         """Write a kubeconfig for this server."""

@@ -4,9 +4,9 @@ lightkube knows credentials: those of a service account, read again when they we
 Lists and watches are asked for here (docs/adr/0008-the-cluster-is-listed-and-watched-here.md).
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Protocol, cast
 
 import httpx2
 import yaml
@@ -32,6 +32,10 @@ go on from the last version costs the server next to nothing."""
 PATIENCE_S: Final = 8.0
 """How much longer a watch may be silent."""
 _ERROR_BYTES: Final = 16_384
+
+
+class _Connection(Protocol):
+    async def aclose(self) -> None: ...
 
 
 class KubernetesApi:
@@ -63,7 +67,7 @@ class KubernetesApi:
         if rest:
             parameters["continue"] = rest
         try:
-            answer = await self._client.get(collection.path, params=parameters)
+            answer = await self._client.get(collection.path, params=parameters, extensions=_leaving_nothing_open())
         except (httpx2.HTTPError, httpx2.InvalidURL, ConfigError, OSError, KeyError, ValueError) as error:
             # The last two are what lightkube makes of a credential plugin that prints something else.
             raise Unreachable(_words(error)) from None
@@ -82,7 +86,11 @@ class KubernetesApi:
         }
         try:
             async with self._client.stream(
-                "GET", collection.path, params=parameters, timeout=self._watch_timeout
+                "GET",
+                collection.path,
+                params=parameters,
+                timeout=self._watch_timeout,
+                extensions=_leaving_nothing_open(),
             ) as answer:
                 if answer.status_code != 200:
                     raise _refused(answer, await _beginning(answer))
@@ -103,6 +111,20 @@ def connect(
     if config is None:
         raise Unreachable("the kubeconfig names no current context")
     return KubernetesApi(config, watch_s=watch_s, patience_s=patience_s)
+
+
+def _leaving_nothing_open() -> dict[str, object]:
+    """What closes a request's connection when it is cancelled during the TLS handshake: httpcore2 does so after errors
+    alone (`AnyIOStream.start_tls`). Its trace extension brings the connection."""
+    connected: list[_Connection] = []
+
+    async def trace(event: str, info: Mapping[str, object]) -> None:
+        if event == "connection.connect_tcp.complete":
+            connected.append(cast("_Connection", info["return_value"]))
+        elif event == "connection.start_tls.failed":
+            await connected[-1].aclose()
+
+    return {"trace": trace}
 
 
 async def _bytes(answer: httpx2.Response) -> AsyncGenerator[bytes]:
