@@ -99,16 +99,7 @@ def _facts(journey: Journey, answer: Journey) -> RequestFacts:
 
 def rejected(journey: Journey, answer: Rejection, took_ms: float) -> Rejection:
     """The end of the journey at this stage, in the stage's words."""
-    return answer.model_copy(
-        update={
-            "attempt": journey.attempt,
-            "stage": journey.itinerary[0].service,
-            "profile": journey.profile,
-            "target": journey.target,
-            "answer_headers": _answer_headers(journey, answer),
-            "trail": (*journey.trail, _report(journey, answer, took_ms, "rejected")),
-        }
-    )
+    return answer.model_copy(update=_end(journey, answer, took_ms, "rejected"))
 
 
 def shadowed_by(journey: Journey, answer: Settled, took_ms: float) -> Journey:
@@ -128,20 +119,27 @@ def shadowed_by(journey: Journey, answer: Settled, took_ms: float) -> Journey:
 def answered(journey: Journey, answer: Answer, took_ms: float) -> Answer:
     """The end of the journey at this stage, with the stage's answer. What it passes on the way back stays."""
     return answer.model_copy(
-        update={
-            "attempt": journey.attempt,
-            "stage": journey.itinerary[0].service,
+        update=_end(journey, answer, took_ms, "answered")
+        | {
             "model": journey.model,
-            "profile": journey.profile,
-            "target": journey.target,
             "identity": Identity.of(journey.request.attributes),
             "response": journey.response,
-            "answer_headers": _answer_headers(journey, answer),
             "level": journey.level if answer.level == "full" else answer.level,
             "reasons": (*journey.reasons, *answer.reasons),
-            "trail": (*journey.trail, _report(journey, answer, took_ms, "answered")),
         }
     )
+
+
+def _end(journey: Journey, answer: Rejection | Answer, took_ms: float, outcome: str) -> dict[str, object]:
+    """What every end of a journey at this stage says of the way there."""
+    return {
+        "attempt": journey.attempt,
+        "stage": journey.itinerary[0].service,
+        "profile": journey.profile,
+        "target": journey.target,
+        "answer_headers": _answer_headers(journey, answer),
+        "trail": (*journey.trail, _report(journey, answer, took_ms, outcome)),
+    }
 
 
 def _answer_headers(journey: Journey, answer: Settled) -> tuple[HeaderEdit, ...]:

@@ -5,6 +5,7 @@ import time
 
 from pointsman_contracts.journey import Journey, PreprocessRequest, RequestFacts, Stage, Target
 from pointsman_contracts.reply import ChosenEndpoint, Decision
+from pointsman_contracts.scheduling import RequestScheduled
 
 _numbers = itertools.count(1)
 
@@ -57,3 +58,24 @@ def decision(request_id: str = "request-1", **changes: object) -> Decision:
         "scheduler": "scheduler-1",
     }
     return Decision.model_validate(fields | changes)
+
+
+def scheduled(**changes: object) -> RequestScheduled:
+    """A decision for the model `m` in the pool `p`, asked by `edge-1`, without runs."""
+    fields: dict[str, object] = {
+        "request_id": "r-1",
+        "source": "scheduler-1",
+        "sequence": 1,
+        "at_ms": 0,
+        "edge": "edge-1",
+        "pool": "p",
+        "model": "m",
+        "target": Target(model="m", pool="p"),
+        "profile": "standard",
+        "primary": "default",
+        "runs": (),
+        "endpoints": (),
+        "reason": "",
+        "revision": 1,
+    }
+    return RequestScheduled.model_validate(fields | changes)

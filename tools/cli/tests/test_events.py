@@ -17,9 +17,10 @@ from pointsman_cli.app import app
 from pointsman_cli.events import Selection
 from pointsman_cli.explain import by_edge, explain, story
 from pointsman_cli.words import CommandError
-from pointsman_contracts.journey import StageReport, Target
+from pointsman_contracts.journey import StageReport
 from pointsman_contracts.response import ResponseReviewed
 from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_testing.builders import scheduled
 
 
 def reviewed(*stages: StageReport) -> ResponseReviewed:
@@ -45,44 +46,12 @@ def test_explain_shows_what_stages_after_the_last_byte_said_and_why() -> None:
 
 def test_explain_keeps_the_requests_of_two_edges_apart_that_have_one_id() -> None:
     first, second = reviewed(KEPT), reviewed(SHADOW).model_copy(update={"source": "edge-2"})
-    scheduled = RequestScheduled(
-        request_id="r-1",
-        source="scheduler-1",
-        sequence=1,
-        at_ms=0,
-        edge="edge-2",
-        pool="p",
-        model="m",
-        target=Target(model="m", pool="p"),
-        profile="standard",
-        primary="default",
-        runs=(),
-        endpoints=(),
-        reason="",
-        revision=1,
-    )
-    assert by_edge([scheduled, first, second]) == {"edge-2": [scheduled, second], "edge-1": [first]}
+    decided = scheduled(edge="edge-2")
+    assert by_edge([decided, first, second]) == {"edge-2": [decided, second], "edge-1": [first]}
 
 
 def test_explain_says_how_long_a_request_waited_before_it_was_decided() -> None:
-    waited = RequestScheduled(
-        request_id="r-1",
-        source="scheduler-1",
-        sequence=1,
-        at_ms=0,
-        edge="edge-1",
-        pool="p",
-        model="m",
-        target=Target(model="m", pool="p"),
-        profile="standard",
-        primary="default",
-        queued_ms=2345.6,
-        runs=(),
-        endpoints=(),
-        reason="",
-        decided_us=40,
-        revision=1,
-    )
+    waited = scheduled(queued_ms=2345.6, decided_us=40)
     assert "waited 2,345.6 ms · decided in 40 µs" in facts(waited)
     assert "waited" not in facts(waited.model_copy(update={"queued_ms": 0.0}))
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from pointsman_cli import why
-from pointsman_contracts.journey import Target
 from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, RequestScheduled
+from pointsman_testing.builders import scheduled
 
 WEIGHTS = {"queue": 2.0, "prefix-cache": 3.0}
 
@@ -43,22 +43,7 @@ def _run(
 
 
 def _event(run: ProfileRun) -> RequestScheduled:
-    return RequestScheduled(
-        request_id="r1",
-        source="scheduler-1",
-        sequence=1,
-        at_ms=0,
-        edge="edge-1",
-        pool="p",
-        model="m",
-        target=Target(model="m", pool="p"),
-        profile="standard",
-        primary="default",
-        runs=(run,),
-        endpoints=run.chosen,
-        reason="the scheduler's own words",
-        revision=1,
-    )
+    return scheduled(runs=(run,), endpoints=run.chosen, reason="the scheduler's own words")
 
 
 @pytest.mark.parametrize(

@@ -13,23 +13,11 @@ from pointsman_core.config import Config
 from pointsman_core.model_tokenizer import counts_alike
 
 _NVEXT_APIS: Final = ("chat.completions", "completions")
-_BESIDE_THE_PROMPT: Final = frozenset(
-    (
-        *("model", "stream", "stream_options", "cache_salt", "user", "metadata", "priority", "nvext", "n", "best_of"),
-        *(
-            "max_tokens",
-            "max_completion_tokens",
-            "min_tokens",
-            "seed",
-            "stop",
-            "temperature",
-            "top_p",
-            "top_k",
-            "min_p",
-        ),
-        *("presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "logprobs", "top_logprobs"),
-    )
-)
+_BESIDE_THE_PROMPT: Final = frozenset((
+    "model", "stream", "stream_options", "cache_salt", "user", "metadata", "priority", "nvext", "n", "best_of",
+    "max_tokens", "max_completion_tokens", "min_tokens", "seed", "stop", "temperature", "top_p", "top_k", "min_p",
+    "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "logprobs", "top_logprobs",
+))  # fmt: skip
 """Members of a body that the tokens don't depend on. Any other may be in the prompt: an engine rather counts again."""
 
 
