@@ -230,6 +230,7 @@ async def _served(pieces: list[bytes], count: int) -> list[Served]:
     bounds = Bounds(65536, 10, lambda: "id", refused.append)
     config = uvicorn.Config(app, http=bounded(bounds), ws="none", lifespan="off", log_config=None)
     config.load()
+    # As uvicorn makes them; its type is that of any protocol.
     protocol = config.http_protocol_class(config=config, server_state=ServerState(), app_state={})  # type: ignore[call-arg]
     protocol.connection_made(_Nowhere())
     for piece in pieces:

@@ -112,6 +112,7 @@ def test_a_model_of_ones_own_finds_what_resembles_its_texts(tmp_path: Path, monk
     use: dict[str, object] = {"use": "linear", "file": "m", "threshold": 0.0}
     said = policy(Outside(None, {"m": file.read_bytes()}), use)
     [detector] = said.detectors
+    # A linear one answers at once; those that ask others return an awaitable.
     assert [each.at for each in detector.detect(Checked("request", "a", "1", TEXTS))] == [1]  # type: ignore[union-attr]
 
 

@@ -141,6 +141,7 @@ class Seeing:
         self.seen: dict[Collection[KubeObject], Seen[KubeObject]] = {}
 
     def look(self, collection: Collection[T]) -> Seen[T]:
+        # The objects are of their collection's type, which the type of a dict can't say.
         return self.seen.get(collection, Seen())  # type: ignore[return-value, arg-type]
 
     def has(self, collection: Collection[KubeObject], *found: KubeObject, problem: str = "") -> None:

@@ -253,6 +253,7 @@ async def test_a_role_that_is_missing_is_named_with_what_to_do(cluster: KubeApi,
         assert pods_.names is None, "nothing is known yet"
         cluster.denied.clear()
         await eventually(lambda: pods_.names == [])
+    # No secret: a token that the server doesn't know.
     async with following(api(token="somebody else")) as pods_:  # noqa: S106
         await eventually(lambda: "answers 401" in pods_.problem)
         assert "somebody else" not in pods_.problem
