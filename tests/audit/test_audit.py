@@ -160,21 +160,25 @@ async def test_what_cant_be_read_is_kept_and_what_couldnt_be_written_comes_again
 
 def _check(audit: Audit, last: int) -> None:
     assert [row[0] for row in audit.rows("seq")] == list(range(1, last + 1))
-    scheduled: list[str] = []
-    completed: list[str] = []
+    scheduled: dict[str, str] = {}
+    completed: dict[str, str] = {}
     sequences: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for kind, body in audit.rows("type, body"):
         if kind == RequestScheduled.address.type_id:
             event = RequestScheduled.decode(str(body))
-            scheduled.append(event.request_id)
+            assert event.request_id not in scheduled
+            # A busy machine may keep a load report for long enough to be told.
+            assert event.level == ("degraded" if event.reasons else "full")
+            scheduled[event.request_id] = event.level
         elif kind == ResponseCompleted.address.type_id:
             event = ResponseCompleted.decode(str(body))
-            completed.append(event.request_id)
-            assert (event.status, event.level, len(event.attempts)) == (200, "full", 1)
+            assert event.request_id not in completed
+            assert (event.status, len(event.attempts)) == (200, 1)
+            completed[event.request_id] = event.level
         else:
             continue
         sequences[str(kind), event.source, event.pool].append(event.sequence)
-    assert len(set(scheduled)) == len(scheduled) == REQUESTS
-    assert sorted(scheduled) == sorted(completed)
+    assert len(scheduled) == REQUESTS
+    assert scheduled == completed
     for who, found in sequences.items():
         assert found == list(range(1, len(found) + 1)), who

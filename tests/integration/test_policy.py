@@ -102,7 +102,7 @@ async def test_a_request_passes_every_stage_in_the_order_of_the_policy_and_leave
     [completed] = await eventually(lambda: wire.of("pm.evt.response.completed", headers))
     assert [report["stage"] for report in completed["stages"]] == ["guard"]
     assert completed["usage"]["completion_tokens"] > 0
-    assert headers["x-pointsman-level"] == "full"
+    assert headers["x-pointsman-level"] == scheduled["level"] == completed["level"]
     [reviewed] = await eventually(lambda: wire.of("pm.evt.response.reviewed", headers))
     [report] = reviewed["stages"]
     assert (report["stage"], report["outcome"], report["note"]) == ("semantic-cache", "passed", "ended by length")

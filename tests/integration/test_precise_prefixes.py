@@ -129,7 +129,9 @@ async def test_a_chat_goes_to_the_engine_that_says_it_has_the_prefix(stack: Stac
         await talk.cache(holder, text)
         return await talk.decision(f"{text} And the last one?")
 
-    decision, usage = await until(lambda found: found[0].cached_tokens > 5 * BLOCK, cached_there_and_asked_here)
+    decision, usage = await until(
+        lambda found: found[0].cached_tokens > 5 * BLOCK and found[0].level == "full", cached_there_and_asked_here
+    )
     assert decision.prefix == "precise"
     assert decision.level == "full"
     assert decision.endpoints[0] == holder.name
