@@ -131,15 +131,28 @@ async def test_a_slow_transport_holds_the_writers_up() -> None:
 
 async def test_a_client_is_told_to_go_elsewhere_and_its_calls_go_on() -> None:
     both = Both(never_read)
-    number = await both.begin()
+    await both.begin()
     both.down()
     both.server.refuse_more()
+    # What it has opened before it hears that is on its way, and served.
+    number = await both.begin()
+    assert [event.stream_id for event in both.down() if isinstance(event, ngh2.StreamClosed)] == []
+    assert not both.server.told.done()
+    await both.up()
     (goaway,) = [event for event in both.down() if isinstance(event, ngh2.GoAwayReceived)]
     assert (goaway.last_stream_id, goaway.error_code) == (number, 0)
-    assert len(both.calls.open) == 1
+    assert both.server.told.done()
+    assert len(both.calls.open) == 2
     both.server.close()
     assert both.transport.closed
     both.server.connection_lost(None)
+
+
+async def test_a_client_that_is_gone_is_waited_for_no_longer() -> None:
+    both = Both(never_read)
+    both.server.refuse_more()
+    both.server.connection_lost(None)
+    assert both.server.told.done()
 
 
 @pytest.mark.parametrize("path", [PATH, b"/unheard"])

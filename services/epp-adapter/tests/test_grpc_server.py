@@ -5,6 +5,7 @@
 # pyright: reportUnknownArgumentType=false
 
 import asyncio
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -70,6 +71,24 @@ async def test_whoever_speaks_something_else_is_disconnected(start_picker: Start
             pass
     writer.close()
     assert await answered(picker.client) == 200
+
+
+async def test_a_client_that_vanishes_without_a_word_is_noticed(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    port = int(picker.target.rpartition(":")[2])
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    ours, theirs = f":{port:04X} ", f":{writer.get_extra_info('sockname')[1]:04X} "
+
+    def watched() -> bool:
+        # Its timer is 02 for a connection that is idle and kept alive (Linux, proc_net_tcp).
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()]
+        return any(
+            f"{line[1]} ".endswith(ours) and f"{line[2]} ".endswith(theirs) and line[5][:3] == "02:" for line in lines
+        )
+
+    await eventually(watched)
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_health_is_watched_from_change_to_change_and_to_the_end(start_picker: StartPicker) -> None:

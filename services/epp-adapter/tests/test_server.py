@@ -57,7 +57,7 @@ async def test_a_renewed_certificate_is_used_for_the_next_connection(start_picke
     for name in ("first", "second"):
         root = put(name)
         async with ExtProcClient(picker.target, grpc.ssl_channel_credentials(root)) as client:
-            await eventually(lambda client=client: health(client, "", "SERVING"), timeout=30)
+            await eventually(lambda client=client: health(client, "", "SERVING"))
 
 
 async def test_a_client_that_leaves_the_end_of_its_tls_connection_unanswered_is_left_behind(

@@ -218,8 +218,7 @@ class Exchanging:
         exchange = self._exchange
         if isinstance(refusal, Closed) or refusal.code == STAGE_UNAVAILABLE:
             exchange.level = "closed"
-        reason = refusal.detail if isinstance(refusal, Closed | AnsweredByEnvoy) else refusal.message
-        exchange.end("rejected", refusal.status, reason)
+        exchange.end("rejected", refusal.status, refusal.detail)
         self._desk.announcer.rejected(exchange, refusal)
 
     def _close(self) -> None:

@@ -16,6 +16,7 @@ from ngh2 import (
     DataReceived,
     Header,
     NGH2Error,
+    PingAcknowledged,
     RequestReceived,
     Role,
     Setting,
@@ -74,6 +75,8 @@ class GrpcConnection(asyncio.Protocol):
         self._progress: asyncio.Future[None] | None = None
         self.lost: Final = self._loop.create_future()
         """Done when the socket is closed, which is some time after `close` where the client is slow to agree."""
+        self.told: Final = self._loop.create_future()
+        """Done when the client has heard `refuse_more`, or is gone."""
         self._socket: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -110,12 +113,15 @@ class GrpcConnection(asyncio.Protocol):
         del exc  # a client that is gone is gone
         self._all.connections.discard(self)
         self._drop()
+        self._heard()
         self.lost.set_result(None)
 
     def refuse_more(self) -> None:
-        """Tell the client to open further calls elsewhere."""
+        """Tell the client to open further calls elsewhere. Those that it began before it heard are served: the last of
+        them is named once it has (RFC 9113, section 6.8)."""
         if self._transport is not None:
-            self._http.send_goaway()
+            self._http.send_shutdown_notice()
+            self._http.ping()
             self._flush()
 
     def close(self) -> None:
@@ -171,6 +177,9 @@ class GrpcConnection(asyncio.Protocol):
                 call = self._calls.get(event.stream_id)
                 if call is not None:
                     call.received(b"", end=True)
+            elif isinstance(event, PingAcknowledged):
+                self._http.send_goaway()
+                self._heard()
             elif isinstance(event, ConnectionClosed):
                 self._drop()
 
@@ -240,6 +249,10 @@ class GrpcConnection(asyncio.Protocol):
             self._transport.write(data)
         self._handle()
         self._progressed()
+
+    def _heard(self) -> None:
+        if not self.told.done():
+            self.told.set_result(None)
 
     def _progressed(self) -> None:
         waiting, self._progress = self._progress, None

@@ -1,6 +1,7 @@
 """The gRPC server: the external processor and gRPC health on one port."""
 
 import asyncio
+import socket
 from typing import Final
 
 from pointsman_epp_adapter.adapters.certificates import CertificateFiles
@@ -11,7 +12,10 @@ from pointsman_epp_adapter.adapters.wire import METHOD
 from pointsman_epp_adapter.settings import EppAdapterSettings
 
 _FAREWELL_S: Final = 1.0
-"""How long a client has for its part of the end, which TLS wants and which takes one round trip."""
+"""How long a client has for its parts of the end: to hear that it comes, and for what TLS wants. Each is a round trip."""
+_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
+"""A client that is gone without a word is missed within a minute, and what it had open ends. Seconds, a count,
+milliseconds; a system that hasn't one of these waits as it is set to."""
 
 
 class GrpcServer:
@@ -34,6 +38,11 @@ class GrpcServer:
         self._server = await asyncio.get_running_loop().create_server(
             lambda: GrpcConnection(self._calls), settings.host, settings.port, ssl=tls, backlog=1024
         )
+        for listening in self._server.sockets:  # accepted ones inherit it
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _ALIVE.items():
+                if (option := getattr(socket, name, None)) is not None:
+                    listening.setsockopt(socket.IPPROTO_TCP, option, value)
         port = self._server.sockets[0].getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.url = f"grpc{'s' if tls else ''}://{host}:{port}"
@@ -48,8 +57,11 @@ class GrpcServer:
         self._health.end()
         if self._server is not None:
             self._server.close()
-        for connection in tuple(self._calls.connections):
+        connections = tuple(self._calls.connections)
+        for connection in connections:
             connection.refuse_more()
+        if connections:
+            await asyncio.wait([connection.told for connection in connections], timeout=_FAREWELL_S)
         if self._calls.open:
             await asyncio.wait(self._calls.open, timeout=self._settings.drain_timeout_s)
         for call in tuple(self._calls.open):

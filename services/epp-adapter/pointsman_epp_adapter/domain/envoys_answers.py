@@ -11,22 +11,22 @@ _TOO_LARGE: Final = 413
 
 
 class AnsweredByEnvoy(Refusal):
-    """Envoy ended a request that hadn't been sent on. `detail` is for operators."""
+    """Envoy ended a request that hadn't been sent on."""
 
     def __init__(self, status: int, details: str) -> None:
         """`details` are Envoy's `response.code_details`."""
-        self.detail = f"Envoy ended the request with {status}: {details or 'it does not say why'}"
+        detail = f"Envoy ended the request with {status}: {details or 'it does not say why'}"
         if status == _TOO_LARGE:
             # Only Envoy knows how much it holds.
             message = "The body is larger than the proxy before this gateway takes; send a shorter one."
-            super().__init__(status, message, code="body_too_large")
+            super().__init__(status, message, code="body_too_large", detail=detail)
         elif 400 <= status < FAILED:
             message = f"The proxy before this gateway refused the request with status {status}."
-            super().__init__(status, message, code="refused_by_proxy")
+            super().__init__(status, message, code="refused_by_proxy", detail=detail)
         else:
             message = "The proxy before this gateway ended the request; try again shortly."
             status = status if status in (503, 504) else 502
-            super().__init__(status, message, type=SERVER_ERROR, code="ended_by_proxy")
+            super().__init__(status, message, type=SERVER_ERROR, code="ended_by_proxy", detail=detail)
 
 
 def unanswered(status: int) -> Refusal:
