@@ -12,7 +12,7 @@ from pointsman_epp_adapter.adapters.wire import METHOD
 from pointsman_epp_adapter.settings import EppAdapterSettings
 
 _FAREWELL_S: Final = 1.0
-"""How long a client has for its parts of the end: to hear that it comes, and for what TLS wants. Each is a round trip."""
+"""How long a client has for each of its parts of the end: a round trip to hear of it, and one that TLS wants."""
 _ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
 """A client that is gone without a word is missed within a minute, and what it had open ends. Seconds, a count,
 milliseconds; a system that hasn't one of these waits as it is set to."""
