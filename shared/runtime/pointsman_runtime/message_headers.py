@@ -8,6 +8,9 @@ from typing import Final
 
 from pointsman_contracts.headers import DEADLINE, MESSAGE_ID, TRACEPARENT, TYPE
 
+LONGEST_TIME: Final = 18
+"""Digits of a time in milliseconds; of a number with thousands of them Python makes none."""
+
 _VERSION = b"NATS/1.0"
 _CRLF = b"\r\n"
 
@@ -31,7 +34,7 @@ def deadline_ms(block: bytes) -> int | None:
         return None
     start += len(DEADLINE_NAME)
     text = block[start : block.find(_CRLF, start)].strip()
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdigit() and len(text) <= LONGEST_TIME else None
 
 
 def status(block: bytes) -> str | None:

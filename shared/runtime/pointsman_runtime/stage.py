@@ -276,8 +276,7 @@ class Stage(Generic[M]):
             self._failed(hop, error)
             return None
         if outcome is None or isinstance(outcome, _SENT):
-            self._tally.handled += 1
-            hop.finish(outcome)
+            self._finish(hop, outcome)
             return None
         return self._finish_later(hop, outcome)
 
@@ -288,8 +287,15 @@ class Stage(Generic[M]):
         except Exception as error:  # noqa: BLE001 - as in `handle`
             self._failed(hop, error)
             return
-        self._tally.handled += 1
-        hop.finish(result)
+        self._finish(hop, result)
+
+    def _finish(self, hop: Hop[M], outcome: Outcome) -> None:
+        try:
+            hop.finish(outcome)
+        except Exception as error:  # noqa: BLE001 - what a plugin put into it may be nothing that JSON has a word for
+            self._failed(hop, error)
+        else:
+            self._tally.handled += 1
 
     def _failed(self, hop: Hop[M], error: Exception) -> None:
         self._tally.failed += 1

@@ -62,12 +62,13 @@ class Parser:
                 return
             first = data[position]
             body = line_end + 2
+            # A server passes on subjects with other blanks in them, and with bytes that aren't text.
             if first == 0x4D:  # MSG <subject> <sid> [reply] <size>
-                words = data[position:line_end].split()
+                words = data[position:line_end].split(b" ")
                 with_reply = len(words) == 5
                 with_headers = False
             elif first == 0x48:  # HMSG <subject> <sid> [reply] <header size> <size>
-                words = data[position:line_end].split()
+                words = data[position:line_end].split(b" ")
                 with_reply = len(words) == 6
                 with_headers = True
             else:
@@ -88,8 +89,8 @@ class Parser:
             receiver = receivers.get(sid)
             if receiver is not None:
                 receiver(
-                    words[1].decode(),
-                    words[3].decode() if with_reply else "",
+                    words[1].decode("utf-8", "replace"),
+                    words[3].decode("utf-8", "replace") if with_reply else "",
                     data[body:headers_end],
                     data[headers_end:message_end],
                 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 import pytest
 
@@ -15,7 +16,7 @@ from pointsman_contracts.subjects import ANY, stage_subject, subject
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import MessageTooLarge, NobodyListens, NoReply, PayloadTooLarge
 from pointsman_runtime.mailbox import Tally
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.stage import Hop, Outcome
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 
@@ -126,6 +127,37 @@ async def test_a_handler_that_raises_answers_500_with_the_request_id_and_quotes_
     lines = [record for record in caplog.records if record.getMessage() == "handler_failed"]
     assert len(lines) == 1
     assert "canary" not in str(lines[0].__dict__)
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_an_outcome_that_json_has_no_word_for_is_a_failure_of_its_request_alone(
+    buses: Buses, caplog: pytest.LogCaptureFixture, later: bool
+) -> None:
+    guard, edge = buses.make("guard"), Edge(buses.make("frontend"))
+    buses.make("scheduler").stage(Journey, lambda journey, hop: builders.decision(journey.request_id))
+
+    def odd(journey: Journey, hop: Hop[Journey]) -> Outcome | Awaitable[Outcome]:
+        facts = journey.request.model_copy(update={"attributes": {"plugin": object()}})
+        outcome = hop.advance(request=facts) if journey.model == "odd" else hop.advance()
+
+        async def wait() -> Outcome:
+            return outcome
+
+        return wait() if later else outcome
+
+    guard.stage(Journey, odd)
+    await buses.meet()
+    with caplog.at_level(logging.INFO, "pointsman"):
+        edge.send(builders.journey("guard", "scheduler", model="odd"))
+        refused = await edge.answer()
+    assert isinstance(refused, Rejection)
+    assert (refused.stage, refused.status, refused.code) == ("guard", 500, "internal_error")
+    assert [record.getMessage() for record in caplog.records] == ["handler_failed"]
+    edge.send(builders.journey("guard", "scheduler"))
+    await eventually(lambda: len(edge.answers) == 2)
+    assert isinstance(edge.answers[1], Decision)
+    counts = tally(guard, "stage.guard")
+    assert (counts.handled, counts.failed) == (1, 1)
 
 
 async def test_a_handler_that_raises_in_a_stage_that_may_fail_is_skipped(buses: Buses) -> None:
@@ -342,7 +374,7 @@ async def test_many_requests_at_once_each_get_their_own_answer(buses: Buses) -> 
     )
     await buses.meet()
     queries = [OpenRequestsQuery(request_ids=(str(number),)) for number in range(200)]
-    answers = await asyncio.gather(*(bus.ask(query, "edge-9") for query in queries))
+    answers = await asyncio.gather(*(bus.ask(query, "edge-9", timeout=30) for query in queries))
     assert answers == [query.encode() for query in queries]
 
 

@@ -123,6 +123,19 @@ def test_any_header_block_can_be_read(block: bytes) -> None:
     message_headers.status(block)
 
 
+def test_a_deadline_with_too_many_digits_is_none() -> None:
+    block = b"NATS/1.0\r\nPm-Deadline: " + b"9" * 5000 + b"\r\n\r\n"
+    assert message_headers.deadline_ms(block) is None
+
+
+@pytest.mark.parametrize("odd", [b"a.\xff", b"a.\x0b", b"a.\x0cb", b"\xc3\xa9"])
+def test_subjects_that_a_server_passes_on_though_they_are_no_names_end_nothing(odd: bytes) -> None:
+    under_test, got, _ = parser()
+    under_test.feed(b"MSG %b 7 %b 1\r\nx\r\nMSG a 7 %b 1\r\ny\r\nMSG b 7 0\r\n\r\n" % (odd, odd, odd))
+    text = odd.decode("utf-8", "replace")
+    assert got == [(text, text, b"", b"x"), ("a", text, b"", b"y"), ("b", "", b"", b"")]
+
+
 def test_headers_of_other_clients_are_read() -> None:
     block = b"NATS/1.0\r\nother: 1\r\nPm-Deadline:17\r\ntraceparent:\t00-ab\r\n\r\n"
     assert message_headers.deadline_ms(block) == 17
