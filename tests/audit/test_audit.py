@@ -108,7 +108,7 @@ async def test_a_killed_subscriber_finds_every_event_once_and_in_order(tmp_path:
             info = await js.stream_info("PM_EVENTS", subjects_filter="pm.evt.response.completed.>")
             return sum((info.state.subjects or {}).values()) == REQUESTS
 
-        await eventually(all_completed, timeout=30)
+        await eventually(all_completed)
         last = (await js.stream_info("PM_EVENTS")).state.last_seq
         await client.close()
         for audit in audits:
@@ -147,15 +147,15 @@ async def test_what_cant_be_read_is_kept_and_what_couldnt_be_written_comes_again
                 floor = (await js.consumer_info(EVENT_STREAM, durable)).ack_floor
                 return floor is not None and floor.stream_seq == len(given)
 
-            await eventually(audit.has(len(given)), timeout=30)
+            await eventually(audit.has(len(given)))
             await eventually(acknowledged)
             assert audit.rows("type, body") == given
         assert plain.rows("valid") == [(0,)] * len(STRANGE) + [(1,)]
 
         with faststream.locked():
             await js.publish("pm.evt.any", GOOD, headers={"Pm-Type": COMPLETED})
-            await eventually(lambda: "database is locked" in faststream.process.log_text(), timeout=30)
-        await eventually(faststream.has(len(given) + 1), timeout=30)
+            await eventually(lambda: "database is locked" in faststream.process.log_text())
+        await eventually(faststream.has(len(given) + 1))
 
 
 def _check(audit: Audit, last: int) -> None:

@@ -95,7 +95,7 @@ async def test_what_is_stored_outlives_one_server_of_three(
 
     assert await eventually(lambda: stored("pools: {}", cluster.settings), timeout=90) == 1
     async with bus.connected(cluster.settings) as client:
-        js = client.jetstream(timeout=5.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+        js = client.jetstream(timeout=30.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         info = await js.stream_info(f"KV_{CONFIG_BUCKET}")
         assert info.config.num_replicas == 3
     cluster.servers[0].kill()

@@ -55,7 +55,7 @@ async def test_it_takes_the_right_password_and_large_messages_and_nobody_else(
         ],
         env={"POINTSMAN_NATS_PASSWORD": '"12e4"'},
     )  # fmt: skip
-    [ports] = await eventually(lambda: list(tmp_path.glob("*.ports")), timeout=20)
+    [ports] = await eventually(lambda: list(tmp_path.glob("*.ports")))
     port = int((await eventually(ports.read_text)).partition("nats://127.0.0.1:")[2].partition('"')[0])
     client = Client()
     await client.connect(f"nats://127.0.0.1:{port}", user="pointsman", password="12e4")  # noqa: S106 - of this server
@@ -86,7 +86,7 @@ async def test_a_login_that_comes_later_gets_in_and_nobody_loses_a_connection(
         [SERVER, "--config", str(tmp_path / "server.conf"), "--addr", "127.0.0.1", "--port", "-1",
          "--ports_file_dir", str(tmp_path)]
     )  # fmt: skip
-    [ports] = await eventually(lambda: list(tmp_path.glob("*.ports")), timeout=20)
+    [ports] = await eventually(lambda: list(tmp_path.glob("*.ports")))
     port = int((await eventually(ports.read_text)).partition("://127.0.0.1:")[2].partition('"')[0])
     trust = ssl.create_default_context(cafile=certificates / "first.crt")
 
@@ -107,7 +107,7 @@ async def test_a_login_that_comes_later_gets_in_and_nobody_loses_a_connection(
     frontend = await connect("frontend")
     logins.write(tmp_path, [Worker("llama-8b", "engine-1")], [], kubernetes=False)
     server.signal(signal.SIGHUP)
-    await eventually(lambda: "Reloaded server configuration" in server.log_text(), timeout=20)
+    await eventually(lambda: "Reloaded server configuration" in server.log_text())
     await frontend.flush()
     assert frontend.stats["reconnects"] == 0
     agent = await connect("worker-agent/llama-8b/engine-1")

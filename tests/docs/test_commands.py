@@ -225,7 +225,7 @@ async def test_it_works_with_running_engines(block: Block, programs: Processes, 
     for number, documented in enumerate(dict.fromkeys(re.findall(r"http://10\.\S+", command))):
         port_file = tmp_path / f"port-{number}"
         programs.start("pointsman-simulator", "serve", "--model", "qwen-72b", "--port-file", str(port_file))
-        await eventually(port_file.exists, timeout=20)
+        await eventually(port_file.exists)
         command = command.replace(documented, f"http://127.0.0.1:{port_file.read_text()}")
     options = ["--run-dir", str(tmp_path / "run"), "--port", "0", "--nats-port", "0"]
     process = programs.start_command([*_here(command).split(), *options])

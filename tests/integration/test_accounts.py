@@ -301,12 +301,12 @@ async def test_only_the_operator_changes_the_configuration_and_nobody_deletes_wh
             wanted = {*destroying, *(() if user == "operator" else ("$KV.pm-config.config",))}
             assert await login.refused_publishing(wanted) == wanted
     async with bus.connected(accounts.settings("auditor")) as client:
-        js = client.jetstream(timeout=2.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+        js = client.jetstream(timeout=30.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         subscription = await js.pull_subscribe("pm.evt.>", durable="auditor", stream="PM_EVENTS")
-        [event] = await subscription.fetch(1, timeout=5.0)
+        [event] = await subscription.fetch(1, timeout=30.0)
         await event.ack_sync()
         with pytest.raises((JetStreamError, TimeoutError)):
-            await js.key_value("pm-config")
+            await client.jetstream(timeout=1.0).key_value("pm-config")  # pyright: ignore[reportUnknownMemberType] - as above
     async with accounts.connected("auditor") as login:
         others = {f"$JS.API.CONSUMER.{what}.PM_EVENTS.recorder" for what in ("DELETE", "MSG.NEXT", "DURABLE.CREATE")}
         others.add("$JS.ACK.PM_EVENTS.recorder.1.1.1.1.0")

@@ -4,7 +4,6 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +27,6 @@ from pointsman_testing.stack import Stack, StackFactory
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
-patiently = partial(eventually, timeout=20.0)
-
 
 class World(NamedTuple):
     """A gateway with a pool in a cluster, one in a file, and one of frontends that tell no load."""
@@ -50,7 +47,7 @@ class World(NamedTuple):
         """A chat; status and answer."""
         body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as http,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as http,
             http.post(f"{self.stack.door}/v1/chat/completions", json=body, headers=headers) as answer,
         ):
             return answer.status, await answer.json()
@@ -111,22 +108,24 @@ def _problem(snapshot: PoolSnapshot) -> str:
 async def test_pods_of_a_cluster_serve_drain_and_go(world: World) -> None:
     async with watching(world) as (_, snapshots, decisions):
         world.put_pod()
-        await patiently(lambda: len(snapshots["cluster"].workers) == 2 and _states(snapshots["cluster"]) == {"serving"})
+        await eventually(
+            lambda: len(snapshots["cluster"].workers) == 2 and _states(snapshots["cluster"]) == {"serving"}
+        )
         status, answer = await world.ask("llama-k8s")
         assert (status, answer["choices"][0]["message"]["content"]) == (200, "Hello")
-        await patiently(lambda: decisions)
+        await eventually(lambda: decisions)
         assert decisions[-1].endpoints[0].startswith("vllm-0:")
         found = snapshots["cluster"].discovery
         assert found is not None
         assert (found.kind, found.endpoints, found.problem) == ("kubernetes", 2, "")
 
         world.put_pod(terminating=True)
-        await patiently(lambda: _states(snapshots["cluster"]) == {"draining"})
+        await eventually(lambda: _states(snapshots["cluster"]) == {"draining"})
         assert (await world.ask("llama-k8s"))[0] != 200
         world.cluster.delete(PODS, "vllm-0")
-        await patiently(lambda: snapshots["cluster"].workers == ())
+        await eventually(lambda: snapshots["cluster"].workers == ())
         world.put_pod()
-        await patiently(lambda: _states(snapshots["cluster"]) == {"serving"})
+        await eventually(lambda: _states(snapshots["cluster"]) == {"serving"})
 
 
 @pytest.mark.requirement("S1-20")
@@ -139,7 +138,7 @@ async def test_rewrites_of_the_cluster_serve_a_name_that_is_no_model(world: Worl
     async def served() -> bool:
         return (await world.ask("food"))[0] == 200
 
-    await patiently(served)
+    await eventually(served)
     [received] = [each for engine in world.engines for each in engine.received if each.body][-1:]
     assert json.loads(received.body)["model"] == "llama-k8s"
     world.cluster.delete(REWRITES, "canary")
@@ -147,38 +146,38 @@ async def test_rewrites_of_the_cluster_serve_a_name_that_is_no_model(world: Worl
     async def unknown() -> bool:
         return (await world.ask("food"))[0] == 404
 
-    await patiently(unknown)
+    await eventually(unknown)
 
 
 @pytest.mark.requirement("S1-11")
 async def test_frontends_of_another_system_share_requests_by_own_counts(world: World) -> None:
     async with watching(world) as (_, snapshots, decisions):
-        await patiently(lambda: _states(snapshots["elsewhere"]) == {"serving"})
+        await eventually(lambda: _states(snapshots["elsewhere"]) == {"serving"})
         assert all(worker.opaque for worker in snapshots["elsewhere"].workers)
         status, _ = await world.ask("black-box")
         assert status == 200
-        await patiently(lambda: [each for each in decisions if each.pool == "elsewhere"])
+        await eventually(lambda: [each for each in decisions if each.pool == "elsewhere"])
         decision = next(each for each in decisions if each.pool == "elsewhere")
         assert decision.runs[0].candidates.opaque == ("front-0", "front-1")
         assert "by own counts" in decision.reason
         world.fronts[0].healthy = False
-        await patiently(lambda: _states(snapshots["elsewhere"]) == {"serving", "unreachable"})
+        await eventually(lambda: _states(snapshots["elsewhere"]) == {"serving", "unreachable"})
         received = len(world.fronts[1].received)
         assert (await world.ask("black-box"))[0] == 200
         assert [each.path for each in world.fronts[1].received[received:]].count("/v1/chat/completions") == 1
         world.fronts[0].healthy = True
-        await patiently(lambda: _states(snapshots["elsewhere"]) == {"serving"})
+        await eventually(lambda: _states(snapshots["elsewhere"]) == {"serving"})
 
 
 async def test_endpoints_of_a_file_serve_and_the_doctor_says_what_is_read(world: World) -> None:
     async with watching(world) as (seen, snapshots, _decisions):
-        await patiently(lambda: _states(snapshots["file"]) == {"serving"})
+        await eventually(lambda: _states(snapshots["file"]) == {"serving"})
         assert (await world.ask("llama-file"))[0] == 200
         text = world.file.read_text()
         world.file.write_text("engines: [")
-        await patiently(lambda: "(line 1" in _problem(snapshots["file"]))
+        await eventually(lambda: "(line 1" in _problem(snapshots["file"]))
         world.put_pod()
-        await patiently(lambda: _states(snapshots["cluster"]) == {"serving"})
+        await eventually(lambda: _states(snapshots["cluster"]) == {"serving"})
         # The doctor goes by the configuration that is stored; these services were given a file.
         bucket = await seen.js.create_key_value(bucket=CONFIG_BUCKET)  # pyright: ignore[reportUnknownMemberType] - nats-py
         await bucket.put(CONFIG_KEY, world.stack.config.read_bytes())
@@ -188,4 +187,4 @@ async def test_endpoints_of_a_file_serve_and_the_doctor_says_what_is_read(world:
         assert "not valid YAML" in said.getvalue()
         assert (await world.ask("llama-file"))[0] == 200, "the last good list stays"
         world.file.write_text(text)
-        await patiently(lambda: not _problem(snapshots["file"]))
+        await eventually(lambda: not _problem(snapshots["file"]))

@@ -53,9 +53,7 @@ class Gateway:
 
     async def completion(self, request_id: str) -> ResponseCompleted:
         """How a request ended."""
-        return await eventually(
-            lambda: next((each for each in self.completed if each.request_id == request_id), None), timeout=30
-        )
+        return await eventually(lambda: next((each for each in self.completed if each.request_id == request_id), None))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -167,7 +165,7 @@ async def test_a_client_that_leaves_a_stream_stops_the_engine(gateway: Gateway, 
     async def idle() -> bool:
         return [(await engine.state())["running"] for engine in gateway.stack.engines] == [0, 0]
 
-    await eventually(idle, timeout=30)
+    await eventually(idle)
 
 
 async def test_after_hundreds_of_aborted_exchanges_nothing_is_open_or_reserved(gateway: Gateway) -> None:
@@ -216,7 +214,7 @@ async def test_without_the_scheduler_the_adapter_decides_alone(gateway: Gateway)
             status, _, headers = await gateway.ask("duplex")
             return status == 200 and headers["x-pointsman-level"] == "static"
 
-        await eventually(alone, timeout=30)
+        await eventually(alone)
     finally:
         await gateway.stack.restart("scheduler", 0)
 
@@ -243,7 +241,7 @@ async def test_while_nats_is_gone_the_adapter_decides_alone_and_tells_everything
                 ids.append(headers["x-request-id"])
             return len(ids) >= 3
 
-        await eventually(alone, timeout=30)
+        await eventually(alone)
     finally:
         await asyncio.to_thread(gateway.stack.nats.start)
 
@@ -257,7 +255,7 @@ async def test_while_nats_is_gone_the_adapter_decides_alone_and_tells_everything
             told[event.request_id] = event.outcome
 
         await seen.js.subscribe(subject(ResponseCompleted, ANY), cb=keep, ordered_consumer=True)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-        await eventually(lambda: {told.get(request_id) for request_id in ids} == {"ok"}, timeout=30)
+        await eventually(lambda: {told.get(request_id) for request_id in ids} == {"ok"})
 
 
 async def test_the_adapters_metrics_are_documented(gateway: Gateway) -> None:
@@ -284,4 +282,4 @@ async def test_without_the_adapter_envoy_fails_closed_or_open_and_recovers_when_
             status, _, headers = await gateway.ask(door)
             return status == 200 and "x-pointsman-level" in headers
 
-        await eventually(served, timeout=30)
+        await eventually(served)

@@ -60,7 +60,7 @@ class Setup:
 
     async def completed(self) -> ResponseCompleted:
         """How the only request of the test ended."""
-        await eventually(lambda: self.events.of(ResponseCompleted), timeout=30)
+        await eventually(lambda: self.events.of(ResponseCompleted))
         (done,) = self.events.of(ResponseCompleted)
         return done
 
@@ -320,9 +320,9 @@ async def test_a_client_that_leaves_while_its_request_is_decided_is_forgotten(se
     setup.stages.let_go.clear()
     before = setup.stages.abandoned
     asking = asyncio.create_task(setup.ask(door))
-    await eventually(lambda: setup.stages.asked, timeout=30)
+    await eventually(lambda: setup.stages.asked)
     asking.cancel()
-    await eventually(lambda: setup.stages.abandoned == before + 1, timeout=30)
+    await eventually(lambda: setup.stages.abandoned == before + 1)
     done = await setup.completed()
     assert (done.outcome, done.status) == ("client_gone", 499)
     assert setup.first.received == []

@@ -36,7 +36,7 @@ def traffic(stack: Stack, rate: float = RATE) -> Traffic:
 async def flowing(running: Traffic, count: int = 60) -> None:
     """Wait until `count` more requests have been answered with 200."""
     target = running.statuses()[200] + count
-    await eventually(lambda: running.statuses()[200] >= target, timeout=30)
+    await eventually(lambda: running.statuses()[200] >= target)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -124,7 +124,7 @@ async def test_without_a_second_replica_requests_get_503_and_later_200(single: S
     async with traffic(single) as running:
         await flowing(running)
         getattr(victim, how)()
-        await eventually(lambda: running.statuses()[503] >= 50, timeout=30)
+        await eventually(lambda: running.statuses()[503] >= 50)
         if how == "kill":
             await single.restart(stage, 0)
         else:
@@ -146,7 +146,7 @@ async def test_a_restart_of_the_bus_makes_requests_late_or_503_and_everything_re
     async with traffic(single) as running:
         await flowing(running)
         await asyncio.to_thread(single.nats.kill)
-        await eventually(lambda: running.statuses()[503] >= 50, timeout=30)
+        await eventually(lambda: running.statuses()[503] >= 50)
         await asyncio.to_thread(single.nats.start)
         await flowing(running, RATE)
     assert set(running.statuses()) == {200, 503}
@@ -176,14 +176,14 @@ async def test_a_dead_or_hung_engine_gets_no_more_requests(single: Stack, how: s
     async with traffic(single, 100) as running:
         await flowing(running)
         getattr(victim.process, how)()
-        await eventually(single.state_is(victim, "unreachable", "silent"), timeout=10)
+        await eventually(single.state_is(victim, "unreachable", "silent"))
         out_at = running.now
         await flowing(running, 100)
         if how == "kill":
             await victim.restart()
         else:
             victim.process.resume()
-        await eventually(lambda: any(end.engine == victim.name for end in running.ended[-50:]), timeout=30)
+        await eventually(lambda: any(end.engine == victim.name for end in running.ended[-50:]))
     during = [end for end in running.ended if out_at <= end.started < out_at + 0.5]
     assert during
     assert all(end.engine != victim.name for end in during)
@@ -197,7 +197,7 @@ async def test_all_engines_gone_means_503_and_the_first_one_back_serves_again(si
         await flowing(running)
         for engine in single.engines:
             engine.process.kill()
-        await eventually(lambda: running.statuses()[503] >= 50, timeout=30)
+        await eventually(lambda: running.statuses()[503] >= 50)
         await single.engines[1].restart()
         await flowing(running, 100)
         await single.engines[0].restart()
@@ -210,11 +210,11 @@ async def test_a_stream_that_is_cut_off_ends_with_an_error_event(single: Stack) 
     import httpx
 
     single.engines[0].process.kill()
-    await eventually(single.state_is(single.engines[0], "unreachable", "silent"), timeout=10)
+    await eventually(single.state_is(single.engines[0], "unreachable", "silent"))
     await single.engines[1].set_faults("cut=5")
     body = {"model": "llama-3.1-8b", "prompt": "x", "max_tokens": 50, "stream": True, "ignore_eos": True}
     try:
-        async with httpx.AsyncClient(base_url=single.door, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=single.door, timeout=60) as http:
             text = (await http.post("/v1/completions", json=body)).text
     finally:
         await single.engines[1].set_faults()

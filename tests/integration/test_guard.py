@@ -159,7 +159,7 @@ async def test_without_a_guard_nothing_passes(ai: openai.AsyncOpenAI, stack: Sta
             return (error.status_code, error.code) == (503, "stage_unavailable")
         return False
 
-    await eventually(closed, timeout=20)
+    await eventually(closed)
     await stack.restart("guard", 0)
     answer = await ai.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hello"}])
     assert answer.choices[0].message.content == "Hello"

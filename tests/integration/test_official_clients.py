@@ -97,7 +97,7 @@ async def test_its_errors_are_typed(stack: Stack) -> None:
 
 
 async def test_the_request_id_of_the_client_is_kept_and_a_missing_one_is_made(stack: Stack) -> None:
-    async with httpx.AsyncClient(base_url=stack.door) as http:
+    async with httpx.AsyncClient(base_url=stack.door, timeout=60) as http:
         body = {"model": "llama-3.1-8b", "prompt": "x", "max_tokens": 1}
         kept = await http.post("/v1/completions", json=body, headers={"x-request-id": "mine-1"})
         made = await http.post("/v1/completions", json=body)
@@ -178,7 +178,7 @@ async def test_the_errors_of_messages_are_anthropics(stack: Stack, claude: anthr
     assert malformed.value.type == "invalid_request_error"
     with pytest.raises(anthropic.BadRequestError, match="context length"):
         await claude.messages.create(model=MODEL, max_tokens=10**7, messages=SAID, stream=True)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         wrong = await http.get(f"{stack.door}/v1/messages")
     assert (wrong.status_code, wrong.json()["type"]) == (405, "error")
 
@@ -203,8 +203,8 @@ async def test_what_an_answer_used_is_told_whichever_api_it_came_by(
         options["stream_options"] = {"include_usage": True}
     async with observing(stack.nats.url) as seen:
         completions = seen.listen(ResponseCompleted, ANY)
-        async with httpx.AsyncClient() as http:
-            answer = await http.post(f"{stack.door}/v1/{path}", json={"model": MODEL} | body | options, timeout=30)
+        async with httpx.AsyncClient(timeout=60) as http:
+            answer = await http.post(f"{stack.door}/v1/{path}", json={"model": MODEL} | body | options)
         assert answer.status_code == 200
         mine = answer.headers["x-request-id"]
         await eventually(lambda: any(each.request_id == mine for each in completions))

@@ -40,7 +40,7 @@ async def policed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sta
             status, _, _ = await ask(started, OWNER, text="Is anybody there?")
             return status == 200
 
-        await eventually(lambda: asyncio.ensure_future(serves()), timeout=20)
+        await eventually(lambda: asyncio.ensure_future(serves()))
         yield started
 
 
@@ -179,9 +179,9 @@ async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(p
         status, _, _ = await ask(policed, key)
         return status == wanted
 
-    await eventually(lambda: asyncio.ensure_future(answered(200)), timeout=10)
+    await eventually(lambda: asyncio.ensure_future(answered(200)))
     assert await stored_keys.revoke(policed.nats.url, "robot") == 1
-    await eventually(lambda: asyncio.ensure_future(answered(401)), timeout=10)
+    await eventually(lambda: asyncio.ensure_future(answered(401)))
     await apply(policed, EXAMPLE)
 
 

@@ -75,14 +75,12 @@ class Talk:
         """Put a prompt into an engine's cache and wait until the bus was told."""
         before = self._count(engine, op)
         await self.ask(engine.url, text, **fields)
-        await eventually(lambda: self._count(engine, op) > before, timeout=20)
+        await eventually(lambda: self._count(engine, op) > before)
 
     async def decision(self, text: str, **fields: JsonValue) -> tuple[RequestScheduled, dict[str, int]]:
         """What was decided about a prompt, and the usage."""
         request_id, usage = await self.ask(self._stack.door, text, **fields)
-        found = await eventually(
-            lambda: next((d for d in self._decisions if d.request_id == request_id), None), timeout=20
-        )
+        found = await eventually(lambda: next((d for d in self._decisions if d.request_id == request_id), None))
         assert found is not None
         return found, usage
 

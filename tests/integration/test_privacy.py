@@ -161,8 +161,8 @@ async def test_canaries_in_prompts_answers_and_keys_are_found_nowhere(world: Wor
         await client.flush()
         errors, ids = await _talk(world)
         told = "response.completed.v1"
-        await eventually(lambda: sum(kind == told for kind, _ in ears.messages) >= len(ids), timeout=30)
-        await eventually(lambda: sum(kind == "usage.record.v1" for kind, _ in ears.messages) >= len(ids), timeout=30)
+        await eventually(lambda: sum(kind == told for kind, _ in ears.messages) >= len(ids))
+        await eventually(lambda: sum(kind == "usage.record.v1" for kind, _ in ears.messages) >= len(ids))
     finally:
         await client.close()
     texts = [*errors, await _printed(stack, "usage", "--json"), await _printed(stack, "explain", ids[0], "--json")]
@@ -171,7 +171,7 @@ async def test_canaries_in_prompts_answers_and_keys_are_found_nowhere(world: Wor
             async with http.get(f"{service.http_url}/metrics") as answer:
                 texts.append(await answer.text())
             texts.append(service.log_text())
-    await eventually(lambda: ears.spans, timeout=20)
+    await eventually(lambda: ears.spans)
     stored = await asyncio.to_thread(_stored, world.folder)
     everything = [*(text.encode() for text in texts), *ears.spans, *stored]
     for word in (*CONTENT, *SECRETS):

@@ -161,7 +161,7 @@ async def world(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
             except openai.APIStatusError:
                 return False
 
-        await eventually(serves, timeout=30)
+        await eventually(serves)
         yield made
 
 
@@ -172,7 +172,7 @@ async def test_a_model_of_a_provider_is_served_by_its_name_without_any_selection
         scheduled, ended = seen.listen(RequestScheduled, ANY), seen.listen(ResponseCompleted, ANY)
         assert await world.ask(model) == "Hello from far"
         assert await world.stream(model) == "Hello from far"
-        await eventually(lambda: len(_of(model, ended)) == len(_of(model, scheduled)) == 2, timeout=30)
+        await eventually(lambda: len(_of(model, ended)) == len(_of(model, scheduled)) == 2)
     for decision, completed in zip(_of(model, scheduled), _of(model, ended), strict=True):
         assert decision.target == completed.target
         assert decision.target.provider in world.providers
@@ -187,7 +187,7 @@ async def test_auto_is_selected_resolved_and_served_by_a_provider(world: World) 
     async with observing(world.stack.nats.url) as seen:
         scheduled = seen.listen(RequestScheduled, ANY)
         assert await world.ask("auto", **{"x-priority": "high"}) == "Hello from far"
-        decision = await eventually(lambda: next((d for d in scheduled if d.profile == "overflow"), None), timeout=30)
+        decision = await eventually(lambda: next((d for d in scheduled if d.profile == "overflow"), None))
     assert world.providers["openai"].asked[-1].body["model"] == "gpt-5"
     assert [report.stage for report in decision.trail] == ["preprocessor", "profile-picker", "model-selector"]
     assert "after it claude" in decision.reason
@@ -200,10 +200,10 @@ async def test_an_external_model_serves_only_while_every_own_pool_is_saturated(w
     assert world.asked() == before
     world.engine.waiting = 50
     try:
-        await eventually(lambda: _answers(world, "Hello from far"), timeout=30)
+        await eventually(lambda: _answers(world, "Hello from far"))
     finally:
         world.engine.waiting = 0
-    await eventually(lambda: _answers(world, "Hello"), timeout=30)
+    await eventually(lambda: _answers(world, "Hello"))
 
 
 def _of(model: str, events: list[E]) -> list[E]:
@@ -224,7 +224,7 @@ async def test_when_the_first_one_cannot_the_next_one_serves(
         failed, ended = seen.listen(AttemptFailed, ANY), seen.listen(ResponseCompleted, ANY)
         assert await world.ask(model) == "Hello from far"
         assert await world.stream(model) == "Hello from far"
-        await eventually(lambda: len(_of(model, ended)) == 2, timeout=30)
+        await eventually(lambda: len(_of(model, ended)) == 2)
     ids = {completed.request_id for completed in _of(model, ended)}
     expected = [first, second] if first is not None else [second]
     for completed in _of(model, ended):
@@ -243,9 +243,7 @@ async def test_a_provider_that_asks_for_a_pause_gets_one(world: World) -> None:
         async with observing(world.stack.nats.url) as seen:
             told = seen.listen(ModelStatistics, ANY)
             assert await world.ask("auto", **{"x-priority": "low"}) == "Hello from far"
-            await eventually(
-                lambda: any(word.model == "gpt-small" and word.limited_until_ms for word in told), timeout=30
-            )
+            await eventually(lambda: any(word.model == "gpt-small" and word.limited_until_ms for word in told))
         asked = len(limited.asked)
 
         async def is_spared() -> bool:
@@ -255,7 +253,7 @@ async def test_a_provider_that_asks_for_a_pause_gets_one(world: World) -> None:
             before, asked = asked, len(limited.asked)
             return asked == before
 
-        await eventually(is_spared, timeout=30)
+        await eventually(is_spared)
     finally:
         limited.status, limited.headers = 200, {}
 

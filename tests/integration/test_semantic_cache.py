@@ -65,7 +65,7 @@ async def kept(ai: openai.AsyncOpenAI, text: str) -> ChatCompletion:
         told, answer = await ask(ai, text)
         return answer if told == "hit" else None
 
-    return await eventually(hit, timeout=20)
+    return await eventually(hit)
 
 
 @pytest.mark.requirement("S3-13", "S3-21", "S3-23")
@@ -126,7 +126,7 @@ async def test_a_stream_is_given_again_as_a_stream(stack: Stack) -> None:
             by_the_model.append(chunks)
             return None
 
-        again = await eventually(hit, timeout=20)
+        again = await eventually(hit)
         assert len(again) > 2
         # Any of those that were asked for until one was kept.
         assert again in by_the_model

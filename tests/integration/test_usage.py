@@ -132,16 +132,16 @@ async def test_a_client_that_hangs_up_ends_the_engines_work_and_leaves_one_recor
             ]
             here = len(asked)
             if phase == "queued":
-                await eventually(world.at_least("pointsman_scheduler_queue_requests", here), timeout=20)
+                await eventually(world.at_least("pointsman_scheduler_queue_requests", here))
             else:
-                await eventually(lambda phase=phase, here=here: len(_begun(world.engine, phase)) == here, timeout=20)
+                await eventually(lambda phase=phase, here=here: len(_begun(world.engine, phase)) == here)
                 if phase == PHASES[2]:
-                    await eventually(lambda: len(streaming) == len(BODIES), timeout=20)
+                    await eventually(lambda: len(streaming) == len(BODIES))
             for task in asked:
                 task.cancel()
             await asyncio.wait(asked)
             gone = _begun(world.engine, phase)
-            await eventually(lambda gone=gone: all(request.gone.is_set() for request in gone), timeout=10)
+            await eventually(lambda gone=gone: all(request.gone.is_set() for request in gone))
             assert len(gone) == (0 if phase == "queued" else here)
 
         async def records() -> list[UsageRecord]:
@@ -153,7 +153,7 @@ async def test_a_client_that_hangs_up_ends_the_engines_work_and_leaves_one_recor
             found = await records()
             return found if len(found) >= len(ids) else None
 
-        found = await eventually(all_there, timeout=20)
+        found = await eventually(all_there)
         assert Counter(record.request_id for record in found) == Counter(list(ids))
         for record in found:
             _check(record, ids[record.request_id])
@@ -194,7 +194,7 @@ async def _engine_is(world: World, *, busy: bool) -> None:
         waiting = [line for line in lines if line.startswith("pointsman_worker_waiting_requests{")]
         return bool(waiting) and all((float(line.rpartition(" ")[2]) > 0) == busy for line in waiting)
 
-    await eventually(known, timeout=20)
+    await eventually(known)
 
 
 def _check(record: UsageRecord, case: Case) -> None:

@@ -71,7 +71,7 @@ async def test_the_engine_hears_when_the_client_hangs_up(start_edge: StartEdge, 
             else:
                 await eventually(lambda: edge.metric("pointsman_edge_open_requests"))
             client.close()
-            await asyncio.wait_for(engine.received[0].gone.wait(), 5)
+            await asyncio.wait_for(engine.received[0].gone.wait(), 30)
         (done,) = await eventually(lambda: edge.events.of(ResponseCompleted))
         assert other.received == []
     assert (done.request_id, done.outcome) == ("mine", "client_gone")
@@ -167,7 +167,7 @@ async def test_a_request_that_takes_too_long_is_told_so_before_the_first_byte(st
     async with ScriptedEngine(say_nothing) as engine:
         edge = await start_edge(engine.url, config={"edge": {"request_timeout": "200ms"}})
         answer = await raw_request(edge.url, post(CHAT, BODY))
-        await asyncio.wait_for(engine.received[0].gone.wait(), 5)
+        await asyncio.wait_for(engine.received[0].gone.wait(), 30)
     assert answer.status == 504
     assert b"request_timeout" in answer.body
     (done,) = edge.events.of(ResponseCompleted)
@@ -178,7 +178,7 @@ async def test_a_stream_that_takes_too_long_ends_with_an_error_event(start_edge:
     async with ScriptedEngine(one_event) as engine:
         edge = await start_edge(engine.url, config={"edge": {"request_timeout": "200ms"}})
         answer = await raw_request(edge.url, post(CHAT, BODY))
-        await asyncio.wait_for(engine.received[0].gone.wait(), 5)
+        await asyncio.wait_for(engine.received[0].gone.wait(), 30)
     assert answer.complete
     assert answer.body.startswith(EVENT + b'data: {"error":')
     (done,) = edge.events.of(ResponseCompleted)

@@ -251,7 +251,7 @@ async def test_an_engine_that_says_more_than_asked_loses_its_connection(start_ed
         for _ in range(3):
             assert (await raw_request(edge.url, post(CHAT, BODY))).body == ANSWER
         for request in engine.received:
-            await asyncio.wait_for(request.gone.wait(), 5)
+            await asyncio.wait_for(request.gone.wait(), 30)
 
 
 CUTS = {

@@ -132,7 +132,7 @@ async def test_the_open_requests_are_told_and_a_stop_lets_them_finish(frontend: 
         await client.send(post(CHAT, BODY, "x-request-id: mine"))
         await client.read_until(EVENT)
         query = OpenRequestsQuery(request_ids=("mine", "other"))
-        assert OpenRequests.decode(await around.bus.ask(query, "edge-1")).request_ids == ("mine",)
+        assert OpenRequests.decode(await around.bus.ask(query, "edge-1", timeout=30)).request_ids == ("mine",)
         ending = asyncio.create_task(frontend.terminate())
         await eventually(lambda: any(line["event"] == "stopping" for line in frontend.log_lines()))
         health = await raw_request(frontend.http_url or "", b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -171,7 +171,7 @@ async def test_while_the_bus_is_gone_the_edge_serves_alone_and_tells_of_it_later
         kept = await _kept(own_nats_server.url)
         return kept if any(done.level == "static" for done in kept) else []
 
-    kept = await eventually(told, timeout=20)
+    kept = await eventually(told)
     assert [done.sequence for done in kept] == list(range(1, len(kept) + 1))
 
 

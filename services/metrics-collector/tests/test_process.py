@@ -1,6 +1,5 @@
 """Collectors as processes, with simulated engines that have no agent."""
 
-from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -13,9 +12,6 @@ from pointsman_contracts.worker import WorkerLoad, WorkerRegistration, WorkerSil
 from pointsman_testing import NatsServer, Processes, ServiceProcess, eventually
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import EngineProcess
-
-# Processes start and NATS reconnects on machines that have other things to do.
-patiently = partial(eventually, timeout=20.0)
 
 
 class Collectors:
@@ -57,7 +53,7 @@ async def test_an_engine_without_an_agent_is_registered_told_stopped_and_back(
         loads, snapshots = seen.listen(WorkerLoad, ANY, ANY), seen.listen(PoolSnapshot, ANY)
         collector = Collectors(own_nats_server.url, processes, tmp_path, [engine.url]).start()
         await collector.wait_ready()
-        await patiently(lambda: state_of(snapshots) == "serving")
+        await eventually(lambda: state_of(snapshots) == "serving")
         entry = await seen.entry(WorkerRegistration, "static", "w1")
         assert entry is not None
         assert (entry.url, entry.models, entry.loras) == (engine.url, ("llama-3.1-8b",), ("sql-lora",))
@@ -67,11 +63,11 @@ async def test_an_engine_without_an_agent_is_registered_told_stopped_and_back(
         assert 'pointsman_engine_reachable{pool="static",worker="w1"} 1.0' in await exposed(collector)
 
         engine.process.pause()
-        await patiently(lambda: state_of(snapshots) == "unreachable")
+        await eventually(lambda: state_of(snapshots) == "unreachable")
         engine.process.resume()
-        await patiently(lambda: state_of(snapshots) == "serving")
+        await eventually(lambda: state_of(snapshots) == "serving")
         await engine.restart()
-        await patiently(lambda: state_of(snapshots) == "serving" and loads[-1].boot_id != entry.boot_id)
+        await eventually(lambda: state_of(snapshots) == "serving" and loads[-1].boot_id != entry.boot_id)
         assert await collector.terminate() == 0
 
 
@@ -90,20 +86,20 @@ async def test_a_killed_collector_leaves_its_engines_to_another(
         async def one_speaks() -> bool:
             return [await speaks(process) for process in pair].count(True) == 1
 
-        await patiently(one_speaks)
+        await eventually(one_speaks)
         owner, other = sorted(pair, key=lambda process: process.pid)
         if not await speaks(owner):
             owner, other = other, owner
         snapshots = seen.listen(PoolSnapshot, "static")
-        await patiently(lambda: len({snapshot.source for snapshot in snapshots}) == 2)
+        await eventually(lambda: len({snapshot.source for snapshot in snapshots}) == 2)
         owner.kill()
 
         async def other_speaks() -> bool:
             return await speaks(other)
 
-        await patiently(other_speaks)
+        await eventually(other_speaks)
         heard = len(snapshots)
-        await patiently(lambda: len(snapshots) > heard + 3 and state_of(snapshots) == "serving")
+        await eventually(lambda: len(snapshots) > heard + 3 and state_of(snapshots) == "serving")
 
 
 @pytest.mark.requirement("S1-8")
@@ -121,13 +117,13 @@ async def test_a_worker_that_nobody_speaks_for_is_silent_then_gone(
         await store.put(kv_key(WorkerRegistration, "agents", "w9"), entry.encode())
         load = WorkerLoad(worker="w9", pool="agents", boot_id="b", sequence=1, at_ms=0)
         seen.bus.publish(load, "agents", "w9")
-        await patiently(lambda: state_of(snapshots, "agents") == "serving")
-        await patiently(lambda: state_of(snapshots, "agents") == "silent")
+        await eventually(lambda: state_of(snapshots, "agents") == "serving")
+        await eventually(lambda: state_of(snapshots, "agents") == "silent")
         assert snapshots[-1].saturation == 1.0
-        await patiently(lambda: silences)
+        await eventually(lambda: silences)
         assert silences[0].worker == "w9"
         assert [line["worker"] for line in collector.log_lines() if line.get("event") == "worker_silent"] == ["w9"]
-        await patiently(lambda: snapshots[-1].workers == ())
+        await eventually(lambda: snapshots[-1].workers == ())
         assert 'worker="w9"' not in await exposed(collector)
 
 
@@ -142,4 +138,4 @@ async def test_without_its_configuration_a_collector_is_not_ready_and_says_so(
         async with aiohttp.ClientSession() as http, http.get(f"{collector.http_url}/ready") as answer:
             return "none received yet" in (await answer.json())["reasons"].get("configuration", "")
 
-    await patiently(says_why)
+    await eventually(says_why)

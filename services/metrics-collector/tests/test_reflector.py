@@ -196,7 +196,7 @@ async def test_a_connection_that_died_without_a_word_is_missed_and_made_anew(clu
         await eventually(lambda: cluster.watching == 1)
         cluster.fall_silent()
         cluster.delete(("v1", "pods"), "a")
-        await eventually(lambda: pods_.names == [], timeout=20)
+        await eventually(lambda: pods_.names == [])
 
 
 async def test_a_list_is_taken_anew_from_time_to_time(cluster: KubeApi, api: Api) -> None:

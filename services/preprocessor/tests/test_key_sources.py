@@ -110,7 +110,7 @@ async def test_what_cannot_be_read_anew_stays_in_force(issuer: Issuer, sets: Pub
 async def test_a_key_missed_in_a_set_just_read_is_looked_for_at_once(issuer: Issuer, sets: PublishedKeys) -> None:
     first = sets.refresh(issuer.url)
     assert first is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while sets.get(issuer.url) is None:  # noqa: ASYNC110 - the very next turn of the loop is meant
             await asyncio.sleep(0)
     issuer.body = published("one", "two")

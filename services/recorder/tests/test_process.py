@@ -62,7 +62,7 @@ class Scene:
 
     async def summed(self, requests: int) -> bool:
         try:
-            rows = UsageSums.decode(await self.seen.bus.ask(UsageQuery(by=()), timeout=5)).rows
+            rows = UsageSums.decode(await self.seen.bus.ask(UsageQuery(by=()), timeout=10)).rows
         except (NoReply, NobodyListens):
             return False
         return bool(rows) and rows[0].requests >= requests

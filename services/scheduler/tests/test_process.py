@@ -282,7 +282,7 @@ async def test_a_reservation_reaches_the_other_scheduler(
         await eventually(lambda: len(neighbours.scheduled) == len(neighbours.asked))
         return bool(neighbours.reservations)
 
-    await eventually(told, timeout=15)
+    await eventually(told)
     (change,) = neighbours.reservations[0].changes
     assert change.op == "reserve"
     (decided,) = [event for event in neighbours.scheduled if event.request_id == change.request_id]

@@ -157,7 +157,7 @@ async def test_the_requests_of_an_edge_that_falls_silent_are_written_off(around:
     around.answer("open")
     around.hold("open", age_s=1.0)
     around.edge.heartbeat.stop()
-    await eventually(lambda: around.books == set(), timeout=10)
+    await eventually(lambda: around.books == set())
 
 
 async def test_the_requests_of_an_edge_that_nobody_ever_heard_of_are_written_off(around: Surroundings) -> None:

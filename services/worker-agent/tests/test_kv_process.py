@@ -2,7 +2,6 @@
 
 import asyncio
 import struct
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,7 +14,6 @@ from pointsman_testing import NatsServer, Processes, eventually
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import POOL, EngineProcess
 
-patiently = partial(eventually, timeout=20.0)
 TOKENS = list(range(100, 116))
 
 
@@ -49,11 +47,11 @@ async def test_what_an_engine_stores_is_told_and_can_be_asked_for(
                 "POINTSMAN_KV_BLOCK_TOKENS": "8",
             }
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while (await publisher.recv())[:1] != b"\x01":
                 pass
         await publish(["BlockStored", [1, 2, 3, 4], None, TOKENS, 4, None])
-        await patiently(lambda: any(change.op == "stored" and change.blocks for m in told for change in m.changes))
+        await eventually(lambda: any(change.op == "stored" and change.blocks for m in told for change in m.changes))
         stored = [c.blocks for m in told for c in m.changes if c.op == "stored" and c.blocks]
         assert [len(blocks) for blocks in stored] == [16]
         held = struct.unpack("<2Q", stored[0])
@@ -61,16 +59,16 @@ async def test_what_an_engine_stores_is_told_and_can_be_asked_for(
         assert told[-1].boot_id
 
         await publish(["BlockRemoved", [4]])
-        await patiently(lambda: any(change.op == "removed" for m in told for change in m.changes))
+        await eventually(lambda: any(change.op == "removed" for m in told for change in m.changes))
         (gone,) = [change.blocks for m in told for change in m.changes if change.op == "removed"]
         assert struct.unpack("<Q", gone) == held[1:]
 
         last = told[-1].sequence
         beats = len(told)
-        await patiently(lambda: len(told) > beats)  # silence is told as well
+        await eventually(lambda: len(told) > beats)  # silence is told as well
         assert (told[-1].sequence, told[-1].changes) == (last, ())
 
-        state = WorkerKvState.decode(await seen.bus.ask(WorkerKvQuery(), POOL, "engine-1", timeout=5))
+        state = WorkerKvState.decode(await seen.bus.ask(WorkerKvQuery(), POOL, "engine-1", timeout=30))
         assert (state.snapshot, state.total, state.sequence) == (True, 1, last)
         assert struct.unpack("<Q", state.held) == held[:1]
     context.destroy(linger=0)

@@ -38,7 +38,7 @@ class Publisher:
 
     async def subscribed(self) -> None:
         """Wait for a subscriber."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while (await self.pub.recv())[:1] != b"\x01":
                 pass
 

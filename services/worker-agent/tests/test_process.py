@@ -1,7 +1,6 @@
 """The agent as a process beside a simulated engine that is stopped, killed and started again."""
 
 import asyncio
-from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -12,9 +11,6 @@ from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_testing import NatsServer, Processes, eventually
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import POOL, EngineProcess
-
-# Processes start and NATS reconnects on machines that have other things to do.
-patiently = partial(eventually, timeout=20.0)
 
 
 @pytest.fixture
@@ -46,14 +42,14 @@ async def test_an_engine_is_registered_and_its_load_is_told(own_nats_server: Nat
         assert entry.block_tokens
         assert entry.kv_blocks
         assert entry.max_context
-        await patiently(lambda: loads and loads[-1].state == "serving")
+        await eventually(lambda: loads and loads[-1].state == "serving")
         assert loads[-1].boot_id == entry.boot_id
 
         prompt = {"model": "llama-3.1-8b", "prompt": "x " * 500, "max_tokens": 400, "ignore_eos": True, "n": 3}
         answer = asyncio.create_task(http.post(f"{engine.url}/v1/completions", json=prompt))
-        await patiently(lambda: any(load.running == 3 and load.kv_usage > 0 for load in loads))
+        await eventually(lambda: any(load.running == 3 and load.kv_usage > 0 for load in loads))
         (await answer).release()
-        await patiently(lambda: loads[-1].running == 0)
+        await eventually(lambda: loads[-1].running == 0)
         assert [load.sequence for load in loads] == list(range(1, len(loads) + 1))
 
 
@@ -64,13 +60,13 @@ async def test_a_stopped_engine_is_unreachable_and_comes_back_as_it_was(
         loads = seen.listen(WorkerLoad, ANY, ANY)
         engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url})
         url = await engine.agent.wait_ready()
-        await patiently(lambda: loads and loads[-1].state == "serving")
+        await eventually(lambda: loads and loads[-1].state == "serving")
         boot_id = loads[-1].boot_id
         engine.process.pause()
-        await patiently(lambda: loads[-1].state == "unreachable")
+        await eventually(lambda: loads[-1].state == "unreachable")
         assert "no answer from /metrics" in (await reasons(url))["engine"]
         engine.process.resume()
-        await patiently(lambda: loads[-1].state == "serving")
+        await eventually(lambda: loads[-1].state == "serving")
         assert {load.boot_id for load in loads} == {boot_id}
 
 
@@ -81,20 +77,20 @@ async def test_a_killed_engine_is_unreachable_and_comes_back_in_a_new_life(
         loads = seen.listen(WorkerLoad, ANY, ANY)
         engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url})
         url = await engine.agent.wait_ready()
-        await patiently(lambda: loads and loads[-1].state == "serving")
+        await eventually(lambda: loads and loads[-1].state == "serving")
         boot_id = loads[-1].boot_id
         engine.process.kill()
-        await patiently(lambda: loads[-1].state == "unreachable")
+        await eventually(lambda: loads[-1].state == "unreachable")
         assert (await reasons(url))["engine"] == f"engine {engine.url} unreachable: connection refused"
         await engine.restart()
-        await patiently(lambda: loads[-1].state == "serving")
+        await eventually(lambda: loads[-1].state == "serving")
         assert loads[-1].boot_id != boot_id
 
         async def registered_anew() -> bool:
             entry = await seen.entry(WorkerRegistration, POOL, "engine-1")
             return entry is not None and entry.boot_id == loads[-1].boot_id
 
-        await patiently(registered_anew)
+        await eventually(registered_anew)
 
 
 async def test_an_engine_that_is_not_there_at_the_start_is_waited_for(
@@ -110,13 +106,13 @@ async def test_an_engine_that_is_not_there_at_the_start_is_waited_for(
             "POINTSMAN_DRAIN_TIMEOUT_S": "1",
         },
     )
-    await patiently(lambda: agent.http_url)
+    await eventually(lambda: agent.http_url)
     url = agent.http_url or ""
 
     async def says_why() -> bool:
         return "connection refused" in (await reasons(url)).get("engine", "")
 
-    await patiently(says_why)
+    await eventually(says_why)
     await engine.start()
     await agent.wait_ready()
     assert await agent.terminate() == 0
@@ -132,9 +128,9 @@ async def test_an_agent_that_is_told_to_end_drains_its_engine_and_leaves(
         await engine.agent.wait_ready()
         prompt = {"model": "llama-3.1-8b", "prompt": "x", "max_tokens": 2000, "ignore_eos": True}
         answer = asyncio.create_task(http.post(f"{engine.url}/v1/completions", json=prompt))
-        await patiently(lambda: loads and loads[-1].running == 1)
+        await eventually(lambda: loads and loads[-1].running == 1)
         ended = asyncio.create_task(engine.agent.terminate())
-        await patiently(lambda: loads[-1].state == "draining")
+        await eventually(lambda: loads[-1].state == "draining")
         assert not answer.done(), "the engine is still at work when it is said to drain"
         assert await seen.entry(WorkerRegistration, POOL, "engine-1") is not None
         (await answer).release()
@@ -150,21 +146,21 @@ async def test_after_a_restart_of_nats_the_worker_is_registered_and_heard_again(
         loads = seen.listen(WorkerLoad, ANY, ANY)
         engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url})
         url = await engine.agent.wait_ready()
-        await patiently(lambda: loads)
+        await eventually(lambda: loads)
         await asyncio.to_thread(own_nats_server.kill)
 
         async def says_why() -> bool:
             return "bus" in await reasons(url)
 
-        await patiently(says_why)
+        await eventually(says_why)
         await asyncio.to_thread(own_nats_server.start)
         await engine.agent.wait_ready()
         heard = len(loads)
-        await patiently(lambda: len(loads) > heard)
+        await eventually(lambda: len(loads) > heard)
         store = await seen.js.key_value("pm-workers")
         await store.purge(f"{POOL}.engine-1")
 
         async def registered() -> object:
             return await seen.entry(WorkerRegistration, POOL, "engine-1")
 
-        await patiently(registered)
+        await eventually(registered)

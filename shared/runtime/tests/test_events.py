@@ -67,7 +67,7 @@ async def test_a_request_is_answered_by_a_handler(process: Connected) -> None:
 
     async def answered() -> bytes:
         try:
-            return await process.bus.ask(OpenRequestsQuery(request_ids=("a", "b")), "edge-1")
+            return await process.bus.ask(OpenRequestsQuery(request_ids=("a", "b")), "edge-1", timeout=30)
         except NobodyListens as error:  # the two connections are made apart
             raise AssertionError(str(error)) from error
 
@@ -112,8 +112,8 @@ async def test_handlers_work_again_after_a_restart_of_the_server(
     own_nats_server.kill()
     await eventually(lambda: process.events.reason is not None)
     await asyncio.to_thread(own_nats_server.start)
-    await eventually(lambda: process.events.reason is None and process.bus.connected, timeout=10)
-    assert await process.bus.ask(OpenRequestsQuery(request_ids=()), "edge-1")
+    await eventually(lambda: process.events.reason is None and process.bus.connected)
+    assert await process.bus.ask(OpenRequestsQuery(request_ids=()), "edge-1", timeout=30)
 
 
 async def test_the_stream_keeps_each_event_once(process: Connected) -> None:
@@ -159,7 +159,7 @@ async def test_an_event_stream_that_was_lost_with_its_server_is_made_again(
     own_nats_server.kill()
     await eventually(lambda: process.events.reason is not None)
     await asyncio.to_thread(own_nats_server.start)
-    await eventually(made, timeout=15)
+    await eventually(made)
     await end_all([keeping])
 
 
@@ -233,7 +233,7 @@ async def test_a_watch_goes_on_after_a_restart_and_tells_what_vanished_meanwhile
         await meanwhile.delete("goes")
 
     await try_until_done("the change", change)
-    await eventually(lambda: watched.values == {"stays": b"1", "new": b"2"}, timeout=15)
+    await eventually(lambda: watched.values == {"stays": b"1", "new": b"2"})
     await other.close()
 
 
@@ -255,9 +255,9 @@ async def test_a_bucket_that_was_lost_with_its_server_is_made_again(
     async def put() -> None:
         await bucket.put("b", b"2")
 
-    await eventually(lambda: process.events.reason is None, timeout=10)
+    await eventually(lambda: process.events.reason is None)
     await try_until_done("the put", put)
-    await eventually(lambda: watched.values == {"b": b"2"}, timeout=15)
+    await eventually(lambda: watched.values == {"b": b"2"})
 
 
 async def test_what_is_in_a_bucket_made_anew_is_told_though_its_revisions_are_low(
@@ -278,7 +278,7 @@ async def test_what_is_in_a_bucket_made_anew_is_told_though_its_revisions_are_lo
     own_nats_server.kill()
     await eventually(lambda: process.events.reason is not None)
     await asyncio.to_thread(own_nats_server.start)
-    await eventually(lambda: watched.values == {"a": b"4"}, timeout=15)
+    await eventually(lambda: watched.values == {"a": b"4"})
     await anew.put("a", b"5")
     await eventually(lambda: watched.values == {"a": b"5"})
     assert watched.gone == []
@@ -298,7 +298,7 @@ async def test_what_must_be_renewed_has_its_ttl_to_come_back_after_the_server_lo
     own_nats_server.kill()
     await eventually(lambda: process.events.reason is not None)
     await asyncio.to_thread(own_nats_server.start)
-    await eventually(lambda: watched.listed == 2, timeout=15)
+    await eventually(lambda: watched.listed == 2)
     assert watched.values == {"a": b"1"}
     await bucket.put("a", b"2")
     await eventually(lambda: watched.values == {"a": b"2"})

@@ -92,12 +92,12 @@ async def test_a_service_does_not_get_ready_beside_one_that_speaks_other_contrac
     beating = asyncio.create_task(beat())
     try:
         service = start(processes, nats_server, str(config_file))
-        url = await eventually(lambda: service.http_url, timeout=20)
+        url = await eventually(lambda: service.http_url)
 
         async def refuses() -> str | None:
             return (await ready_reasons(url)).get("contracts")
 
-        assert (await eventually(refuses, timeout=20)).startswith(
+        assert (await eventually(refuses)).startswith(
             "guard guard-1 (version 9.0) speaks generation 9 of the contracts, this scheduler (version 0.1.0) 1: "
         )
         beating.cancel()
@@ -112,8 +112,8 @@ async def test_a_service_without_a_server_says_why_and_gets_ready_when_it_comes(
 ) -> None:
     own_nats_server.kill()
     service = start(processes, own_nats_server, str(config_file))
-    url = await eventually(lambda: service.http_url, timeout=30)
-    await eventually(lambda: "bus_unreachable" in service.log_text(), timeout=30)
+    url = await eventually(lambda: service.http_url)
+    await eventually(lambda: "bus_unreachable" in service.log_text())
     assert "Connection refused" in (await ready_reasons(url))["bus"]
     await asyncio.to_thread(own_nats_server.start)
     await service.wait_ready()
@@ -144,7 +144,7 @@ async def test_sigterm_while_waiting_for_the_server_ends_at_once(
 ) -> None:
     own_nats_server.kill()
     service = start(processes, own_nats_server, str(config_file))
-    await eventually(lambda: service.http_url, timeout=30)
+    await eventually(lambda: service.http_url)
     assert await service.terminate() == 0
 
 
@@ -152,12 +152,12 @@ async def test_a_service_follows_the_configuration_in_the_bucket(
     own_nats_server: NatsServer, processes: Processes
 ) -> None:
     service = start(processes, own_nats_server, "kv")
-    url = await eventually(lambda: service.http_url, timeout=30)
+    url = await eventually(lambda: service.http_url)
 
     async def waits_for_a_configuration() -> bool:
         return "pointsman config apply" in (await ready_reasons(url)).get("configuration", "")
 
-    await eventually(waits_for_a_configuration, timeout=30)
+    await eventually(waits_for_a_configuration)
     bus = Bus(Connection([own_nats_server.url], name="test"), Process("cli", "test"))
     events = Events(ServiceSettings(nats_url=own_nats_server.url), bus)
     events.open()
@@ -197,7 +197,7 @@ async def test_wrong_settings_end_the_process_with_78_and_words(
     processes: Processes, env: dict[str, str], words: str
 ) -> None:
     service = processes.start_command(SERVICE, env=env)
-    await eventually(lambda: service.returncode is not None, timeout=30)
+    await eventually(lambda: service.returncode is not None)
     assert service.returncode == 78
     assert words in service.log_text()
     assert "Traceback" not in service.log_text()
@@ -209,7 +209,7 @@ async def test_a_bad_configuration_file_ends_the_process_with_78_and_the_line(
     bad = config_file.with_name("bad.yaml")
     await asyncio.to_thread(bad.write_text, "pools:\n  llama-8b:\n    shceduling: default\n")
     service = start(processes, nats_server, str(bad))
-    await eventually(lambda: service.returncode is not None, timeout=30)
+    await eventually(lambda: service.returncode is not None)
     assert service.returncode == 78
     assert "shceduling" in service.log_text()
     assert "(line 3)" in service.log_text()

@@ -8,11 +8,13 @@ from typing import TypeVar, cast
 
 T = TypeVar("T")
 
+PATIENCE_S = 30.0
+"""Long enough for a machine that gives a process nothing for seconds; whoever waits for what never comes has failed."""
 _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.05
 
 
-async def eventually(condition: Callable[[], T | Awaitable[T | None] | None], timeout: float = 5.0) -> T:  # noqa: ASYNC109 - the bound is the point
+async def eventually(condition: Callable[[], T | Awaitable[T | None] | None], timeout: float = PATIENCE_S) -> T:  # noqa: ASYNC109 - the bound is the point
     """Wait until `condition()` is truthy and return what it returned.
 
     The condition may be a coroutine function. A condition that raises AssertionError isn't met yet; the last

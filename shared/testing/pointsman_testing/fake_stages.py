@@ -150,7 +150,7 @@ class PickerUnderTest:
 
     async def completed(self, count: int = 1) -> list[ResponseCompleted]:
         """The completions, once there are so many."""
-        await eventually(lambda: len(self.events.of(ResponseCompleted)) >= count, timeout=30)
+        await eventually(lambda: len(self.events.of(ResponseCompleted)) >= count)
         return self.events.of(ResponseCompleted)
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Protocol, cast
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 MAX_PAYLOAD = 8 * 1024 * 1024
 """What the project's own servers allow in one message, in bytes."""
 

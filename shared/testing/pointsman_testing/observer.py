@@ -49,7 +49,7 @@ async def observing(url: str) -> AsyncGenerator[Observer]:
     bus.open()
     await bus.wait_connected()
     try:
-        yield Observer(bus, client.jetstream())  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+        yield Observer(bus, client.jetstream(timeout=30))  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
     finally:
         await bus.close()
         await client.close()

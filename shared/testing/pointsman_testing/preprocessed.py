@@ -91,9 +91,7 @@ class Surroundings:
             bus.serve()
         loop = asyncio.get_running_loop()
         table = self.edge.heartbeat.table
-        await eventually(
-            lambda: sum(table.instances("preprocessor", loop.time()).values()) == preprocessors, timeout=20
-        )
+        await eventually(lambda: sum(table.instances("preprocessor", loop.time()).values()) == preprocessors)
 
     async def end(self) -> None:
         """Disconnect."""

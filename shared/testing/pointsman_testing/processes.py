@@ -14,8 +14,8 @@ import aiohttp
 from pointsman_testing.eventually import eventually
 from pointsman_testing.nursery import Forked
 
-READY_TIMEOUT_S = 20.0
-_END_TIMEOUT_S = 15.0
+READY_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 30.0
 
 
 class ServiceProcess:
@@ -62,7 +62,7 @@ class ServiceProcess:
 
     async def wait_ready(self, timeout: float = READY_TIMEOUT_S) -> str:  # noqa: ASYNC109 - as `eventually`
         """Wait until `/ready` answers 200 and return the base URL. Fails at once when the process ends."""
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as http:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as http:
 
             async def ready() -> str | None:
                 if self.returncode is not None:

@@ -93,7 +93,7 @@ class EngineProcess:
             "--speedup", str(self._speedup), *(part for model in self._served.models for part in ("--model", model)),
             *(part for lora in self._served.loras for part in ("--lora", lora)), *options,
         )  # fmt: skip
-        await eventually(lambda: port_file.exists() and admin_file.exists(), timeout=20)
+        await eventually(lambda: port_file.exists() and admin_file.exists())
         self._port = int(port_file.read_text())
         self._admin = f"http://127.0.0.1:{int(admin_file.read_text())}"
 
@@ -223,9 +223,9 @@ class Stack:
                     names = {model["id"] for model in (await answer.json())["data"]}
                 return {*self._served.models, *self._served.loras} <= names
 
-            await eventually(serves_on_every_engine, timeout=20)
+            await eventually(serves_on_every_engine)
         for engine in self.engines:
-            await eventually(self.state_is(engine, "serving"), timeout=20)
+            await eventually(self.state_is(engine, "serving"))
 
     def _engine(self, name: str, speedup: float, cache: KvTelling | None) -> EngineProcess:
         return EngineProcess(name, self._processes, self._folder, speedup, cache, self._served)

@@ -66,11 +66,11 @@ async def test_a_killed_process_is_started_again_on_its_port_and_told_about(
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(_fake(tmp_path), folder, http, told)
         keeper.begin()
-        await eventually(lambda: keeper.life.state is State.READY, timeout=20)
+        await eventually(lambda: keeper.life.state is State.READY)
         door, pid = keeper.door, keeper.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        await eventually(lambda: keeper.life.starts == 2 and keeper.life.state is State.READY, timeout=20)
+        await eventually(lambda: keeper.life.starts == 2 and keeper.life.state is State.READY)
         assert keeper.door == door
         assert keeper.pid != pid
         await keeper.end(patience_s=5)
@@ -83,7 +83,7 @@ async def test_a_process_that_stops_being_ready_says_why(tmp_path: Path, http: a
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(_fake(tmp_path), folder, http, told)
         keeper.begin()
-        await eventually(lambda: keeper.life.state is State.READY, timeout=20)
+        await eventually(lambda: keeper.life.state is State.READY)
         (tmp_path / "reason").write_text("bus disconnected: no server")
         await eventually(lambda: keeper.life.state is State.NOT_READY)
         assert told.states[-1] == (State.NOT_READY, "bus disconnected: no server")
@@ -97,7 +97,7 @@ async def test_a_process_that_ignores_sigterm_is_killed_when_patience_ends(
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(Plan("deaf", Kind.SERVICE, (sys.executable, "-c", deaf)), folder, http, Told())
         keeper.begin()
-        await eventually(lambda: folder.log("deaf").exists() and "deaf" in folder.log("deaf").read_text(), timeout=20)
+        await eventually(lambda: folder.log("deaf").exists() and "deaf" in folder.log("deaf").read_text())
         pid = keeper.pid
         assert pid is not None
         await keeper.end(patience_s=0.2)
@@ -109,7 +109,7 @@ async def test_a_stopped_process_is_ended_too(tmp_path: Path, http: aiohttp.Clie
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(_fake(tmp_path), folder, http, Told())
         keeper.begin()
-        await eventually(lambda: keeper.life.state is State.READY, timeout=20)
+        await eventually(lambda: keeper.life.state is State.READY)
         pid = keeper.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
@@ -124,7 +124,7 @@ async def test_a_command_that_does_not_exist_is_given_up_with_its_reason(
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(Plan("ghost", Kind.SERVICE, ("/nowhere/ghost",)), folder, http, Told())
         keeper.begin()
-        await eventually(lambda: keeper.life.state is State.GIVEN_UP, timeout=20)
+        await eventually(lambda: keeper.life.state is State.GIVEN_UP)
         assert keeper.complaints()[-1] == "/nowhere/ghost: No such file or directory"
         await keeper.end(patience_s=1)
 
@@ -135,6 +135,6 @@ async def test_the_complaints_of_a_log_read_like_a_sentence(tmp_path: Path, http
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(Plan("frontend", Kind.SERVICE, (sys.executable, "-c", command)), folder, http, Told())
         keeper.begin()
-        await eventually(lambda: keeper.life.state is State.GIVEN_UP, timeout=20)
+        await eventually(lambda: keeper.life.state is State.GIVEN_UP)
         assert keeper.complaints() == ["error cannot_start detail=in use"]
         await keeper.end(patience_s=1)

@@ -35,9 +35,7 @@ def _alive(pid: int) -> bool:
 async def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)])  # noqa: ASYNC220 - as another program would
     try:
-        child = await eventually(
-            lambda: (tmp_path / "child").exists() and int((tmp_path / "child").read_text() or 0), timeout=20
-        )
+        child = await eventually(lambda: (tmp_path / "child").exists() and int((tmp_path / "child").read_text() or 0))
         assert _alive(child)
     finally:
         os.kill(parent.pid, signal.SIGKILL)

@@ -16,7 +16,7 @@ async def test_the_fixed_backend_serves_the_openai_client(
     port_file = tmp_path / "port"
     command = (*options, "--model", "m", "--tokens", "5", "--port-file", str(port_file))
     processes.start("pointsman-simulator", *command)
-    await eventually(port_file.exists, timeout=15)
+    await eventually(port_file.exists)
     url = f"http://127.0.0.1:{port_file.read_text().strip()}"
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         assert [model.id for model in (await client.models.list()).data] == ["m"]

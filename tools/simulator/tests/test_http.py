@@ -58,7 +58,7 @@ async def start(processes: Processes, tmp_path: Path) -> AsyncIterator[Starter]:
         ports = tmp_path / f"port-{len(closing)}", tmp_path / f"admin-{len(closing)}"
         files = ("--port-file", str(ports[0]), "--admin-port", "0", "--admin-port-file", str(ports[1]))
         process = processes.start("pointsman-simulator", "serve", *SERVED, *files, *options)
-        await eventually(lambda: ports[0].exists() or process.returncode is not None, timeout=15)
+        await eventually(lambda: ports[0].exists() or process.returncode is not None)
         assert process.returncode is None, process.log_text()
         url, admin = (f"http://127.0.0.1:{path.read_text().strip()}" for path in ports)
         http = aiohttp.ClientSession()
@@ -309,6 +309,6 @@ async def test_a_key_is_asked_for_when_one_is_set(start: Starter) -> None:
 
 async def test_a_wrong_option_ends_the_command_with_a_message(processes: Processes) -> None:
     process = processes.start("pointsman-simulator", "serve", "--fault", "explode")
-    await eventually(lambda: process.returncode is not None, timeout=15)
+    await eventually(lambda: process.returncode is not None)
     assert process.returncode == 2
     assert "unknown fault 'explode'" in process.log_text()
