@@ -170,7 +170,7 @@ async def test_a_request_makes_its_whole_journey_and_nobody_is_refused_anything(
     adapter = module_processes.start("pointsman-epp-adapter", env=environment)
     # A scheduler that joins asks the other one for what it knows.
     stack.services["scheduler"].append(second := stack.start("scheduler"))
-    await asyncio.gather(adapter.wait_ready(timeout=60), second.wait_ready(timeout=60))
+    await asyncio.gather(adapter.wait_ready(), second.wait_ready(timeout=60))
     async with aiohttp.ClientSession() as http:
         for model, stream in (("auto", True), ("sql-lora", False)):
             body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "Which track?"}]}

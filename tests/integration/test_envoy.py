@@ -66,7 +66,7 @@ async def gateway(stacks: StackFactory, module_processes: Processes, start_envoy
             return module_processes.start("pointsman-epp-adapter", env=env)
 
         adapter = start()
-        await adapter.wait_ready(timeout=60)
+        await adapter.wait_ready()
         url = next(str(line["url"]) for line in adapter.log_lines() if line["event"] == "serving")
         port = int(url.rpartition(":")[2])
         engines = [("127.0.0.1", urlsplit(engine.url).port or 0) for engine in stack.engines]
@@ -275,7 +275,7 @@ async def test_without_the_adapter_envoy_fails_closed_or_open_and_recovers_when_
     assert status == 200
     assert "x-pointsman-level" not in headers
     gateway.adapter = gateway.start_adapter()
-    await gateway.adapter.wait_ready(timeout=60)
+    await gateway.adapter.wait_ready()
     for door in ("buffered", "duplex", "open"):
 
         async def served(door: str = door) -> bool:

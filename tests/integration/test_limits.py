@@ -32,7 +32,7 @@ class Preprocessors:
         for name in instances:
             env = self._env | {"POINTSMAN_INSTANCE": name}
             self.running[name] = self._processes.start("pointsman-preprocessor", env=env)
-        await asyncio.gather(*(self.running[name].wait_ready(60) for name in instances))
+        await asyncio.gather(*(self.running[name].wait_ready() for name in instances))
 
     def kill(self, instance: str) -> None:
         self.running.pop(instance).kill()

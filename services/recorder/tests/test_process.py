@@ -83,7 +83,7 @@ async def scene(own_nats_server: NatsServer, processes: Processes, tmp_path: Pat
 @pytest.mark.requirement("USAGE-2")
 async def test_a_killed_recorder_finds_every_event_and_charges_every_request_once(scene: Scene) -> None:
     recorder = scene.start()
-    await recorder.wait_ready(timeout=60)
+    await recorder.wait_ready()
     bus = scene.seen.bus
     # The first half while it reads, the second while it is dead; what it had in hand comes again.
     for number in range(1, 501):
@@ -102,7 +102,7 @@ async def test_a_killed_recorder_finds_every_event_and_charges_every_request_onc
     bus.publish(scheduled, "p")
 
     recorder = scene.start()
-    await recorder.wait_ready(timeout=60)
+    await recorder.wait_ready()
     await patiently(partial(scene.summed, 1000))
     [row] = await scene.sums()
     assert (row.requests, row.prompt_tokens, row.cost) == (1000, 500_500, 500.0)
@@ -121,7 +121,7 @@ async def test_a_killed_recorder_finds_every_event_and_charges_every_request_onc
 
 async def test_a_recorder_that_lost_its_folder_has_the_same_story_and_sums_again(scene: Scene) -> None:
     recorder = scene.start()
-    await recorder.wait_ready(timeout=60)
+    await recorder.wait_ready()
     for number in range(1, 51):
         scene.seen.bus.publish(completed(number), "p")
     await patiently(partial(scene.summed, 50))
@@ -130,7 +130,7 @@ async def test_a_recorder_that_lost_its_folder_has_the_same_story_and_sums_again
     await asyncio.to_thread((scene.folder / "state").rename, scene.folder / "lost")
 
     recorder = scene.start()
-    await recorder.wait_ready(timeout=60)
+    await recorder.wait_ready()
     await patiently(partial(scene.summed, 50))
     assert await scene.sums("tenant", "model", "day") == before
 
@@ -150,7 +150,7 @@ async def test_a_recorder_that_lost_its_folder_has_the_same_story_and_sums_again
 
 async def test_an_outage_of_the_bus_and_events_that_cant_be_read_dont_end_it(scene: Scene) -> None:
     recorder = scene.start()
-    await recorder.wait_ready(timeout=60)
+    await recorder.wait_ready()
     subject, body = "pm.evt.response.completed.v1.p", b"canary nonsense"
     published = await scene.seen.js.publish(subject, body, headers={"Pm-Type": "response.completed.v1"})
     scene.seen.bus.publish(completed(1), "p")
@@ -198,4 +198,4 @@ async def test_an_outage_of_the_bus_and_events_that_cant_be_read_dont_end_it(sce
     recorder.kill()
     await scene.seen.js.purge_stream(LEDGER)
     await asyncio.to_thread((scene.folder / "state").rename, scene.folder / "lost")
-    await scene.start().wait_ready(timeout=60)
+    await scene.start().wait_ready()

@@ -98,7 +98,11 @@ class ServiceProcess:
     def kill(self) -> None:
         """SIGKILL the process and whatever it started."""
         if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                # A fork that hasn't got as far as to a session of its own has started nothing yet.
+                self.signal(signal.SIGKILL)
         self._process.wait(timeout=_END_TIMEOUT_S)
 
     async def terminate(self) -> int:

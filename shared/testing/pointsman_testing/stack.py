@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from pointsman_testing.eventually import eventually
 from pointsman_testing.nats_server import NatsServer, new_nats_server
-from pointsman_testing.processes import Processes, ServiceProcess
+from pointsman_testing.processes import READY_TIMEOUT_S, Processes, ServiceProcess
 
 POOL: Final = "llama-8b"
 SERVICES: Final = (
@@ -93,7 +93,7 @@ class EngineProcess:
             "--speedup", str(self._speedup), *(part for model in self._served.models for part in ("--model", model)),
             *(part for lora in self._served.loras for part in ("--lora", lora)), *options,
         )  # fmt: skip
-        await eventually(lambda: port_file.exists() and admin_file.exists())
+        await eventually(lambda: port_file.exists() and admin_file.exists(), timeout=READY_TIMEOUT_S)
         self._port = int(port_file.read_text())
         self._admin = f"http://127.0.0.1:{int(admin_file.read_text())}"
 
@@ -212,7 +212,7 @@ class Stack:
         await asyncio.gather(*(engine.start() for engine in self.engines))
         for engine in self.engines:
             engine.start_agent({**self.env, **self.logins(f"worker-agent/{self._served.pool}/{engine.name}")})
-        await asyncio.gather(*(process.wait_ready(timeout=60) for process in self.all_services()))
+        await asyncio.gather(*(process.wait_ready() for process in self.all_services()))
         self.door = f"http://127.0.0.1:{self._door_port}"
         async with aiohttp.ClientSession() as http:
 
@@ -240,7 +240,7 @@ class Stack:
     async def restart(self, service: str, index: int) -> ServiceProcess:
         """Put a new process in the place of one that was killed; returns when it is ready."""
         self.services[service][index] = process = self.start(service)
-        await process.wait_ready(timeout=60)
+        await process.wait_ready()
         return process
 
     def state_is(self, engine: EngineProcess, *states: str) -> "Callable[[], asyncio.Future[bool]]":

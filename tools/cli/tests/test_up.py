@@ -61,7 +61,7 @@ def _alive(pid: int) -> bool:
     """A zombie has ended; who reaps it is the init process's business."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
