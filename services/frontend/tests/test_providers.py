@@ -308,6 +308,8 @@ async def test_a_request_that_is_wrong_is_told_in_the_providers_words_and_not_se
     error = json.loads(response.body)["error"]
     assert (response.status, error["message"], error["code"]) == (status, "Words of the provider.", code)
     assert (completed.outcome, completed.status) == ("rejected", status)
+    # Those may quote the prompt: they are for the client alone.
+    assert completed.reason == f"The provider 'openai-1' refused the request with status {status}."
     assert not world.providers[1].asked
 
 

@@ -5,6 +5,8 @@ class Refusal(Exception):
     """The request ends here. `message` is for the client: what was wrong and what would be right, never prompt text.
 
     `status` is 400 to 599; `type` and `code` are OpenAI's error type and code; `param` names the field at fault.
+    `detail` is for operators, where `message` has too little for them, or somebody else's words, which may quote the
+    prompt.
     """
 
     def __init__(
@@ -17,8 +19,9 @@ class Refusal(Exception):
         param: str | None = None,
         retry_after_s: float | None = None,
         dropped_reason: str | None = None,
+        detail: str | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(detail or message)
         self.status = status
         self.message = message
         self.type = type
@@ -26,3 +29,4 @@ class Refusal(Exception):
         self.param = param
         self.retry_after_s = retry_after_s
         self.dropped_reason = dropped_reason
+        self.detail = detail or message

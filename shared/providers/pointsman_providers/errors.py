@@ -46,8 +46,8 @@ def explained(provider: str, status: int, body: bytes, retry_after_s: float | No
     """What the client gets for an error of a provider. `retry_after_s` is what the provider asked for."""
     if status in _CLIENTS:
         message, code = _words(body)
-        text = message or f"The provider '{provider}' refused the request with status {status}."
-        return Refusal(status, text, code=code or "provider_refused")
+        detail = f"The provider '{provider}' refused the request with status {status}."
+        return Refusal(status, message or detail, code=code or "provider_refused", detail=detail)
     if status == 429:
         return Refusal(
             429,

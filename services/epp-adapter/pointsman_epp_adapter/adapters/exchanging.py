@@ -31,7 +31,6 @@ from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, 
 from pointsman_epp_adapter.adapters.watching import Watching
 from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
-from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy
 from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.one_way import without_response_stages
 from pointsman_runtime.logs import Log

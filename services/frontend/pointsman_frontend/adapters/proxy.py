@@ -232,8 +232,7 @@ class Proxy:
         if exchange.attempts:
             exchange.refused(refusal, sent)
             return
-        reason = refusal.detail if isinstance(refusal, Closed) else refusal.message
-        exchange.end("rejected", refusal.status, reason)
+        exchange.end("rejected", refusal.status, refusal.detail)
         self._announcer.rejected(exchange, refusal)
 
     async def _aborted(self, exchange: Exchange, client: Client, leash: Leash) -> None:

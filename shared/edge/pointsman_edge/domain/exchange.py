@@ -149,7 +149,7 @@ class Exchange:
     def refused(self, refusal: Refusal, sent: int | None = None) -> None:
         """It ended with an error of those who were tried; `sent` is the status that the client had by then."""
         outcome = "timeout" if refusal.status == 504 else "engine_error" if refusal.status >= 500 else "rejected"
-        self.end(outcome, sent or refusal.status, refusal.message)
+        self.end(outcome, sent or refusal.status, refusal.detail)
 
     def settle(self, prices: Prices) -> None:
         """What the request used and what that costs, now that it has ended."""

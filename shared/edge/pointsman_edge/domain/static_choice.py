@@ -24,11 +24,10 @@ ALL: Final = Eligible()
 
 
 class Closed(Refusal):
-    """503 with Retry-After: what is missing can't be done without. `detail` is for operators."""
+    """503 with Retry-After: what is missing can't be done without."""
 
-    def __init__(self, message: str, code: str = "gateway_unavailable", *, detail: str = "") -> None:
-        super().__init__(503, message, type="server_error", code=code, retry_after_s=RETRY_AFTER_S)
-        self.detail = detail or message
+    def __init__(self, message: str, code: str = "gateway_unavailable", *, detail: str | None = None) -> None:
+        super().__init__(503, message, type="server_error", code=code, retry_after_s=RETRY_AFTER_S, detail=detail)
 
 
 def outside_subset() -> Closed:
