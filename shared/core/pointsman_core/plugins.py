@@ -185,7 +185,7 @@ class Registry(Generic[P]):
         plugin, params = self.resolve(spec)
         for reference in references(params):
             raise PluginError(f"{spec.name!r}: {unknown('plugin', reference, ())}")
-        return plugin(spec.name, params, {})
+        return self._made(spec, plugin, params, {})
 
     def build(self, specs: Sequence[Spec], others: Mapping[str, Plugin] | None = None) -> list[P]:
         """Build the instances in the given order; referenced ones first, wherever they stand.
@@ -221,11 +221,20 @@ class Registry(Generic[P]):
                     words = f"{name!r}: " + unknown("plugin", reference, (*resolved, *available))
                     raise PluginError(words, (places[name],))
             with within(places[name]):
-                built[name] = available[name] = plugin(spec.name, params, available)
+                built[name] = available[name] = self._made(spec, plugin, params, available)
 
         for spec in specs:
             build(spec.name, ())
         return [built[spec.name] for spec in specs]
+
+    def _made(self, spec: Spec, plugin: type[P], params: Params, others: Mapping[str, Plugin]) -> P:
+        try:
+            return plugin(spec.name, params, others)
+        except PluginError:
+            raise
+        except Exception as error:  # whatever somebody's class raises, it can't be used as configured
+            words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            raise PluginError(f"{self.kind} {spec.name!r} ({spec.use}): {words}") from error
 
 
 def references(params: Params) -> list[str]:

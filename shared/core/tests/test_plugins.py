@@ -117,6 +117,24 @@ def test_a_reference_to_another_kind_of_plugin_is_refused() -> None:
         registry().build([Spec("sum", "total", {"of": ("x",)})], {"x": Other("x", Params(), {})})
 
 
+@pytest.mark.parametrize(
+    ("error", "words"), [(ValueError("no such list"), "no such list"), (OSError("gone"), "OSError: gone")]
+)
+def test_a_plugin_that_cannot_be_built_is_refused_by_its_place_whatever_it_raises(error: Exception, words: str) -> None:
+    class Broken(Circle):
+        type_name = "broken"
+
+        def __init__(self, name: str, params: CircleParams, others: Mapping[str, Plugin]) -> None:
+            raise error
+
+    shapes = Registry(Shape, (Circle, Broken), "pointsman.test.shapes")
+    with pytest.raises(PluginError, match=rf"^shape 'mine' \(broken\): {words}$") as among_others:
+        shapes.build([Spec("circle", "c", {}), Spec("broken", "mine", {})])
+    assert among_others.value.path == (1,)
+    with pytest.raises(PluginError, match=words):
+        shapes.one(Spec("broken", "mine", {}))
+
+
 def test_two_classes_cannot_share_a_type_name() -> None:
     class Impostor(Shape):
         type_name = "circle"

@@ -77,9 +77,9 @@ class Bucket:
 
         `on_listed` is told after each complete listing, the first and one after every reconnection.
         `on_gone` is told of deleted keys, of keys not renewed within the bucket's TTL, and where there is none, of keys
-        that disappeared while the connection was lost.
+        that disappeared while the connection was lost. What any of them raises is logged, and the next entry comes.
         """
-        watch = _Watch(on_put, on_gone, on_listed, self._ttl_s)
+        watch = _Watch(self.name, on_put, on_gone, on_listed, self._ttl_s)
         task = asyncio.get_running_loop().create_task(self._keep_watching(watch, with_history))
         self._tasks.add(task)
 
@@ -141,11 +141,13 @@ class _Watch:
 
     def __init__(
         self,
+        bucket: str,
         on_put: Callable[[Entry], None],
         on_gone: Callable[[str], None],
         on_listed: Callable[[], None] | None,
         ttl_s: float | None,
     ) -> None:
+        self._bucket = bucket
         self._on_put = on_put
         self._on_gone = on_gone
         self._on_listed = on_listed
@@ -169,7 +171,7 @@ class _Watch:
             self._gone(key)
         self._unseen.clear()
         if self._on_listed is not None:
-            self._on_listed()
+            self._tell(self._on_listed, "")
 
     def update(self, entry: KeyValue.Entry, now: float) -> None:
         """One entry of the listing, or a change."""
@@ -184,7 +186,8 @@ class _Watch:
             return
         self._renewed[key] = now
         self._told[key] = revision, stored
-        self._on_put(Entry(key, entry.value or b"", revision))
+        told = Entry(key, entry.value or b"", revision)
+        self._tell(lambda: self._on_put(told), key)
 
     def expire(self, now: float) -> None:
         """Let go of keys that nobody renewed."""
@@ -195,7 +198,13 @@ class _Watch:
     def _gone(self, key: str) -> None:
         self._told.pop(key, None)
         if self._renewed.pop(key, None) is not None:
-            self._on_gone(key)
+            self._tell(lambda: self._on_gone(key), key)
+
+    def _tell(self, watcher: Callable[[], None], key: str) -> None:
+        try:
+            watcher()
+        except Exception as error:  # noqa: BLE001 - one bad entry must not end the watch
+            _log.error("watcher_failed", error, bucket=self._bucket, key=key)
 
 
 def _stored(created: object) -> float:

@@ -90,13 +90,14 @@ class Configuration(Generic[C]):
             except ConfigError as error:
                 raise located(text, error) from error
             revision = Revision(number, config, config.policy_hash(), compiled)
-        except ValueError as error:
-            # ConfigError is one. The text quotes the operator's file, never a request.
-            self.refused[number] = str(error)
+        except Exception as error:  # noqa: BLE001 - what a plugin raises must not end the following of revisions
+            # The text quotes the operator's file, never a request. ConfigError is a ValueError.
+            problems = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            self.refused[number] = problems
             while len(self.refused) > KEPT:
                 del self.refused[min(self.refused)]
             self._refusals.inc()
-            _log.warning("config_refused", revision=number, problems=str(error))
+            _log.warning("config_refused", revision=number, problems=problems)
             return False
         self._kept.pop(number, None)  # in a bucket made anew numbers come again
         self._kept[number] = revision

@@ -53,6 +53,21 @@ def test_a_bad_revision_is_refused_and_leaves_everything_as_it_was(
     assert list(configuration.refused) == [2]
 
 
+@pytest.mark.parametrize("error", [KeyError("mine"), OSError("no such file"), RuntimeError("broken")])
+def test_a_revision_that_breaks_the_code_of_a_service_is_refused_too(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def compile_(config: Config, revision: int) -> int:
+        if revision == 2:
+            raise error
+        return len(config.pools)
+
+    configuration = Configuration(compile_, CollectorRegistry())
+    assert [configuration.offer(number, text("a")) for number in (1, 2, 3)] == [True, False, True]
+    assert configuration.refused == {2: f"{type(error).__name__}: {error}"}
+    assert [record.getMessage() for record in caplog.records] == ["config_refused"]
+
+
 def test_before_the_first_good_revision_it_says_what_is_missing(
     configuration: Configuration[tuple[str, ...]],
 ) -> None:

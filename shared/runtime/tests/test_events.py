@@ -199,6 +199,28 @@ async def test_a_watch_tells_what_is_there_and_every_change(process: Connected) 
     assert await bucket.get("b") == Entry("b", b"3", second + 1)
 
 
+async def test_a_watch_goes_on_behind_an_entry_that_nobody_can_make_sense_of(
+    process: Connected, caplog: pytest.LogCaptureFixture
+) -> None:
+    await process.open()
+    bucket = process.bucket("test-broken")
+    await bucket.put("a", b"1")
+    watched = Watched()
+
+    def put(entry: Entry) -> None:
+        if entry.value == b"bad":
+            raise OSError("no such file")
+        watched.put(entry)
+
+    bucket.watch(put, watched.lost, watched.complete)
+    await bucket.put("b", b"bad")
+    await bucket.put("c", b"3")
+    await eventually(lambda: watched.values == {"a": b"1", "c": b"3"})
+    assert [record.getMessage() for record in caplog.records].count("watcher_failed") == 1
+    await bucket.delete("c")
+    await eventually(lambda: watched.gone == ["c"])
+
+
 async def test_an_entry_that_nobody_renews_is_gone_after_its_ttl(process: Connected) -> None:
     await process.open()
     bucket = process.bucket("test-ttl", ttl_s=1.0)
