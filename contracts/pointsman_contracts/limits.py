@@ -114,6 +114,8 @@ class CounterState(Part):
     scope: str = ""
     due: float | None = None
     """For `requests`: the theoretical arrival time, unix seconds."""
+    each_s: float | None = None
+    """For `requests`: seconds between two of them, at the rate by which `due` was counted."""
     first_slot: int = 0
     """For `tokens`: number of the oldest slot, each a 60th of the period, from the epoch."""
     slots: tuple[float, ...] = ()

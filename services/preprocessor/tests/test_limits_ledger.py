@@ -116,6 +116,28 @@ def test_a_limit_of_requests_is_not_reached_anew_because_its_keeper_died() -> No
     assert exact.ask(ask("x", 1, RATE), NOW + 0.2).outcome == "admitted"
 
 
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_whoever_had_reached_a_limit_that_is_raised_does_not_wait_as_long_as_the_old_one_asked_for(
+    handed_over: bool,
+) -> None:
+    book = Book(0)
+    few = LimitWindow(unit="requests", amount=10, period_s=3600, burst=10)
+    many = LimitWindow(unit="requests", amount=1000, period_s=3600, burst=100)
+    for number in range(10):
+        assert book.ask(ask(f"few-{number}", 1, few), NOW).outcome == "admitted"
+    assert book.ask(ask("few", 1, few), NOW).retry_s == pytest.approx(360)
+    if handed_over:
+        state = book.snapshot("a", NOW)
+        book = Book(0)
+        book.take_over(LimitShard.decode(state.encode()))
+    admitted = [book.ask(ask(f"many-{number}", 1, many), NOW).outcome for number in range(100)]
+    assert admitted.count("admitted") == 90, "those before it still count"
+    # And back: what came at the higher rate fills the lower one.
+    assert book.ask(ask("few", 1, few), NOW).outcome == "refused"
+    assert book.release("edge-1", "many-89", "limit", NOW)
+    assert book.ask(ask("many", 1, many), NOW).outcome == "admitted"
+
+
 def test_a_request_that_is_sent_again_is_counted_once() -> None:
     book = Book(0)
     for attempt in (1, 2, 2):

@@ -12,26 +12,29 @@ from pointsman_contracts.limits import LimitWindow
 class Arrivals:
     """The requests of one scope."""
 
-    __slots__ = ("due",)
+    __slots__ = ("due", "each_s")
 
-    def __init__(self, due: float = 0.0) -> None:
+    def __init__(self, due: float = 0.0, each_s: float | None = None) -> None:
         self.due = due
         """When the next request is due if all kept to the rate, unix seconds."""
+        self.each_s = each_s
+        """Seconds between two requests, at the rate by which `due` was counted."""
 
     def wait(self, window: LimitWindow, cost: float, now: float) -> float:
         """Seconds until `cost` more would be admitted; 0 now, infinite never."""
         if window.amount <= 0 or cost > window.burst:
             return inf
-        each = window.period_s / window.amount
-        return max(0.0, max(self.due, now) + cost * each - window.burst * each - now)
+        each_s = self._keep_to(window, now)
+        return max(0.0, max(self.due, now) + cost * each_s - window.burst * each_s - now)
 
     def add(self, window: LimitWindow, cost: float, now: float) -> None:
         """Count them."""
-        self.due = max(self.due, now) + cost * window.period_s / window.amount
+        each_s = self._keep_to(window, now)
+        self.due = max(self.due, now) + cost * each_s
 
-    def take_back(self, period_s: float, amount: float, cost: float) -> None:
+    def take_back(self, cost: float) -> None:
         """They never came. Only for what was added a moment ago."""
-        self.due -= cost * period_s / amount
+        self.due -= cost * (self.each_s or 0.0)
 
     def remaining(self, window: LimitWindow, now: float) -> float:
         """How many more would be admitted at once."""
@@ -42,3 +45,12 @@ class Arrivals:
     def reset_s(self, now: float) -> float:
         """Seconds until a whole burst would be admitted."""
         return max(0.0, self.due - now)
+
+    def _keep_to(self, window: LimitWindow, now: float) -> float:
+        """Seconds between two requests at this rate. What was counted at another one stays as many requests: a rate
+        that is raised doesn't make whoever had reached the old one wait as long as that asked for."""
+        each_s = window.period_s / window.amount
+        if self.each_s is not None and self.each_s != each_s and self.due > now:
+            self.due = now + (self.due - now) * each_s / self.each_s
+        self.each_s = each_s
+        return each_s

@@ -35,7 +35,7 @@ class _Charge:
         self,
         limit: str,
         scope: str,
-        windows: tuple[tuple[str, LimitWindow | None], ...],
+        windows: tuple[str, ...],
         cost: float,
         at: float,
         until: float,
@@ -102,8 +102,7 @@ class Book:
                 )
             for place, counter in enumerate(counters):
                 counter.add(windows[place], cost, now)
-            counted = tuple(zip(names, windows, strict=True))
-            charge = _Charge(ask.limit, scope, counted, cost, now, ask.until_ms / 1000, kept=ask.kept)
+            charge = _Charge(ask.limit, scope, tuple(names), cost, now, ask.until_ms / 1000, kept=ask.kept)
             self._charges.setdefault((ask.edge, ask.request_id), []).append(charge)
             self.changed = True
         return LimitVerdict(outcome="admitted", standings=_standings(counters, windows, now))
@@ -174,8 +173,7 @@ class Book:
         for each in state.counters:
             self._counter(each.limit, each.window, each.scope).take_over(each, state.at_ms / 1000, unknown_s)
         for each in state.charges:
-            windows = tuple((window, None) for window in each.windows)
-            charge = _Charge(each.limit, each.scope, windows, each.cost, each.at, each.until, kept=each.kept)
+            charge = _Charge(each.limit, each.scope, each.windows, each.cost, each.at, each.until, kept=each.kept)
             self._charges.setdefault((each.edge, each.request_id), []).append(charge)
             for window in each.windows:
                 if window.startswith("concurrency/"):
@@ -191,7 +189,7 @@ class Book:
                     request_id=request_id,
                     limit=charge.limit,
                     scope=charge.scope,
-                    windows=tuple(name for name, _ in charge.windows),
+                    windows=charge.windows,
                     cost=charge.cost,
                     at=charge.at,
                     until=charge.until,
@@ -230,13 +228,13 @@ class Book:
 
     def _close(self, charge: _Charge, actual: float | None, now: float, *, refused: bool = False) -> None:
         self.changed = True
-        for name, window in charge.windows:
+        for name in charge.windows:
             counter = self._counter(charge.limit, name, charge.scope)
             counter.end(charge.cost)
             if actual is not None:
                 counter.settle(charge.cost, actual, charge.at, now)
             elif refused or name.startswith("tokens/"):
-                counter.take_back(window, charge.cost, charge.at, now)
+                counter.take_back(charge.cost, charge.at, now)
 
 
 def _standings(counters: list[Counter], windows: tuple[LimitWindow, ...], now: float) -> tuple[WindowStanding, ...]:

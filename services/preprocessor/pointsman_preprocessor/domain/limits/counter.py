@@ -67,12 +67,12 @@ class Counter:
         if self._usage is None and self._arrivals is None:
             self._open = max(0.0, self._open - cost)
 
-    def take_back(self, window: LimitWindow | None, cost: float, at: float, now: float) -> None:
-        """A request that was counted at `at` counts as if it had never come; `window` is None when it isn't known."""
+    def take_back(self, cost: float, at: float, now: float) -> None:
+        """A request that was counted at `at` counts as if it had never come."""
         if self._usage is not None:
             self._usage.correct(cost, at, now)
-        elif self._arrivals is not None and window is not None and window.amount > 0:
-            self._arrivals.take_back(window.period_s, window.amount, cost)
+        elif self._arrivals is not None:
+            self._arrivals.take_back(cost)
 
     def standing(self, window: LimitWindow, now: float) -> WindowStanding:
         """What is left."""
@@ -95,8 +95,11 @@ class Counter:
         if self._usage is not None:
             first, slots = self._usage.state
             return CounterState(window=window, limit=limit, scope=scope, first_slot=first, slots=slots)
-        due = self._arrivals.due if self._arrivals is not None else None
-        return CounterState(window=window, limit=limit, scope=scope, due=due)
+        if self._arrivals is None:
+            return CounterState(window=window, limit=limit, scope=scope)
+        return CounterState(
+            window=window, limit=limit, scope=scope, due=self._arrivals.due, each_s=self._arrivals.each_s
+        )
 
     def take_over(self, state: CounterState, at: float, unknown_s: float) -> None:
         """As another one left it at the time `at`; of the `unknown_s` seconds since, nothing is known. Requests are
@@ -106,4 +109,4 @@ class Counter:
             self._usage = UsageWindow(self.period_s, state.first_slot, state.slots)
         elif self._arrivals is not None:
             due = state.due or 0.0
-            self._arrivals = Arrivals(due + unknown_s if due > at else due)
+            self._arrivals = Arrivals(due + unknown_s if due > at else due, state.each_s)
