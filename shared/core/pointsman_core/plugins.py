@@ -158,7 +158,11 @@ class Registry(Generic[P]):
     def _offered(self, group: str) -> list[type[P]]:
         found: list[type[P]] = []
         for entry in sorted(installed().select(group=group), key=lambda entry: entry.name):
-            plugin = cast("object", entry.load())
+            try:
+                plugin = cast("object", entry.load())
+            except Exception as error:  # whatever somebody's module raises, there is no plugin in it
+                words = f"{entry.value} can't be imported: {type(error).__name__}: {error}"
+                raise PluginError(f"entry point {entry.name!r} of {group}: {words}") from error
             if not (isinstance(plugin, type) and issubclass(plugin, self.point)):
                 raise PluginError(f"entry point {entry.name!r} of {group}: {entry.value} is not a {self.kind}")
             missing = sorted(getattr(plugin, "__abstractmethods__", ()))

@@ -174,6 +174,9 @@ def test_types_of_other_distributions_are_found_by_entry_point(monkeypatch: pyte
     offer("pathlib:Path")
     with pytest.raises(PluginError, match="pathlib:Path is not a shape"):
         registry()
+    offer("no_such_distribution:Offered")
+    with pytest.raises(PluginError, match="no_such_distribution:Offered can't be imported: ModuleNotFound"):
+        registry()
 
 
 TENANT: Key[str] = Key("tenant", str)

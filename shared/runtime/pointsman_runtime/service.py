@@ -19,6 +19,7 @@ from prometheus_client import (
 )
 
 from pointsman_core.config import Config, ConfigError
+from pointsman_core.plugins import PluginError
 from pointsman_runtime import logs
 from pointsman_runtime.buckets import Bucket
 from pointsman_runtime.bus import Bus
@@ -116,6 +117,9 @@ class Service(Generic[T]):
             await configuration.wait_loaded()
 
         def tell(revision: Revision[C]) -> None:
+            config = revision.config
+            never_static = (name for name, profile in config.profiles.items() if profile.static == "deny")
+            self.bus.allow(config.edge.hop_budget, never_static)
             heartbeat = self.bus.heartbeat
             heartbeat.revision = revision.number
             if heartbeat.beating:
@@ -322,7 +326,7 @@ def run(name: str, settings: type[T], build: Callable[[Service[T]], None], distr
 
     try:
         return uvloop.run(live())
-    except ConfigError as error:
+    except (ConfigError, PluginError) as error:
         _log.error("config_refused", problems=str(error))
         return EXIT_SETTINGS
     except SettingsError as error:

@@ -9,6 +9,7 @@ import yaml
 from pointsman_cli.plan import SERVICES
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Config, ConfigError
+from pointsman_core.plugins import PluginError
 from pointsman_runtime.config_text import located, parse
 
 DEFAULT_FILE: Final = Path("pointsman.yaml")
@@ -68,6 +69,8 @@ def check(text: str) -> tuple[Document | None, list[Problem]]:
             reader.check(config)
         except ConfigError as error:
             problems += [Problem(path, words, service) for path, words in located(text, error).problems]
+        except PluginError as error:  # of a plugin that is installed, whatever the configuration says
+            problems.append(Problem("", str(error), service))
     return (None if problems else Document(text, config)), problems
 
 

@@ -1,7 +1,10 @@
 """What is wrong with a configuration is told at its key and line, in the words of the file."""
 
+from importlib.metadata import EntryPoint, EntryPoints
+
 import pytest
 
+import pointsman_core.plugins
 from pointsman_cli import configuration
 
 
@@ -96,3 +99,12 @@ def test_a_mistake_is_told_at_its_key_and_line(text: str, start: str, end: str) 
     (line,) = told(text)
     assert line.startswith(start)
     assert line.endswith(end)
+
+
+def test_an_installed_plugin_that_cannot_be_imported_is_a_problem_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = EntryPoints([EntryPoint("mine", "no_such_distribution:Mine", "pointsman.scheduler.filters")])
+    monkeypatch.setattr(pointsman_core.plugins, "installed", lambda: found)
+    (line,) = told("pools: {p: {models: [m]}}")
+    assert line.startswith("entry point 'mine' of pointsman.scheduler.filters: no_such_distribution:Mine can't be")
