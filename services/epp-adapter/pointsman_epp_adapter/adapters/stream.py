@@ -1,7 +1,7 @@
 """Reads one ext_proc stream: in order, heeded while something else is waited for, and a request's body whole."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from typing import Final, NamedTuple, TypeVar
 
 from pointsman_edge.domain.body_size import check_length
@@ -54,12 +54,15 @@ class Stream:
         """Answer."""
         await self._call.write(message)
 
-    async def listening(self, work: Awaitable[T]) -> T:
+    async def listening(self, work: Coroutine[object, object, T]) -> T:
         """Do `work`, unless Envoy goes or answers meanwhile: then it is cancelled, and EnvoyGone or AnsweredByEnvoy
         raised."""
+        self._heard()
+        if self._interruption is not None:
+            work.close()
+            raise self._interruption
         task = self._listener = asyncio.current_task()
         self._call.heard = self._heard
-        self._heard()
         try:
             return await work
         except asyncio.CancelledError:
@@ -71,7 +74,7 @@ class Stream:
             self._call.heard = None
 
     def _heard(self) -> None:
-        if self._listener is None or self._interruption is not None:
+        if self._interruption is not None:
             return
         unread = self._call.unread
         answered = next(filter(None, map(answer_in, unread)), None)
@@ -83,7 +86,8 @@ class Stream:
             self._interruption = ProtocolViolation("messages that nobody asked for while a request is decided")
         else:
             return
-        self._listener.cancel()
+        if self._listener is not None:
+            self._listener.cancel()
 
     async def body(self, head: RequestHead, limit: int) -> WholeBody:
         """The whole body of a request. Raises Refusal 413, AnsweredByEnvoy, EnvoyGone, ProtocolViolation."""
