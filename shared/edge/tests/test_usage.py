@@ -37,6 +37,17 @@ def whole(**members: object) -> bytes:
 ANSWERS = [
     ("chat.completions", whole(choices=[{"message": {"content": TEXT}}], usage=CHAT_USAGE), EXPECTED),
     ("completions", whole(choices=[{"text": TEXT}], usage=CHAT_USAGE), EXPECTED),
+    (
+        # As vLLM sends it when it is asked for them.
+        "chat.completions",
+        whole(
+            choices=[{"message": {"content": TEXT}}],
+            usage=CHAT_USAGE,
+            prompt_logprobs=[{"1": {"logprob": -0.5, "decoded_token": "usage"}}] * 40,
+            prompt_token_ids=[*range(9000)],
+        ),
+        EXPECTED,
+    ),
     ("embeddings", whole(data=[{"embedding": [0.5] * 50}], usage={"prompt_tokens": 31}), UNCACHED),
     ("responses", whole(output=[{"text": TEXT}], usage=RESPONSE_USAGE, user=None), EXPECTED),
     ("messages", whole(content=[{"text": TEXT}, TOOL], usage=MESSAGE_USAGE | {"output_tokens": 7}), EXPECTED),

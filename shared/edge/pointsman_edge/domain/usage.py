@@ -1,15 +1,21 @@
 """Token usage, read from the end of an answer at a cost that doesn't grow with its length."""
 
 import json
+import re
+from collections import deque
 from typing import Final, cast
 
 from pointsman_contracts.response import Usage, token_count
 from pointsman_edge.domain.routes import MESSAGES
 
 KEPT: Final = 8192
-"""Bytes of the end that are looked at. OpenAI-compatible engines put `usage` last, or last but a few flags."""
+"""Bytes of the end that are held. OpenAI-compatible engines put `usage` last, or last but a few flags; vLLM puts the
+prompt's log probabilities and token ids behind it (`ChatCompletionResponse`), which may be long."""
 _KEY: Final = b'"usage"'
 """Can't be part of prompt or answer: a quote inside a JSON string is written `\\"`."""
+_REPORT: Final = re.compile(rb'"usage"\s*(?=:\s*\{)')
+_TRIED: Final = 16
+"""Objects called `usage` that are looked at in what isn't held any more: a schema may call anything so."""
 _TRIMMED_AT: Final = 4 * KEPT
 """An answer comes in many small pieces: they are put together once for many of them."""
 _EVENT: Final = b"data:"
@@ -20,12 +26,13 @@ _DECODER: Final = json.JSONDecoder()
 class UsageTail:
     """Keeps the last bytes of an answer as it passes, and counts."""
 
-    __slots__ = ("_events", "_kept", "_pieces", "size")
+    __slots__ = ("_events", "_kept", "_passed", "_pieces", "size")
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._kept = 0
         self._events = 0
+        self._passed: Usage | None = None
         self.size = 0
         """Bytes that passed."""
 
@@ -57,13 +64,15 @@ class UsageTail:
             if found is not None:
                 return found
             position = end.rfind(_KEY, 0, position)
-        return None
+        return self._passed
 
     def _trim(self) -> None:
         held = b"".join(self._pieces)
         past = max(0, len(held) - KEPT)
         if past:
             self._events += held.count(_EVENT, 0, past)
+            if _KEY in held:
+                self._passed = _last(held) or self._passed
         self._pieces = [held[past:]]
         self._kept = len(held) - past
 
@@ -97,6 +106,14 @@ class UsageEnds(UsageTail):
 def usage_reader(api: str) -> UsageTail:
     """What reads the usage of an answer on `api` (`RequestFacts.api`)."""
     return UsageEnds() if api == MESSAGES else UsageTail()
+
+
+def _last(held: bytes) -> Usage | None:
+    for position in reversed(deque((found.end() for found in _REPORT.finditer(held)), _TRIED)):
+        found = _read(held[position : position + KEPT])
+        if found is not None:
+            return found
+    return None
 
 
 def _first(start: bytes) -> Usage | None:
