@@ -6,7 +6,8 @@ from pydantic import Field, model_validator
 
 from pointsman_edge.domain.request_headers import IDENTITY_HEADERS
 from pointsman_edge.domain.trust import Network
-from pointsman_runtime.settings import ServiceSettings, is_loopback
+from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.urls import is_loopback
 
 
 class FrontendSettings(ServiceSettings):

@@ -10,6 +10,7 @@ from pointsman_engines.pace import ReadingPace
 from pointsman_engines.report import Worker
 from pointsman_engines.speaker import EngineAccess
 from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.urls import has_host
 from pointsman_worker_agent.domain.kv_endpoints import KvEndpoints
 
 
@@ -65,6 +66,8 @@ class WorkerAgentSettings(ServiceSettings):
     def _is_http(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("http://", "https://")):
             raise ValueError(f"{value!r}: the URL of an engine begins with http:// or https://")
+        if value is not None and not has_host(value):
+            raise ValueError(f"{value!r}: no host; e.g. http://127.0.0.1:8000")
         return value
 
     @field_validator("kv_events", "kv_replay")

@@ -47,6 +47,9 @@ def test_edges_may_reach_the_engine_by_another_address_than_the_agent(monkeypatc
     ("env", "complaint"),
     [
         ({"ENGINE_URL": "127.0.0.1:8000"}, "begins with http:// or https://"),
+        ({"ENGINE_URL": "http://:8000"}, "no host; e.g. http://127.0.0.1:8000"),
+        ({"ADVERTISE_URL": "http://[::1"}, "no host"),
+        ({"LABELS": "rack=1"}, "in JSON"),
         ({"POOL": ""}, "pool (POINTSMAN_POOL)"),
         ({"ENGINE": "llamacpp"}, "'vllm', 'sglang', 'trtllm' or 'triton'"),
         ({"IDLE_INTERVAL_S": "0.02"}, "must not be below busy_interval_s"),

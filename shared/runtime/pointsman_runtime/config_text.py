@@ -39,6 +39,10 @@ def read(text: str, check: Callable[[object], T]) -> T:
         document = _outlined(text, outline)
     except yaml.YAMLError as error:
         raise ConfigError([("", _yaml_problem(error, text))]) from error
+    except ConfigError:
+        raise
+    except ValueError as error:  # of a date that there isn't, and a number of thousands of digits
+        raise ConfigError([("", f"not valid YAML: {error}")]) from error
     if outline.problems:
         raise ConfigError(outline.problems)
     lines = outline.lines

@@ -33,9 +33,10 @@ from pointsman_runtime.http_server import App, HttpServer
 from pointsman_runtime.logs import Log
 from pointsman_runtime.presence import BEAT_S
 from pointsman_runtime.process import Process
-from pointsman_runtime.settings import ServiceSettings, SettingsError, load, without_login
+from pointsman_runtime.settings import ServiceSettings, SettingsError, load
 from pointsman_runtime.stores import CONFIG_BUCKET, HISTORY
 from pointsman_runtime.telemetry import Tracing
+from pointsman_runtime.urls import without_login
 
 T = TypeVar("T", bound=ServiceSettings)
 C = TypeVar("C")

@@ -4,27 +4,33 @@ The file is named by `POINTSMAN_SETTINGS`. A key in it that no setting has is an
 What the gateway does with requests is configuration (`pointsman.yaml`), not a setting.
 """
 
-import ipaddress
 import os
 import secrets
 import socket
 import ssl
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 import yaml
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    YamlConfigSettingsSource,
 )
 
+from pointsman_core.wording import wrongs
 from pointsman_runtime.connection import Credentials
+from pointsman_runtime.urls import has_host, is_loopback, problem_of, servers, without_login
 
 FILE_VARIABLE = "POINTSMAN_SETTINGS"
+
+_IN_JSON = {"tuple_type": '["a", "b"]', "dict_type": '{"a": "b"}'}
+"""How what isn't a single value is written in the environment, by pydantic's type of the error when it is not."""
 
 
 class SettingsError(Exception):
@@ -34,7 +40,7 @@ class SettingsError(Exception):
 class ServiceSettings(BaseSettings):
     """What every service can be told. A service with more settings inherits."""
 
-    model_config = SettingsConfigDict(env_prefix="POINTSMAN_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="POINTSMAN_", extra="forbid", frozen=True, allow_inf_nan=False)
 
     nats_url: str = "nats://127.0.0.1:4222"
     """Servers of one cluster, separated by commas; `nats://` or `tls://`."""
@@ -88,12 +94,19 @@ class ServiceSettings(BaseSettings):
     @field_validator("nats_url")
     @classmethod
     def _refuse_what_is_no_server(cls, url: str) -> str:
-        servers = _servers(url)
-        if not servers:
+        named = servers(url)
+        if not named:
             raise ValueError("names no server; e.g. nats://127.0.0.1:4222")
-        for server in servers:
-            if (problem := _problem(server)) is not None:
+        for server in named:
+            if (problem := problem_of(server)) is not None:
                 raise ValueError(f"{without_login(server)}: {problem}")
+        return url
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _refuse_what_is_no_collector(cls, url: str | None) -> str | None:
+        if url is not None and not (url.startswith(("http://", "https://")) and has_host(url)):
+            raise ValueError("the base URL of a collector is e.g. http://127.0.0.1:4318")
         return url
 
     @field_validator("nats_credentials_file")
@@ -125,7 +138,7 @@ class ServiceSettings(BaseSettings):
     @property
     def nats_servers(self) -> list[str]:
         """The URLs of `nats_url`."""
-        return _servers(self.nats_url)
+        return servers(self.nats_url)
 
     @property
     def nats_login(self) -> Credentials:
@@ -169,11 +182,18 @@ class ServiceSettings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments, then the environment, then the file."""
-        del dotenv_settings, file_secret_settings
-        path = os.environ.get(FILE_VARIABLE)
-        if path is None:
-            return init_settings, env_settings
-        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=path)
+        del env_settings, dotenv_settings, file_secret_settings
+        return init_settings, _Environment(settings_cls), InitSettingsSource(settings_cls, _written())
+
+
+class _Environment(EnvSettingsSource):
+    """Leaves to the settings what isn't JSON where JSON is wanted: they say which one it is and what would be right."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: object) -> object:
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value
 
 
 T = TypeVar("T", bound=ServiceSettings)
@@ -181,61 +201,41 @@ T = TypeVar("T", bound=ServiceSettings)
 
 def load(settings: type[T], **given: object) -> T:
     """Read the settings; those `given` have precedence. Raises SettingsError with every problem in words."""
-    path = os.environ.get(FILE_VARIABLE)
-    if path is not None and not Path(path).is_file():
-        raise SettingsError(f"{FILE_VARIABLE}={path}: there is no such file")
     try:
         return settings(**given)  # pyright: ignore[reportArgumentType] - validated, as everything from outside
     except ValidationError as error:
         known = ", ".join(settings.model_fields)
         lines: list[str] = []
-        for problem in error.errors(include_url=False, include_input=False):
-            where = ".".join(str(part) for part in problem["loc"])
-            if problem["type"] == "extra_forbidden":
-                lines.append(f"{where}: unknown setting; the known ones are {known}")
-            else:
-                text = problem["msg"].removeprefix("Value error, ")
-                lines.append(_about(where, text) if where else text)
+        for wrong in wrongs(error):
+            setting, *inside = (str(step) for step in wrong.path or ("",))
+            if wrong.kind == "extra_forbidden":
+                lines.append(f"{setting}: unknown setting; the known ones are {known}")
+                continue
+            example = _IN_JSON.get(wrong.kind)
+            text = ": ".join((*inside, wrong.text if example is None else f"{wrong.text}, in JSON: {example}"))
+            lines.append(_about(setting, text) if setting else text)
         raise SettingsError("\n".join(lines)) from error
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path}: not valid YAML: {error}") from error
 
 
-def without_login(server: str) -> str:
-    """A server's URL as it may be shown."""
-    scheme, separator, rest = server.partition("://") if "://" in server else ("", "", server)
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address is this host's own."""
-    if host == "localhost":
-        return True
+def _written() -> dict[str, object]:
+    """What the file says, if one is named. Raises SettingsError."""
+    path = os.environ.get(FILE_VARIABLE)
+    if path is None:
+        return {}
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _servers(url: str) -> list[str]:
-    return [server.strip() for server in url.split(",") if server.strip()]
-
-
-def _problem(server: str) -> str | None:
-    if not server.startswith(("nats://", "tls://")):
-        return "a server's URL begins with nats:// or tls://"
-    no_host = "no host; e.g. nats://127.0.0.1:4222"
-    try:
-        parts = urlsplit(server)
-    except ValueError:  # brackets without end
-        return no_host
-    if not parts.hostname:
-        return no_host
-    try:
-        port = parts.port
-    except ValueError:
-        port = 0
-    return "the port is a number from 1 to 65535" if port == 0 else None
+        document = cast("object", yaml.safe_load(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise SettingsError(f"{FILE_VARIABLE}={path}: {_reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{FILE_VARIABLE}={path}: not text in UTF-8") from error
+    # A date or a number that there can't be is a ValueError.
+    except (yaml.YAMLError, ValueError) as error:
+        raise SettingsError(f"{FILE_VARIABLE}={path}: not valid YAML: {error}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise SettingsError(f"{FILE_VARIABLE}={path}: settings are written as `name: value`, one a line")
+    return {str(name): value for name, value in cast("dict[object, object]", document).items()}
 
 
 def _about(setting: str, problem: str) -> str:

@@ -153,3 +153,11 @@ def test_a_small_text_that_aliases_make_huge_is_refused() -> None:
 def test_a_text_nested_without_end_is_refused(document: str) -> None:
     with pytest.raises(ConfigError):
         parse(document)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("2026-13-01", "month must be in 1..12"), ("9" * 5000, "Exceeds the limit")]
+)
+def test_a_date_or_a_number_that_there_cannot_be_is_no_yaml(value: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"^not valid YAML: {words}"):
+        parse(f"pools: {{a: {{models: [{value}]}}}}")

@@ -10,6 +10,8 @@ from pointsman_runtime.settings import FILE_VARIABLE, ServiceSettings, SettingsE
 
 class Settings(ServiceSettings):
     block: int = Field(default=3, ge=1)
+    names: tuple[int, ...] = ()
+    labels: dict[str, str] = Field(default_factory=dict[str, str])
 
 
 def test_the_environment_goes_before_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -27,6 +29,38 @@ def test_an_unknown_key_in_the_file_names_the_known_ones(monkeypatch: pytest.Mon
     monkeypatch.setenv(FILE_VARIABLE, str(path))
     with pytest.raises(SettingsError, match=r"blocks: unknown setting; the known ones are .*nats_url.*block"):
         load(Settings)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"- block\n- 7\n", "settings are written as `name: value`, one a line"),
+        (b"block", "settings are written as `name: value`, one a line"),
+        (b"block: [", "not valid YAML: "),
+        (b"block: 2026-13-01", "not valid YAML: month must be in 1..12"),
+        (b"block: 7 # \xff", "not text in UTF-8"),
+        (b"1: 7", "1: unknown setting; the known ones are"),
+        (None, "no such file or directory"),
+    ],
+)
+def test_a_file_that_has_no_settings_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / "settings.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setenv(FILE_VARIABLE, str(path))
+    with pytest.raises(SettingsError) as caught:
+        load(Settings)
+    assert words in str(caught.value)
+    assert "1:" in words or str(path) in str(caught.value)
+
+
+def test_an_empty_file_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.touch()
+    monkeypatch.setenv(FILE_VARIABLE, str(path))
+    assert load(Settings).block == 3
 
 
 @pytest.mark.parametrize(
@@ -51,6 +85,13 @@ def test_an_unknown_key_in_the_file_names_the_known_ones(monkeypatch: pytest.Mon
         ("POINTSMAN_NATS_URL", " , ", "names no server; e.g. nats://127.0.0.1:4222"),
         ("POINTSMAN_NATS_CREDENTIALS_FILE", "/nowhere.creds", "(POINTSMAN_NATS_CREDENTIALS_FILE): /nowhere.creds: "),
         ("POINTSMAN_HTTP_HOST", "::", "asks for no credential"),
+        ("POINTSMAN_NAMES", "1, 2", 'names (POINTSMAN_NAMES): Input should be a list, in JSON: ["a", "b"]'),
+        ("POINTSMAN_NAMES", "", "names (POINTSMAN_NAMES): Input should be a list, in JSON"),
+        ("POINTSMAN_NAMES", '[1, "b"]', "names (POINTSMAN_NAMES): 1: Input should be a valid integer"),
+        ("POINTSMAN_LABELS", "rack=1", "labels (POINTSMAN_LABELS): Input should be a section of keys, in JSON: {"),
+        ("POINTSMAN_DRAIN_TIMEOUT_S", "inf", "Input should be a finite number"),
+        ("POINTSMAN_OTLP_ENDPOINT", "127.0.0.1:4318", "the base URL of a collector is e.g. http://127.0.0.1:4318"),
+        ("POINTSMAN_OTLP_ENDPOINT", "http://", "the base URL of a collector is e.g."),
     ],
 )
 def test_what_is_wrong_is_said_in_words(monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str) -> None:

@@ -11,7 +11,8 @@ from nats.aio.client import DEFAULT_RECONNECT_TIME_WAIT, Client
 
 from pointsman_cli.words import CommandError
 from pointsman_contracts.subjects import inbox
-from pointsman_runtime.settings import ServiceSettings, SettingsError, load, without_login
+from pointsman_runtime.settings import ServiceSettings, SettingsError, load
+from pointsman_runtime.urls import without_login
 
 CONNECT_TIMEOUT_S = 3
 RESET_ATTEMPTS = 5
