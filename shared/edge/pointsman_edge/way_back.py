@@ -10,7 +10,7 @@ from pointsman_contracts.journey import AFTER, HeaderEdit, Stage, StageReport
 from pointsman_contracts.response_stage import AnswerText, Verdict
 from pointsman_core.refusal import Refusal
 from pointsman_edge.after_answer import AfterAnswer
-from pointsman_edge.domain.answer_texts import Slot, forget_probabilities, put_all, slots_of
+from pointsman_edge.domain.answer_texts import Slot, forget_spelling, put_all, slots_of
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.domain.reviewing import Shown, Surrounding, review_of
@@ -121,7 +121,7 @@ class WayBack:
             shown = body if gate.use.content == "body" else None
             if await self._replaced(gate, texts, shown, put, code=code):
                 changed = True
-                forget_probabilities(document)
+                forget_spelling(document)
         return self._headers, orjson.dumps(document) if changed else body
 
     def begin(self, status: int, headers: Headers) -> None:

@@ -24,6 +24,10 @@ _BLOCK_TEXTS: Final = {"text": "text", "thinking": "reasoning", "partial_json": 
 """Members of blocks and deltas of `/v1/messages`."""
 
 
+_SPELLING: Final = frozenset({"logprobs", "token_ids"})
+"""Members of choices and parts; `token_ids` are vLLM's, where a request sets `return_token_ids`."""
+
+
 class Slot:
     """One place in a document that holds a text, or a part of one."""
 
@@ -94,18 +98,21 @@ def finished_choices(document: Document) -> list[str]:
     ]
 
 
-def forget_probabilities(value: object) -> None:
-    """Remove log probabilities, which spell the tokens of a text that was replaced."""
+def forget_spelling(value: object) -> bool:
+    """Remove log probabilities and token ids, which spell a text that was replaced; whether there were any."""
+    found = False
     if isinstance(value, dict):
         members = cast("Document", value)
         for name, member in members.items():
-            if name == "logprobs" and member:
-                members[name] = [] if isinstance(member, list) else None
-            else:
-                forget_probabilities(member)
+            if name in _SPELLING and member:
+                members[name] = [] if isinstance(member, list) and name == "logprobs" else None
+                found = True
+            elif name != "input":  # what a tool is called with
+                found |= forget_spelling(member)
     elif isinstance(value, list):
         for item in cast("list[object]", value):
-            forget_probabilities(item)
+            found |= forget_spelling(item)
+    return found
 
 
 def _error(document: Document) -> Iterator[Slot]:

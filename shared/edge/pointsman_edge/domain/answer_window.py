@@ -9,7 +9,7 @@ from typing import Final
 
 from pointsman_contracts.journey import AnswerUse
 from pointsman_contracts.response_stage import AnswerText
-from pointsman_edge.domain.answer_texts import Slot, finished_choices, forget_probabilities, put_all, slots_of
+from pointsman_edge.domain.answer_texts import Slot, finished_choices, forget_spelling, put_all, slots_of
 from pointsman_edge.domain.routes import RESPONSES
 from pointsman_edge.domain.stream_events import StreamEvent
 
@@ -107,8 +107,12 @@ class AnswerWindow:
                 changed.append((held, slot, (text[:cut] if position == 0 else "") + (text[cut:] if last else "")))
         put_all([(slot, text) for _, slot, text in changed])
         for held, slot, _ in changed:
-            self._change(held)
+            held.event.changed = True
             self._altered.add(slot.part)
+        if changed:
+            # An event that spells a text may come before the one that brings it.
+            for held in self._held:
+                held.event.changed |= forget_spelling(held.event.document)
 
     def release(self, *, last: bool) -> list[StreamEvent]:
         """The events that may leave, once the stage has let pass what it was shown. `last`: nothing follows."""
@@ -142,8 +146,5 @@ class AnswerWindow:
         for slot in held.repeats:
             if slot.part in self._altered:
                 slot.put(self._released.get(slot.part, ""))
-                self._change(held)
-
-    def _change(self, held: _Held) -> None:
-        held.event.changed = True
-        forget_probabilities(held.event.document)
+                held.event.changed = True
+                forget_spelling(held.event.document)
