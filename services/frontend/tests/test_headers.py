@@ -60,6 +60,14 @@ def test_a_trusted_proxy_is_believed() -> None:
     assert (b"x-tenant-id", b"t1") in read.engine
 
 
+@pytest.mark.parametrize("setting", ["ssl_client_cert", "SSL-Client-Cert", "ssl_client-*"])
+def test_a_header_that_a_setting_names_is_stripped_however_either_is_spelt(setting: str) -> None:
+    rules = HeaderRules((setting,))
+    for name in (b"ssl_client_cert", b"ssl-client-cert"):
+        assert rules.read([(name, b"forged")], trusted=False).engine == []
+        assert rules.read([(name, b"told")], trusted=True).engine == [(name, b"told")]
+
+
 def test_credentials_are_told_to_the_stages_and_not_to_engines() -> None:
     sent = [(b"authorization", b"Bearer k"), (b"x-api-key", b"k"), (b"cookie", b"c=1")]
     read = RULES.read(sent, trusted=False)

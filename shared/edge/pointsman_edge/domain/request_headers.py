@@ -104,7 +104,7 @@ class HeaderRules:
     def __init__(
         self, identity: Iterable[str] = IDENTITY_HEADERS, *, forward_credentials: bool = False, limit: int = 65536
     ) -> None:
-        names = [name.lower().encode() for name in identity]
+        names = [name.lower().replace("_", "-").encode() for name in identity]
         self._identity = frozenset(name for name in names if not name.endswith(b"*"))
         self._identity_prefixes = (*SYSTEM_PREFIXES, *(name[:-1] for name in names if name.endswith(b"*")))
         self._forward_credentials = forward_credentials
