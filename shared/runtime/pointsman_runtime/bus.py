@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -22,7 +22,7 @@ from pointsman_runtime.link import Link
 from pointsman_runtime.listener import Listener
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Fifo, LatestWins, Mailbox, Tally
-from pointsman_runtime.presence import Direct, Nobody
+from pointsman_runtime.presence import LOST_AFTER_S, Direct, Nobody
 from pointsman_runtime.process import Process
 from pointsman_runtime.replies import FutureWaiter, ReplyTable
 from pointsman_runtime.review_stage import Reviewer, ReviewStage
@@ -30,8 +30,8 @@ from pointsman_runtime.routing_slip import astray, route_of, skipped, unanswered
 from pointsman_runtime.stage import Handler, Stage
 from pointsman_runtime.telemetry import Tracing
 
-HOP_BUDGET_MS: Final = 600
-"""How long an edge waits before it sends a journey again; a hop's message is dead afterwards."""
+HOP_BUDGET_S: Final = 0.6
+"""How long an edge waits before it sends a journey again, unless the configuration says otherwise."""
 
 M = TypeVar("M", bound=Message)
 S = TypeVar("S", PreprocessRequest, Journey)
@@ -49,6 +49,8 @@ class Bus:
         self.tallies: list[Tally] = []
         self.heartbeat = Heartbeat(self, self.new_tally("presence"))
         self.replies = ReplyTable(process.inbox)
+        self._hop_budget_ms = round(HOP_BUDGET_S * 1000)
+        self._never_static: frozenset[str] = frozenset()
         self._custom_stages = CustomStages(self)
         self._mailboxes: list[Mailbox] = []
         self._stages: list[tuple[str, str, Mailbox]] = []
@@ -75,6 +77,14 @@ class Bus:
         back with their own delays: shortly after a restart of the bus, a stage that nobody answers for may be one
         of those."""
         return asyncio.get_running_loop().time() - self._back_at
+
+    def allow(self, hop_budget_s: float, never_static: Iterable[str] = ()) -> None:
+        """Wait as long as the edges do: a hop's message is dead after their hop budget, and so is a silent instance
+        that nobody stands in for, if `LOST_AFTER_S` isn't later. `never_static`: profiles whose requests no edge
+        decides alone."""
+        self._hop_budget_ms = round(hop_budget_s * 1000)
+        self._never_static = frozenset(never_static)
+        self.heartbeat.table.lost_after_s = max(LOST_AFTER_S, hop_budget_s)
 
     def open(self) -> None:
         """Begin to connect, and to beat once connected. Doesn't wait; a server that isn't there is tried for ever."""
@@ -264,8 +274,10 @@ class Bus:
             route = route_of(journey, stage.service)
             if route is None:
                 break
-            # An edge can choose an engine of a pool without the pool's scheduler: nobody waits for a silent one.
-            patient = stage.on_error == "deny" and not route
+            # Where an edge can choose an engine without the pool's scheduler, or another model serves, nobody waits for
+            # a silent one.
+            no_other_way = not route or (journey.profile in self._never_static and not journey.alternatives)
+            patient = stage.on_error == "deny" and no_other_way
             to_pool = route[0] if route else None
             where = table.where(stage.service, to_pool, now, resent=journey.attempt > 1, patient=patient)
             if not isinstance(where, Nobody):
@@ -273,7 +285,7 @@ class Bus:
                 if len(payload) > JOURNEY_LIMIT:
                     raise MessageTooLarge(Journey.address.type_id, JOURNEY_LIMIT, len(payload))
                 instance = where.instance if isinstance(where, Direct) else None
-                deadline = min(journey.deadline_ms, time.time_ns() // 1_000_000 + HOP_BUDGET_MS)
+                deadline = min(journey.deadline_ms, time.time_ns() // 1_000_000 + self._hop_budget_ms)
                 headers = message_headers.build(Journey.address.type_id, deadline_ms=deadline, traceparent=traceparent)
                 self.link.publish(self._addresses.stage(stage.service, instance, route), payload, reply_to, headers)
                 return

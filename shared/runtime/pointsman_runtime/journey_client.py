@@ -15,7 +15,7 @@ from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import direct_subject, stage_subject
 from pointsman_runtime import message_headers
-from pointsman_runtime.bus import HOP_BUDGET_MS, Bus
+from pointsman_runtime.bus import HOP_BUDGET_S, Bus
 from pointsman_runtime.errors import BusDisconnected, BusError, NobodyListens, NoReply
 from pointsman_runtime.mailbox import Tally
 from pointsman_runtime.presence import Direct, Nobody
@@ -47,7 +47,7 @@ class JourneyClient:
         request: PreprocessRequest,
         body: bytes,
         *,
-        hop_budget_s: float = HOP_BUDGET_MS / 1000,
+        hop_budget_s: float = HOP_BUDGET_S,
         timeout_s: float = 30.0,
         traceparent: str | None = None,
     ) -> Settled:

@@ -16,7 +16,8 @@ BEAT_S: Final = 0.2
 SILENT_AFTER_S: Final = 0.6
 """Three beats missed."""
 LOST_AFTER_S: Final = 1.5
-"""Until then silence may be a process short of CPU time, and one that nobody can stand in for is still asked."""
+"""Until then silence may be a process short of CPU time, and one that nobody can stand in for is still asked; longer
+where an edge's hop budget is."""
 FORGOTTEN_AFTER_S: Final = 420.0
 """A silent instance may still be dealt messages until the server drops its connection: by default after a ping
 every two minutes, two of them unanswered (nats-server, `ping_interval` and `ping_max`), so six minutes."""
@@ -59,6 +60,8 @@ class PresenceTable:
     """Every instance that was heard of, by service."""
 
     def __init__(self) -> None:
+        self.lost_after_s = LOST_AFTER_S
+        """How long one that nobody can stand in for is asked though it is silent."""
         self._services: dict[str, dict[str, _Instance]] = {}
         self._turn = 0
         # Listening time: advances only while this process hears anything. After a lost connection, or when
@@ -114,7 +117,7 @@ class PresenceTable:
         silent_before = time - SILENT_AFTER_S
         fresh: list[str] = []
         any_silent = False
-        last_heard = time - LOST_AFTER_S
+        last_heard = time - self.lost_after_s
         last: str | None = None
         for name, entry in instances.items():
             if entry.routes and route is not None and route not in entry.routes:

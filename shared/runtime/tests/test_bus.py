@@ -12,10 +12,12 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection, Reply
 from pointsman_contracts.response import ResponseStarted
-from pointsman_contracts.subjects import ANY, stage_subject, subject
+from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import MessageTooLarge, NobodyListens, NoReply, PayloadTooLarge
 from pointsman_runtime.mailbox import Tally
+from pointsman_runtime.message_headers import deadline_ms
+from pointsman_runtime.presence import SILENT_AFTER_S
 from pointsman_runtime.stage import Hop, Outcome
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
@@ -91,6 +93,35 @@ async def test_a_stage_with_nobody_is_answered_at_once(buses: Buses) -> None:
     answer = await edge.answer()
     assert isinstance(answer, Rejection)
     assert (answer.status, answer.code, answer.retry_after_s) == (503, "stage_unavailable", 1.0)
+
+
+async def test_a_message_lives_as_long_as_the_edges_wait(buses: Buses) -> None:
+    scheduler, edge = buses.make("scheduler"), Edge(buses.make("frontend"))
+    deadlines: list[int | None] = []
+    scheduler.link.subscribe(
+        stage_subject("scheduler", ANY), lambda _s, _r, headers, _p: deadlines.append(deadline_ms(headers))
+    )
+    edge.bus.allow(20.0)
+    await buses.meet()
+    before = builders.unix_ms(20)
+    edge.send(builders.journey("scheduler"))
+    await eventually(lambda: deadlines)
+    [deadline] = deadlines
+    assert before <= (deadline or 0) <= builders.unix_ms(20)
+
+
+@pytest.mark.parametrize("profile", ["standard", "alone"])
+async def test_a_silent_scheduler_is_asked_where_no_edge_decides_alone(buses: Buses, profile: str) -> None:
+    edge = Edge(buses.make("frontend"))
+    edge.bus.allow(20.0, ["standard"])
+    await buses.meet()
+    table, now = edge.bus.heartbeat.table, asyncio.get_running_loop().time()
+    table.heard("scheduler", "late", now - 2 * SILENT_AFTER_S)
+    asked: list[str] = []
+    edge.bus.link.subscribe(direct_subject("scheduler", "late", ANY), lambda subject, _r, _h, _p: asked.append(subject))
+    edge.send(builders.journey("scheduler", profile=profile))
+    await eventually(lambda: asked or edge.answers)
+    assert (len(asked), len(edge.answers)) == ((1, 0) if profile == "standard" else (0, 1))
 
 
 async def test_a_stage_with_nobody_is_skipped_when_its_profile_allows_that(buses: Buses) -> None:

@@ -112,6 +112,16 @@ def test_what_has_no_other_way_goes_to_the_one_heard_of_last_until_that_is_lost(
     assert world.where(patient=True) == Nobody()
 
 
+def test_who_may_take_longer_is_asked_for_longer(world: World) -> None:
+    world.table.lost_after_s = 2 * LOST_AFTER_S
+    world.lives("a")
+    world.stops("a")
+    world.passes(LOST_AFTER_S + BEAT_S)
+    assert (world.where(), world.where(patient=True)) == (Nobody(), Direct("a"))
+    world.passes(LOST_AFTER_S)
+    assert world.where(patient=True) == Nobody()
+
+
 def test_one_that_said_goodbye_is_not_waited_for(world: World) -> None:
     world.lives("a")
     world.lives("a", ready=False)

@@ -17,7 +17,8 @@ class Edge(Section):
     decision_timeout: PositiveDuration = 30.0
     """How long a decision may take, waiting in flow control included; then 503."""
     hop_budget: PositiveDuration = 0.6
-    """How long the edge waits for an answer from the stages before it re-sends the request once."""
+    """How long the edge waits for an answer from the stages before it re-sends the request once; beyond 1.5 s also how
+    long a stage without a second replica is asked though it is silent."""
     first_byte_timeout: PositiveDuration = 300.0
     """How long one endpoint may take to its first byte; then the next one is tried."""
     connect_timeout: PositiveDuration = 1.0
