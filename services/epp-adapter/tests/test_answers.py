@@ -311,6 +311,28 @@ async def test_an_answer_with_trailers_ends_with_them(start_picker: StartPicker)
     assert (await picker.completed())[0].outcome == "ok"
 
 
+@pytest.mark.parametrize("length", [len(ANSWER), None])
+async def test_a_held_document_with_trailers_is_passed_on_or_refused_but_never_lost(
+    length: int | None, start_picker: StartPicker
+) -> None:
+    picker = await start_picker()
+    picker.stages.changes = {"model": "asked", "target": Target(model="llama-8b", pool="llama-8b")}
+    exchange = await answering(picker, (BUFFERED, STREAMED))
+    await exchange.response(headers={} if length is None else {"content-length": str(length)})
+    await exchange.reply()
+    await exchange.body(ANSWER, end=False, of="response")
+    if length is not None:
+        assert (await exchange.reply()).body == ANSWER.replace(b"llama-8b", b"asked")
+        assert (await picker.completed())[0].outcome == "ok"
+        return
+    assert (await exchange.reply()).body == b""
+    await exchange.trailers("response")
+    refused = await exchange.reply()
+    assert (refused.kind, refused.status) == ("immediate_response", 502)
+    (done,) = await picker.completed()
+    assert (done.outcome, done.status) == ("engine_error", 502)
+
+
 async def test_a_large_piece_leaves_in_pieces_that_envoy_takes(start_picker: StartPicker) -> None:
     picker = await start_picker()
     exchange = await answering(picker)

@@ -71,7 +71,7 @@ def document(
             "request_trailer_mode": "SEND" if duplex else "SKIP",
             "response_header_mode": "SEND",
             "response_body_mode": body if duplex else "STREAMED",
-            "response_trailer_mode": "SEND" if duplex else "SKIP",
+            "response_trailer_mode": "SEND",
         },
         # For `x-envoy-max-retries`: no further than down the decision's list. And for the host of a provider.
         "mutation_rules": {"allow_envoy": True, "allow_all_routing": True},

@@ -4,6 +4,8 @@ import time
 from typing import Final
 
 from pointsman_contracts.reply import Decision
+from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.error_body import SERVER_ERROR
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.domain.model_name import renaming
@@ -22,6 +24,7 @@ from pointsman_epp_adapter.domain.envoys_answers import FAILED, unanswered
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, answered, client_headers, header_changes
 
 _UNSEEN: Final = "the answer passed unseen; whether it was whole isn't known"
+_CUT_SHORT: Final = "trailers ended an answer of unknown length that was held here; in full duplex it would have passed"
 _BROKEN: Final = "Envoy ended the exchange before the answer was: the client left, or the engine broke off"
 
 
@@ -53,6 +56,8 @@ class Watching:
         self._counted = counted
         self._reviewed: ReviewedAnswer | None = None
         self._answer: Answer | None = None
+        self._told = mode
+        """As Envoy was told when the answer began."""
         self._seen = mode is not BodyMode.NONE
         """Whether the end of the answer will be told."""
         self._started = False
@@ -101,6 +106,7 @@ class Watching:
             answer.rewriting = without_unasked_usage(self._edits, self._name)
         self._tell_served(head.served)
         mode = None if head.end else self._wanted(answer)
+        self._told = mode or self._mode
         if head.end or not self._seen:
             self._first_byte()
         if self._way_back is not None:
@@ -134,15 +140,18 @@ class Watching:
         self._seen = True
         if not self._started:
             self._first_byte()
-        data = answer.feed(piece.data, end=piece.end)
+        duplex = self._mode is BodyMode.FULL_DUPLEX_STREAMED
+        # A whole body that has trailers doesn't say that it ends.
+        last = piece.end or (self._told is BodyMode.BUFFERED and answer.whole_with(piece.data))
+        data = answer.feed(piece.data, end=last)
         if self._reviewed is not None:
-            await self._reviewed.piece(data, last=piece.end, end=piece.end)
+            await self._reviewed.piece(data, last=last, end=piece.end)
             return
         if self._way_back is not None:
             self._way_back.left(data)
-        if piece.end:
+        if last:
             self._ended()
-        if self._mode is BodyMode.FULL_DUPLEX_STREAMED:
+        if duplex:
             if data or piece.end:
                 for message in wire.streamed(data, of_request=False, end=piece.end):
                     await stream.write(message)
@@ -152,12 +161,17 @@ class Watching:
             await stream.write(wire.response_piece(data))
 
     async def _rest(self, stream: Stream) -> None:
-        """What was held of an answer that ends with trailers."""
+        """What was held of an answer that ends with trailers. Raises Refusal when Envoy takes none of it any more."""
         if self._answer is not None:
             data = self._answer.feed(b"", end=True)
-            if self._reviewed is not None:
+            if self._mode is not BodyMode.FULL_DUPLEX_STREAMED:
+                if data or self._reviewed is not None:
+                    message = "The engine's answer ended in a way in which it can't be passed on."
+                    self._exchange.end("engine_error", 502, _CUT_SHORT)
+                    raise Refusal(502, message, type=SERVER_ERROR, code="engine_failed")
+            elif self._reviewed is not None:
                 await self._reviewed.piece(data, last=True, end=False)
-            elif data and self._mode is BodyMode.FULL_DUPLEX_STREAMED:
+            elif data:
                 for message in wire.streamed(data, of_request=False, end=False):
                     await stream.write(message)
         self._ended()

@@ -127,7 +127,8 @@ def response_head(changes: HeaderChanges, mode: BodyMode | None) -> bytes:
         override = message.mode_override
         override.response_header_mode = _SEND
         override.response_body_mode = int(mode)
-        override.response_trailer_mode = _SKIP
+        # A body that has trailers ends with them.
+        override.response_trailer_mode = _SKIP if mode is BodyMode.NONE else _SEND
     return message.SerializeToString()
 
 

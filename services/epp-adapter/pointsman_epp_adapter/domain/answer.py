@@ -33,6 +33,10 @@ class Answer:
         self._events = WholeEvents() if self.stream else None
         self._held: list[bytes] = []
 
+    def whole_with(self, data: bytes) -> bool:
+        """Whether it has come to the length that it announced once `data` has been fed."""
+        return self.length is not None and self.bytes + len(data) >= self.length
+
     def feed(self, data: bytes, *, end: bool) -> bytes:
         """The next piece; returns what the client gets in its place."""
         self.bytes += len(data)
