@@ -106,7 +106,7 @@ class Watching:
             answer.rewriting = without_unasked_usage(self._edits, self._name)
         self._tell_served(head.served)
         mode = None if head.end else self._wanted(answer)
-        self._told = mode or self._mode
+        self._told = self._mode if mode is None else mode
         if head.end or not self._seen:
             self._first_byte()
         if self._way_back is not None:
