@@ -14,7 +14,7 @@ from pointsman_contracts.subjects import inbox
 from pointsman_runtime.settings import ServiceSettings, SettingsError, load
 from pointsman_runtime.urls import without_login
 
-CONNECT_TIMEOUT_S = 3
+CONNECT_TIMEOUT_S = 5
 RESET_ATTEMPTS = 5
 
 OnError = Callable[[Exception], Awaitable[None]]

@@ -133,7 +133,10 @@ async def _listen(client: Client) -> tuple[list[Heard], list[PoolSnapshot]]:
         (ALL_EVENTS, nothing),
     ):
         await client.subscribe(topic, cb=receive)  # pyright: ignore[reportUnknownMemberType] - nats-py
+    await client.flush()
     await asyncio.sleep(LISTEN_S)
+    # What was said while the server was slow comes before its answer.
+    await client.flush()
     return list(heard.values()), list(pools.values())
 
 

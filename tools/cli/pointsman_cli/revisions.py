@@ -31,8 +31,9 @@ class Replicas:
         self._heard[presence.service, presence.instance] = self._clock(), presence
 
     def living(self) -> list[ServicePresence]:
-        """Those heard lately that run a configuration, by service and instance."""
-        since = self._clock() - SILENT_AFTER_S
+        """Those heard lately that run a configuration, by service and instance. Lately is up to whoever was heard last:
+        when nobody is, it is the bus that is slow, or this process."""
+        since = max((at for at, _ in self._heard.values()), default=0.0) - SILENT_AFTER_S
         return [presence for _, (at, presence) in sorted(self._heard.items()) if at >= since and presence.revision]
 
 
@@ -54,7 +55,10 @@ async def listening(client: Client) -> AsyncGenerator[Replicas]:
 
     topic = subject(ServicePresence, ANY, ANY)
     subscription = await client.subscribe(topic, cb=beat)  # pyright: ignore[reportUnknownMemberType] - nats-py
+    await client.flush()
     await asyncio.sleep(LISTEN_S)
+    # What was said while the server was slow comes before its answer.
+    await client.flush()
     try:
         yield replicas
     finally:

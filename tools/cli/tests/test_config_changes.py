@@ -82,5 +82,13 @@ def test_who_fell_silent_or_runs_no_configuration_is_not_listed() -> None:
     assert [presence.instance for presence in behind(replicas.living(), 2)] == ["b"]
 
 
+def test_nobody_is_silent_because_nothing_is_heard() -> None:
+    now = 0.0
+    replicas = Replicas(lambda: now)
+    replicas.heard(beat("a", 1))
+    now = 10 * SILENT_AFTER_S
+    assert [presence.instance for presence in replicas.living()] == ["a"]
+
+
 def test_a_replica_that_takes_no_work_is_not_behind() -> None:
     assert behind([beat("starting", 1, ready=False)], 2) == []
