@@ -4,15 +4,19 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from nats.errors import Error as NatsError
 from nats.js.api import KeyValueConfig
-from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NoStreamResponseError, NotFoundError
 from nats.js.kv import KeyValue
 
 from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.events import Events, try_until_done
 from pointsman_runtime.logs import Log
+
+LOOK_S: Final = 0.5
+"""How often a watch looks whether a key is overdue."""
 
 _log = Log("buckets")
 
@@ -43,7 +47,11 @@ class Bucket:
 
     async def put(self, key: str, value: bytes) -> int:
         """Write; returns the revision. Raises nats errors and TimeoutError when JetStream can't."""
-        return await (await self._open()).put(key, value)
+        try:
+            return await (await self._open()).put(key, value)
+        except NoStreamResponseError:
+            self._forget()  # somebody removed it: the next try makes it again
+            raise
 
     async def replace(self, key: str, value: bytes, revision: int) -> int | None:
         """Write if this is still the key's revision (0: there is no such key); returns the new one, None when somebody
@@ -75,7 +83,8 @@ class Bucket:
     ) -> None:
         """Tell of every entry there is, then of every change, in order, across reconnections.
 
-        `on_listed` is told after each complete listing, the first and one after every reconnection.
+        `on_listed` is told after each complete listing: the first, one after every reconnection, and where there is a
+        TTL, whenever a key is overdue.
         `on_gone` is told of deleted keys, of keys not renewed within the bucket's TTL, and where there is none, of keys
         that disappeared while the connection was lost. What any of them raises is logged, and the next entry comes.
         """
@@ -89,13 +98,23 @@ class Bucket:
 
     async def _keep_watching(self, watch: "_Watch", with_history: bool) -> None:
         again = asyncio.Event()
-        self._events.on_connected(again.set)
+
+        def reconnected() -> None:
+            watch.interrupted = True
+            again.set()
+
+        self._events.on_connected(reconnected)
         while True:
 
             async def follow() -> None:
                 again.clear()
-                store = await self._open()
-                watcher = await store.watch(">", include_history=with_history)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+                try:
+                    store = await self._open()
+                    watcher = await store.watch(">", include_history=with_history)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+                except (NatsError, TimeoutError):
+                    self._forget()
+                    watch.interrupted = True
+                    raise
                 try:
                     await self._follow(watcher, watch, again)
                 finally:
@@ -105,19 +124,28 @@ class Bucket:
             await try_until_done(f"watch of {self.name}", follow)
 
     async def _follow(self, watcher: KeyValue.KeyWatcher, watch: "_Watch", again: asyncio.Event) -> None:
-        """Hand on updates until the connection was lost and is back; the watch then begins anew."""
+        """Hand on updates until the connection was lost and is back, or a key is overdue; the watch then begins anew.
+
+        Whether an overdue key is gone the server says: the consumer behind a watch ends with the server that it was on,
+        which in a cluster isn't the one of this connection, and nobody tells.
+        """
         watch.begin(time.monotonic())
+        look_at = 0.0
         while not again.is_set():
             try:
-                update = await watcher.updates(timeout=0.5)
+                update = await watcher.updates(timeout=LOOK_S)
             except TimeoutError:
-                if self._events.reason is None:
-                    watch.expire(time.monotonic())
-                continue
-            if update is None:
-                watch.complete()
-            elif isinstance(update, KeyValue.Entry):
-                watch.update(update, time.monotonic())
+                pass
+            else:
+                if update is None:
+                    watch.complete()
+                elif isinstance(update, KeyValue.Entry):
+                    watch.update(update, time.monotonic())
+            now = time.monotonic()
+            if now >= look_at and self._events.reason is None:
+                look_at = now + LOOK_S
+                if watch.overdue(now):
+                    return
 
     async def _open(self) -> KeyValue:
         if self._store is None:
@@ -156,17 +184,23 @@ class _Watch:
         self._told: dict[str, tuple[int, float]] = {}
         """Key → revision and time of the entry that was told last."""
         self._unseen: set[str] = set()
+        """What is gone unless the listing under way says otherwise."""
+        self.interrupted = False
+        """Since the last listing nothing could be renewed for a while."""
 
     def begin(self, now: float) -> None:
         """A new listing begins."""
         if self._ttl_s is None:
             self._unseen = set(self._renewed)
-        else:
+            return
+        if self.interrupted:
             # A server that was away, or lost the bucket, took no renewals: what lives has as long as ever to renew.
             self._renewed = dict.fromkeys(self._renewed, now)
+            self.interrupted = False
+        self._unseen = self.overdue(now)
 
     def complete(self) -> None:
-        """The listing is complete: what it didn't name, and nobody has to renew, is gone."""
+        """The listing is complete: what it didn't name, or had to be renewed and isn't, is gone."""
         for key in self._unseen:
             self._gone(key)
         self._unseen.clear()
@@ -176,10 +210,12 @@ class _Watch:
     def update(self, entry: KeyValue.Entry, now: float) -> None:
         """One entry of the listing, or a change."""
         key, revision, stored = entry.key, entry.revision or 0, _stored(entry.created)
-        self._unseen.discard(key)
         known, known_stored = self._told.get(key, (0, 0.0))
         # A bucket made anew counts from 1 again: what was told before the connection was lost is no newer either.
-        if revision <= known and stored <= known_stored:
+        newer = revision > known or stored > known_stored
+        if newer or self._ttl_s is None:
+            self._unseen.discard(key)
+        if not newer:
             return
         if entry.operation is not None:
             self._gone(key)
@@ -189,11 +225,11 @@ class _Watch:
         told = Entry(key, entry.value or b"", revision)
         self._tell(lambda: self._on_put(told), key)
 
-    def expire(self, now: float) -> None:
-        """Let go of keys that nobody renewed."""
-        if self._ttl_s is not None:
-            for key in [key for key, renewed in self._renewed.items() if now - renewed > self._ttl_s]:
-                self._gone(key)
+    def overdue(self, now: float) -> set[str]:
+        """Keys that nobody renewed in time."""
+        if self._ttl_s is None:
+            return set()
+        return {key for key, renewed in self._renewed.items() if now - renewed > self._ttl_s}
 
     def _gone(self, key: str) -> None:
         self._told.pop(key, None)

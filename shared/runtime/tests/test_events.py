@@ -233,6 +233,64 @@ async def test_an_entry_that_nobody_renews_is_gone_after_its_ttl(process: Connec
     await eventually(lambda: watched.values == {"a": b"2"})
 
 
+async def test_an_entry_that_nobody_renews_is_gone_while_others_are_renewed_all_the_time(process: Connected) -> None:
+    await process.open()
+    bucket = process.bucket("test-busy", ttl_s=1.0)
+    watched = Watched()
+    bucket.watch(watched.put, watched.lost)
+    await bucket.put("dead", b"1")
+
+    async def others_are_renewed() -> None:
+        while True:
+            for key in ("a", "b", "c"):
+                await bucket.put(key, b"1")
+            await asyncio.sleep(0.1)
+
+    renewing = asyncio.create_task(others_are_renewed())
+    await eventually(lambda: watched.gone == ["dead"])
+    await end_all([renewing])
+
+
+async def test_what_is_renewed_stays_when_the_server_ends_the_consumer_behind_a_watch(process: Connected) -> None:
+    # As in a cluster, when the server that it is on restarts and this connection's doesn't.
+    await process.open()
+    bucket = process.bucket("test-consumer", ttl_s=2.0)
+    watched = Watched()
+    bucket.watch(watched.put, watched.lost, watched.complete)
+    await bucket.put("a", b"0")
+    await eventually(lambda: watched.values)
+    js = await process.events.jetstream()
+    for consumer in await js.consumers_info("KV_test-consumer"):
+        await js.delete_consumer("KV_test-consumer", consumer.name)
+
+    async def renewed() -> bool:
+        await bucket.put("a", b"1")
+        return watched.values != {"a": b"0"}
+
+    await eventually(renewed)
+    assert (watched.values, watched.gone) == ({"a": b"1"}, [])
+
+
+async def test_a_bucket_that_somebody_removes_is_made_again_and_watched_on(process: Connected) -> None:
+    await process.open()
+    bucket = process.bucket("test-removed", ttl_s=1.0)
+    watched = Watched()
+    bucket.watch(watched.put, watched.lost)
+    await bucket.put("a", b"1")
+    await eventually(lambda: watched.values)
+    js = await process.events.jetstream()
+    await js.delete_key_value("test-removed")
+
+    async def renewed() -> bool:
+        try:
+            await bucket.put("a", b"2")
+        except NatsError:
+            return False
+        return watched.values == {"a": b"2"}
+
+    await eventually(renewed)
+
+
 async def test_a_watch_goes_on_after_a_restart_and_tells_what_vanished_meanwhile(
     process: Connected, own_nats_server: NatsServer
 ) -> None:
