@@ -29,10 +29,10 @@ def _pods(objects: list[Object]) -> dict[str, Object]:
     }
 
 
-def _template(*changes: str) -> list[Object]:
+def _template(*changes: str, values: Object | None = None) -> list[Object]:
     sets = [part for change in changes for part in ("--set", change)]
-    command = ["helm", "template", "pointsman", str(CHART), *sets]
-    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    command = ["helm", "template", "pointsman", str(CHART), "--values", "-", *sets]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True, input=yaml.safe_dump(values or {}))
     return [each for each in yaml.safe_load_all(ran.stdout) if each]
 
 
@@ -137,6 +137,30 @@ def test_other_settings_are_other_pods() -> None:
     usual, changed = told(), told("environment.POINTSMAN_LOG_LEVEL=debug")
     assert (len(usual), len(changed)) == (1, 1)
     assert usual != changed
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
+def test_values_are_settings_as_they_are_meant() -> None:
+    """A pod's environment is text, and Helm writes large numbers with an exponent."""
+    given = {"A": 2_000_000, "B": 0.5, "C": True, "D": ["10.0.0.0/8"], "POINTSMAN_DRAIN_TIMEOUT_S": 300}
+    changes = {
+        "environment": {"POINTSMAN_EVENTS_MAX_BYTES": 2**30, "POINTSMAN_LOG_FORMAT": "text"},
+        "services": {"frontend": {"env": given}, "guard": {"enabled": True, "replicas": 0}},
+        "image": {"pullSecrets": ["registry"]},
+    }
+    objects = _template(values=changes)
+    found = {(each["kind"], each["metadata"]["name"]): each for each in objects}
+    told = found["ConfigMap", "pointsman-environment"]["data"]
+    assert (told["POINTSMAN_EVENTS_MAX_BYTES"], told["POINTSMAN_LOG_FORMAT"]) == ("1073741824", "text")
+    assert all(isinstance(value, str) for value in told.values())
+    pod = found["Deployment", "pointsman-frontend"]["spec"]["template"]["spec"]
+    environment = [(each["name"], each["value"]) for each in pod["containers"][0]["env"]]
+    assert len(dict(environment)) == len(environment), "the API server refuses the same name twice"
+    assert [dict(environment)[name] for name in given] == ["2000000", "0.5", "true", '["10.0.0.0/8"]', "300"]
+    assert pod["terminationGracePeriodSeconds"] > 300
+    assert found["Deployment", "pointsman-guard"]["spec"]["replicas"] == 0
+    accounts = [each for each in objects if each["kind"] == "ServiceAccount"]
+    assert [each["imagePullSecrets"] for each in accounts] == [[{"name": "registry"}]] * len(accounts)
 
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")

@@ -12,26 +12,47 @@ pointsman-role: {{ .role }}
 {{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
+{{/* A value as a setting: whole numbers without an exponent, lists and maps as JSON. */}}
+{{- define "pointsman.setting" -}}
+{{- if or (kindIs "slice" .) (kindIs "map" .) -}}
+{{ toJson . | quote }}
+{{- else if and (kindIs "float64" .) (eq . (floor .)) -}}
+{{ int64 . | toString | quote }}
+{{- else -}}
+{{ toString . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Settings of a container: {usual, given}, a list of pairs and a map that goes before it. */}}
+{{- define "pointsman.settings" -}}
+{{- $given := .given | default dict }}
+{{- range .usual }}
+{{- if not (hasKey $given (first .)) }}
+- {name: {{ first . }}, value: {{ last . | quote }}}
+{{- end }}
+{{- end }}
+{{- range $key, $value := $given }}
+- {name: {{ $key }}, value: {{ include "pointsman.setting" $value }}}
+{{- end }}
+{{- end }}
+
 {{/* Settings of every service. */}}
 {{- define "pointsman.environment" -}}
+{{- $settings := dict "POINTSMAN_LOG_FORMAT" "json" "POINTSMAN_HTTP_HOST" "0.0.0.0" "POINTSMAN_HTTP_PORT" "9100" "POINTSMAN_HTTP_OPEN" "true" }}
 {{- if .Values.nats.enabled }}
-POINTSMAN_NATS_URL: {{ .Values.nats.tls | ternary "tls" "nats" }}://pointsman-nats:4222
+{{- $_ := set $settings "POINTSMAN_NATS_URL" (printf "%s://pointsman-nats:4222" (.Values.nats.tls | ternary "tls" "nats")) }}
 {{- else }}
-POINTSMAN_NATS_URL: {{ required "nats.url names the servers when nats.enabled is false" .Values.nats.url }}
+{{- $_ := set $settings "POINTSMAN_NATS_URL" (required "nats.url names the servers when nats.enabled is false" .Values.nats.url) }}
 {{- end }}
 {{- if .Values.nats.tls }}
-POINTSMAN_NATS_TLS_CA: /etc/nats-authority/ca.crt
+{{- $_ := set $settings "POINTSMAN_NATS_TLS_CA" "/etc/nats-authority/ca.crt" }}
 {{- end }}
 {{- if gt (int .Values.nats.servers) 1 }}
-POINTSMAN_EVENTS_REPLICAS: {{ .Values.nats.servers | quote }}
-POINTSMAN_BUCKETS_REPLICAS: {{ .Values.nats.servers | quote }}
+{{- $_ := set $settings "POINTSMAN_EVENTS_REPLICAS" .Values.nats.servers }}
+{{- $_ := set $settings "POINTSMAN_BUCKETS_REPLICAS" .Values.nats.servers }}
 {{- end }}
-POINTSMAN_LOG_FORMAT: json
-POINTSMAN_HTTP_HOST: "0.0.0.0"
-POINTSMAN_HTTP_PORT: "9100"
-POINTSMAN_HTTP_OPEN: "true"
-{{- with .Values.environment }}
-{{- toYaml . | nindent 0 }}
+{{- range $key, $value := mergeOverwrite $settings (.Values.environment | default dict) }}
+{{ $key }}: {{ include "pointsman.setting" $value }}
 {{- end }}
 {{- end }}
 
