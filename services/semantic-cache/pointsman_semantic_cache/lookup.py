@@ -118,7 +118,9 @@ class Lookup:
         around.missing.back("embeddings")
         if vector is None:
             return self._go_on("miss", "too long, or without words", memo=memo)
-        meaning = Meaning(question.context, embedder.name, vector, signature_of(question.turn))
+        # A service may come to answer with another model's vectors under the same name; those can't be compared.
+        space = f"{embedder.name}:{len(vector)}"
+        meaning = Meaning(question.context, space, vector, signature_of(question.turn))
         memo = memo._replace(meaning=meaning)
         if not self._wished.look:
             return self._go_on("miss", "a new one was asked for", memo=memo)

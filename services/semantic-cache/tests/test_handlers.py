@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -23,7 +24,9 @@ from pointsman_runtime.logs import Log
 from pointsman_runtime.missing import Missing
 from pointsman_semantic_cache.adapters import stores
 from pointsman_semantic_cache.adapters.embedders import Embedders
+from pointsman_semantic_cache.adapters.lexical_embedder import LexicalEmbedder
 from pointsman_semantic_cache.adapters.stores import Stores
+from pointsman_semantic_cache.domain.embedding import Vector
 from pointsman_semantic_cache.domain.memory import MemoryStore
 from pointsman_semantic_cache.domain.policy import Policy, compile_policy
 from pointsman_semantic_cache.handlers import Handlers
@@ -131,6 +134,22 @@ class World:
 
 def told(outcome: Journey | Answer) -> str | None:
     return next((edit.value for edit in outcome.answer_headers if edit.name == "x-pointsman-cache"), None)
+
+
+async def test_vectors_that_become_longer_are_kept_apart_from_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = 2
+
+    async def embed(embedder: LexicalEmbedder, text: str) -> Vector:
+        return np.eye(places, dtype=np.float32)[0]
+
+    monkeypatch.setattr(LexicalEmbedder, "embed", embed)
+    world = World()
+    first = await world.look_up("Is it true that aspirin is safe for dogs?")
+    assert (told(first), await world.keep(first)) == ("miss", "kept")
+    places = 3
+    second = await world.look_up()
+    assert (told(second), await world.keep(second)) == ("miss", "kept")
+    assert told(await world.look_up("Is aspirin safe for the dogs?")) == "semantic"
 
 
 @pytest.mark.requirement("S3-13", "S3-23")

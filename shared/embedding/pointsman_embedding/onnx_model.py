@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 LONGEST: Final = 256
 """Tokens that a model sees, where its folder doesn't say (`max_seq_length` in `sentence_bert_config.json`)."""
 _FILES: Final = ("model.onnx", "onnx/model.onnx")
+_INPUTS: Final = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 
 Vector = NDArray[np.float32]
 """Of length 1."""
@@ -47,13 +48,16 @@ class OnnxModel:
                 str(model), sess_options=options, providers=["CPUExecutionProvider"]
             )
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            self._longest = _longest(folder)
         except Exception as error:  # onnxruntime's and tokenizers' errors have no common class
             raise ModelUnusable(f"{folder} can't be loaded ({error})") from error
+        self._inputs = [each.name for each in self._session.get_inputs()]
+        unknown = sorted(set(self._inputs) - _INPUTS)
+        if unknown:
+            raise ModelUnusable(f"{folder} wants {', '.join(unknown)}; known inputs: {', '.join(sorted(_INPUTS))}")
         # Models ship with a fixed padding, which makes the shortest text cost the longest one's time.
         self._tokenizer.no_padding()
         self._file = model
-        self._longest = _longest(folder)
-        self._inputs = [each.name for each in self._session.get_inputs()]
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
 
     @cached_property

@@ -1,9 +1,15 @@
 """A real model, and folders that are none."""
 
+# onnx says of few of its functions what they take.
+# pyright: reportUnknownMemberType=false
+
+import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from pointsman_embedding.onnx_model import ModelUnusable, OnnxModel
 from pointsman_testing.minilm import minilm
@@ -37,5 +43,21 @@ def test_a_folder_that_is_no_models_is_told(tmp_path: Path) -> None:
     with pytest.raises(ModelUnusable, match=r"neither model\.onnx nor onnx/model\.onnx"):
         OnnxModel(tmp_path)
     (tmp_path / "model.onnx").write_bytes(b"no model")
+    with pytest.raises(ModelUnusable, match="can't be loaded"):
+        OnnxModel(tmp_path)
+
+
+def test_a_model_that_wants_what_nobody_gives_it_is_refused_before_a_text_comes(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    wants = helper.make_tensor_value_info("position_ids", TensorProto.INT64, [1, "tokens"])
+    gives = helper.make_tensor_value_info("hidden", TensorProto.INT64, [1, "tokens"])
+    graph = helper.make_graph([helper.make_node("Identity", ["position_ids"], ["hidden"])], "g", [wants], [gives])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(tmp_path / "model.onnx"))
+    shutil.copy(model_folder / "tokenizer.json", tmp_path)
+    with pytest.raises(ModelUnusable, match="wants position_ids; known inputs: attention_mask, input_ids, token_type"):
+        OnnxModel(tmp_path)
+    (tmp_path / "sentence_bert_config.json").write_text("{cut off")
     with pytest.raises(ModelUnusable, match="can't be loaded"):
         OnnxModel(tmp_path)
