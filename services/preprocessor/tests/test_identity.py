@@ -148,6 +148,11 @@ def test_anonymous_is_whoever_carries_nothing_and_only_where_it_is_configured() 
     assert (identity["tenant"], identity["models"], identity["source"]) == ("public", ["a", "b"], "anonymous")
     refusal, _ = refused({"x-api-key": "wrong"}, KEYS, anonymous)
     assert refusal.code == "invalid_api_key"
+    own = KEYS | {"headers": ["X-Team-Pass"]}
+    for entries in ((own,), (own, anonymous)):
+        refusal, _ = refused({"x-team-pass": "wrong"}, *entries)
+        assert (refusal.code, refusal.message) == ("invalid_api_key", "Incorrect API key or token provided.")
+    assert run(request({"x-team-pass": "wrong"}), own | {"mode": "shadow"}, anonymous).read(IDENTITY) == identity
 
 
 def test_a_credential_in_a_header_of_its_own_reaches_neither_engine_nor_rules() -> None:

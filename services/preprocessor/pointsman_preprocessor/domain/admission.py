@@ -25,7 +25,7 @@ class Admission(RequestProcessor):
     def process(self, incoming: Incoming) -> None:
         if incoming.read(IDENTITY) is not None:
             return
-        if any(incoming.envelope.headers.get(name) for name in CREDENTIAL_HEADERS):
+        if any(incoming.envelope.headers.get(name) for name in (*CREDENTIAL_HEADERS, *incoming.credentials)):
             raise unauthorized(incoming, "Incorrect API key or token provided.")
         incoming.set_answer_header(CHALLENGE, 'Bearer realm="pointsman"')
         raise Refusal(

@@ -1,7 +1,7 @@
 """The extension point of preprocessing: what runs for every request, in the configured order."""
 
 from abc import abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import ClassVar, Final, NamedTuple, TypeVar, cast
 
 from pydantic import JsonValue
@@ -62,8 +62,8 @@ class Incoming:
     """A request in preprocessing: what arrived, and what the processors make of it."""
 
     __slots__ = (
-        "_prompt", "answer_headers", "attributes", "body", "body_edits", "charges", "degraded", "envelope", "failures",
-        "header_edits", "headers", "note", "rule", "shadow", "tokens", "verdicts",
+        "_prompt", "answer_headers", "attributes", "body", "body_edits", "charges", "credentials", "degraded",
+        "envelope", "failures", "header_edits", "headers", "note", "rule", "shadow", "tokens", "verdicts",
     )  # fmt: skip
 
     def __init__(self, envelope: PreprocessRequest, body: StructuredBody, headers: HeaderFacts) -> None:
@@ -78,6 +78,8 @@ class Incoming:
         """Of what the client gets, errors included; lower-case names."""
         self.charges: list[LimitAsk] = []
         """What limits have counted of it."""
+        self.credentials: Sequence[str] = ()
+        """Headers in which whoever authenticates in force looks for a credential."""
         self._prompt: Prompt | None = None
         self.rule: str | None = None
         """The rewrite that was for the model asked for."""
@@ -176,6 +178,8 @@ class RequestProcessor(Plugin):
     authenticates: ClassVar[bool] = False
     """Whether it finds out who sends the request. A request that none of these recognises is refused with 401. Edges
     know these types by their names, which end in `-auth`."""
+    credentials: Sequence[str] = ()
+    """Headers (lower-case names) in which it looks for a credential."""
 
     def bind(self, config: Config) -> None:
         """Check the parameters against the whole configuration. Raises PluginError; called once, before `process`."""

@@ -23,7 +23,8 @@ class AnonymousParams(Params):
     limits: dict[str, str | float] = Field(default_factory=dict[str, str | float])
     """Name → value, for limits that take their value from the identity."""
     headers: tuple[str, ...] = CREDENTIAL_HEADERS
-    """A request with one of these isn't anonymous: a credential that nobody knows is refused."""
+    """A request with one of these isn't anonymous, nor is one with a header in which others look for a credential: one
+    that nobody knows is refused."""
 
 
 class Anonymous(RequestProcessor):
@@ -48,7 +49,7 @@ class Anonymous(RequestProcessor):
         if incoming.read(IDENTITY) is not None:
             return
         headers = incoming.envelope.headers
-        if any(headers.get(header) for header in self._headers):
+        if any(headers.get(header) for header in (*self._headers, *incoming.credentials)):
             return
         incoming.write(IDENTITY, dict(self._identity))
         incoming.say(f"anonymous, tenant {self._params.tenant}")

@@ -58,6 +58,7 @@ class ApiKeyAuth(RequestProcessor):
     def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
         super().__init__(name, params, others)
         self._params = cast("ApiKeyAuthParams", params)
+        self.credentials = self._params.headers
         self._table = KeyTable((key.digest, key) for key in self._params.keys)
         self._store: KeyStore | None = None
         self._groups = ModelGroups()
