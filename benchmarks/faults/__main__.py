@@ -164,9 +164,9 @@ async def run(rate: float) -> bool:
     report = Report()
     with TemporaryDirectory(prefix="pointsman-faults-") as folder:
         factory = StackFactory(Path(folder), SAMPLE)
-        async with factory.start(replicas=dict.fromkeys(STAGES, 2)) as stack:
+        async with factory.start(replicas=dict.fromkeys(STAGES, 2), hop_budget=None) as stack:
             await with_a_second_replica(stack, rate, report)
-        async with factory.start() as stack:
+        async with factory.start(hop_budget=None) as stack:
             await without_a_second_replica(stack, rate, report)
             await bus_restart(stack, rate, report)
             await engines(stack, rate / 2, report)

@@ -61,7 +61,8 @@ def prompts(seed: int) -> Callable[[], Mapping[str, JsonValue]]:
 
 async def measure(factory: StackFactory, schedulers: int, rate: float, seconds: float) -> Figures:
     """A gateway with so many schedulers; of several, one is killed halfway."""
-    async with factory.start(replicas={"scheduler": schedulers}, engines=ENGINES, speedup=SPEEDUP) as stack:
+    replicas = {"scheduler": schedulers}
+    async with factory.start(replicas=replicas, engines=ENGINES, speedup=SPEEDUP, hop_budget=None) as stack:
         before = await cached(stack)
         async with Traffic(f"{stack.door}/v1/completions", rate, prompts(1)) as running:
             await asyncio.sleep(seconds / 2)

@@ -4,17 +4,21 @@ How fast each of these is, in seconds, is measured by `benchmarks/faults`; here 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 import pytest
 import pytest_asyncio
+from pydantic import JsonValue
 
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import eventually
+from pointsman_testing.answered import answered
+from pointsman_testing.attendance import attending
 from pointsman_testing.observer import observing
+from pointsman_testing.processes import ServiceProcess
 from pointsman_testing.stack import Stack, StackFactory
 from pointsman_testing.traffic import Traffic
 
@@ -33,6 +37,16 @@ def traffic(stack: Stack, rate: float = RATE) -> Traffic:
     return Traffic(f"{stack.door}/v1/completions", rate, BODY)
 
 
+async def ask(http: aiohttp.ClientSession, door: str, body: Mapping[str, JsonValue]) -> tuple[int, str, str]:
+    """Status, the request's id, and the answer."""
+
+    async def once() -> tuple[int, str, str]:
+        async with http.post(f"{door}/v1/completions", json=body) as answer:
+            return answer.status, answer.headers["x-request-id"], await answer.text()
+
+    return await answered(once)
+
+
 async def flowing(running: Traffic, count: int = 60) -> None:
     """Wait until `count` more requests have been answered with 200."""
     target = running.statuses()[200] + count
@@ -42,7 +56,7 @@ async def flowing(running: Traffic, count: int = 60) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def doubled(stacks: StackFactory) -> AsyncIterator[Stack]:
     """Two replicas of every stage."""
-    async with stacks.start(replicas=dict.fromkeys(STAGES, 2)) as stack:
+    async with stacks.start(replicas=dict.fromkeys(STAGES, 2), hop_budget=None) as stack:
         yield stack
 
 
@@ -53,7 +67,7 @@ async def test_no_request_fails_when_one_of_two_replicas_of_a_stage_is_gone(
     doubled: Stack, stage: str, how: str
 ) -> None:
     victim = doubled.services[stage][0]
-    async with traffic(doubled) as running:
+    async with attending(doubled.nats.url) as attendance, traffic(doubled) as running:
         await flowing(running)
         getattr(victim, how)()
         await flowing(running, RATE * 2)
@@ -62,7 +76,7 @@ async def test_no_request_fails_when_one_of_two_replicas_of_a_stage_is_gone(
         else:
             victim.resume()
         await flowing(running, RATE)
-    assert [end.problem for end in running.failed()] == []
+    assert running.while_all_ran(running.failed(), attendance, victim.pid) == []
 
 
 @pytest.mark.requirement("S0-29")
@@ -70,13 +84,17 @@ async def test_replacing_every_process_one_by_one_fails_no_request_and_forgets_n
     """What schedulers know of prompts on engines goes from peer to peer; engines and pools are learnt anew. Which
     engine is best also depends on the other requests: what a decision knew is looked at, not what it chose."""
     known = {"model": "auto", "prompt": "a long prompt that its engine remembers " * 60, "max_tokens": 2}
-    async with observing(doubled.nats.url) as seen, traffic(doubled, 50) as running, aiohttp.ClientSession() as http:
+    async with (
+        attending(doubled.nats.url) as attendance,
+        observing(doubled.nats.url) as seen,
+        traffic(doubled, 50) as running,
+        aiohttp.ClientSession() as http,
+    ):
         decisions = seen.listen(RequestScheduled, ANY)
 
         async def decision() -> RequestScheduled:
-            async with http.post(f"{doubled.door}/v1/completions", json=known) as answer:
-                assert answer.status == 200
-                mine = answer.headers["x-request-id"]
+            status, mine, text = await ask(http, doubled.door, known)
+            assert status == 200, text
             return await eventually(lambda: next((d for d in decisions if d.request_id == mine), None))
 
         [home, *_] = (await decision()).endpoints
@@ -87,7 +105,7 @@ async def test_replacing_every_process_one_by_one_fails_no_request_and_forgets_n
                 await doubled.restart(service, index)
                 await flowing(running, 20)
         assert _held(await decision(), home) > 400
-    assert [end.problem for end in running.failed()] == []
+    assert running.while_all_ran(running.failed(), attendance) == []
 
 
 def _held(decision: RequestScheduled, worker: str) -> int:
@@ -104,9 +122,8 @@ async def test_an_idle_frontend_that_is_killed_takes_nothing_along(doubled: Stac
         ended = seen.listen(ResponseCompleted, ANY)
         cached: list[int] = []
         for _ in range(2):
-            async with http.post(f"{doubled.door}/v1/completions", json=known) as answer:
-                assert answer.status == 200
-                mine = answer.headers["x-request-id"]
+            status, mine, text = await ask(http, doubled.door, known)
+            assert status == 200, text
             # Until it has said that the answer is over, it isn't idle.
             await eventually(lambda mine=mine: any(end.request_id == mine for end in ended))
             decision = await eventually(lambda mine=mine: next((d for d in decisions if d.request_id == mine), None))
@@ -137,7 +154,7 @@ async def test_without_a_second_replica_requests_get_503_and_later_200(single: S
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def single(stacks: StackFactory) -> AsyncIterator[Stack]:
     """One replica of everything, and a policy that forbids the edge to choose by itself."""
-    async with stacks.start(static="deny") as stack:
+    async with stacks.start(static="deny", hop_budget=None) as stack:
         yield stack
 
 
@@ -150,30 +167,35 @@ async def test_a_restart_of_the_bus_makes_requests_late_or_503_and_everything_re
         await asyncio.to_thread(single.nats.start)
         await flowing(running, RATE)
     assert set(running.statuses()) == {200, 503}
-    for service in single.all_services():
-        assert [
-            line["event"] for line in service.log_lines() if line["event"] in ("bus_disconnected", "bus_connected")
-        ][-2:] == ["bus_disconnected", "bus_connected"]
+
+    def reconnected(service: ServiceProcess) -> bool:
+        words = [line["event"] for line in service.log_lines()]
+        told = [word for word in words if word in ("bus_disconnected", "bus_connected")]
+        return told[-2:] == ["bus_disconnected", "bus_connected"]
+
+    await eventually(lambda: all(reconnected(service) for service in single.all_services()))
 
 
 @pytest.mark.requirement("BUS-2")
 async def test_the_edge_goes_on_by_itself_while_the_bus_is_gone_if_the_profile_allows_it(stacks: StackFactory) -> None:
-    async with stacks.start(static="allow") as stack, traffic(stack, 50) as running:
+    async with stacks.start(static="allow", hop_budget=None) as stack, traffic(stack, 50) as running:
         await flowing(running)
         await asyncio.to_thread(stack.nats.kill)
+        frontend = stack.services["frontend"][0]
+        await eventually(lambda: any(line["event"] == "bus_disconnected" for line in frontend.log_lines()))
         gone_at = running.now
         await flowing(running, 100)
         await asyncio.to_thread(stack.nats.start)
         await flowing(running, 50)
     # A request that was inside the stages when the bus went may get 503.
-    assert [end.problem for end in running.failed() if end.started >= gone_at + 1.0] == []
+    assert [end for end in running.failed() if end.started >= gone_at] == []
 
 
 @pytest.mark.requirement("ENGINE-1")
 @pytest.mark.parametrize("how", ["kill", "pause"])
 async def test_a_dead_or_hung_engine_gets_no_more_requests(single: Stack, how: str) -> None:
     victim = single.engines[0]
-    async with traffic(single, 100) as running:
+    async with attending(single.nats.url) as attendance, traffic(single, 100) as running:
         await flowing(running)
         getattr(victim.process, how)()
         await eventually(single.state_is(victim, "unreachable", "silent"))
@@ -184,11 +206,11 @@ async def test_a_dead_or_hung_engine_gets_no_more_requests(single: Stack, how: s
         else:
             victim.process.resume()
         await eventually(lambda: any(end.engine == victim.name for end in running.ended[-50:]))
-    during = [end for end in running.ended if out_at <= end.started < out_at + 0.5]
-    assert during
-    assert all(end.engine != victim.name for end in during)
+    during = sorted((end for end in running.ended if end.started >= out_at), key=lambda end: end.started)[:50]
+    # A scheduler that gets nothing of the machine hears of it later.
+    assert all(end.engine != victim.name for end in running.while_all_ran(during, attendance))
     if how == "kill":
-        assert [end.problem for end in running.failed()] == []
+        assert running.while_all_ran(running.failed(), attendance) == []
 
 
 @pytest.mark.requirement("ENGINE-2")
@@ -207,15 +229,13 @@ async def test_all_engines_gone_means_503_and_the_first_one_back_serves_again(si
 
 @pytest.mark.requirement("ENGINE-3")
 async def test_a_stream_that_is_cut_off_ends_with_an_error_event(single: Stack) -> None:
-    import httpx
-
     single.engines[0].process.kill()
     await eventually(single.state_is(single.engines[0], "unreachable", "silent"))
     await single.engines[1].set_faults("cut=5")
     body = {"model": "llama-3.1-8b", "prompt": "x", "max_tokens": 50, "stream": True, "ignore_eos": True}
     try:
-        async with httpx.AsyncClient(base_url=single.door, timeout=60) as http:
-            text = (await http.post("/v1/completions", json=body)).text
+        async with aiohttp.ClientSession() as http:
+            _, _, text = await ask(http, single.door, body)
     finally:
         await single.engines[1].set_faults()
         await single.engines[0].restart()
@@ -229,8 +249,8 @@ async def test_a_stream_that_is_cut_off_ends_with_an_error_event(single: Stack) 
 async def test_a_request_that_has_no_byte_yet_goes_to_another_engine(single: Stack) -> None:
     await single.engines[0].set_faults("error=503")
     try:
-        async with traffic(single, 50) as running:
+        async with attending(single.nats.url) as attendance, traffic(single, 50) as running:
             await flowing(running, 100)
     finally:
         await single.engines[0].set_faults()
-    assert [end.problem for end in running.failed()] == []
+    assert running.while_all_ran(running.failed(), attendance) == []

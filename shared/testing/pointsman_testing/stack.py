@@ -284,6 +284,7 @@ class StackFactory:
         engines: int = 2,
         speedup: float = 50.0,
         static: str | None = "deny",
+        hop_budget: str | None = "3s",
         changes: Mapping[str, JsonValue] | None = None,
         stored: bool = False,
         cache: KvTelling | None = None,
@@ -291,10 +292,11 @@ class StackFactory:
         logins: Login = nobody,
         served: Served | None = None,
     ) -> AsyncGenerator[Stack]:
-        """A stack with the sample configuration, this `static` policy everywhere (None: as it says), and `changes` of
-        top-level keys; the engines have what is `served`, by default what the sample of this repository names;
-        `stored` applies it instead of giving services the file, `cache` lets the engines tell of theirs, `nats` is a
-        server that isn't started yet."""
+        """A stack with the sample configuration, this `static` policy everywhere (None: as it says), a `hop_budget`
+        in which a busy machine lets every stage answer (None: the product's own), and `changes` of top-level keys; the
+        engines have what is `served`, by default what the sample of this repository names; `stored` applies it instead
+        of giving services the file, `cache` lets the engines tell of theirs, `nats` is a server that isn't started
+        yet."""
         self._count += 1
         folder = self._folder / f"stack-{self._count}"
         folder.mkdir()
@@ -303,6 +305,8 @@ class StackFactory:
             for profile in document["profiles"].values():
                 profile["static"] = static
         document.update(changes or {})
+        if hop_budget is not None:
+            document["edge"] = {"hop_budget": hop_budget, **document.get("edge", {})}
         config = folder / "pointsman.yaml"
         config.write_text(yaml.safe_dump(document), encoding="utf-8")
         nats = nats or new_nats_server()

@@ -3,11 +3,13 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
 from pydantic import JsonValue
+
+from pointsman_testing.attendance import Attendance
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,15 @@ class Traffic:
     def failed(self) -> list[Ended]:
         """Every request that didn't end with 200."""
         return [end for end in self.ended if end.status != 200]
+
+    def while_all_ran(self, ends: Iterable[Ended], attendance: Attendance, *stopped: int) -> list[Ended]:
+        """Those of these requests in whose time everybody ran, apart from the processes with these ids, which the test
+        itself stopped or killed."""
+        return [
+            end
+            for end in ends
+            if not attendance.stood_still(self._begun + end.started, self._begun + end.started + end.took, *stopped)
+        ]
 
     async def _send(self) -> None:
         sent = 0
