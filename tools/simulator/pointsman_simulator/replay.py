@@ -92,6 +92,8 @@ def _prepare(options: argparse.Namespace) -> tuple[list[TraceRequest], Setting, 
     policies = list(dict.fromkeys(options.policy or (*POLICIES, *configured)))
     for name in policies:
         make_policy(name, setting, seed=0)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)  # before the minutes whose results it takes
     return trace, setting, policies
 
 
@@ -115,7 +117,7 @@ def _run(options: argparse.Namespace, trace: list[TraceRequest], setting: Settin
         written = report.save(results, dict(about), options.out)
         print("saved " + ", ".join(str(path) for path in written))
         if len(written) < 3:
-            print("no plot: install matplotlib (pip install 'pointsman-simulator[plot]')")
+            print("no plot: matplotlib isn't installed (.uv/bin/uv pip install matplotlib)")
 
 
 def _trace(options: argparse.Namespace) -> list[TraceRequest]:
