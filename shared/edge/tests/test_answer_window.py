@@ -162,6 +162,12 @@ WHOLE: list[tuple[str, Document, list[str]]] = [
     ("messages", {"type": "message", "content": BLOCKS}, ["text", "arguments"]),
     ("messages", {"type": "error", "error": {"type": "api_error", "message": "m"}}, ["error"]),
     ("chat.completions", {"error": {"message": "m"}}, ["error"]),
+    # One that failed within its answer.
+    ("responses", {"object": "response", "error": {"message": "m"}, "output": [CALL]}, ["error", "arguments"]),
+    # SGLang's, that of text-generation-inference, and the event of `/v1/responses`.
+    ("chat.completions", {"object": "error", "message": "m", "code": 400}, ["error"]),
+    ("completions", {"error": "m", "error_type": "validation"}, ["error"]),
+    ("responses", {"type": "error", "code": "c", "message": "m", "param": None}, ["error"]),
     (
         "chat.completions",
         {"choices": [{"message": {

@@ -80,13 +80,11 @@ def put_all(texts: Sequence[tuple[Slot, str]]) -> None:
 def slots_of(api: str, document: Document) -> list[Slot]:
     """The texts of a whole answer, or of one event of a stream; empty ones are left out."""
     find: Callable[[Document], Iterator[Slot]] = _choices
-    if "error" in document and isinstance(document["error"], dict):
-        find = _error
-    elif api == RESPONSES:
+    if api == RESPONSES:
         find = _response_event if "type" in document else _response
     elif api == MESSAGES:
         find = _message if document.get("type") == "message" else _message_event
-    return [slot for slot in find(document) if slot.text]
+    return [slot for slot in (*_error(document), *find(document)) if slot.text]
 
 
 def finished_choices(document: Document) -> list[str]:
@@ -116,7 +114,11 @@ def forget_spelling(value: object) -> bool:
 
 
 def _error(document: Document) -> Iterator[Slot]:
-    yield from _texts(cast("Document", document["error"]), "error", {"message": "error"})
+    if not document.get("error") and "error" not in (document.get("object"), document.get("type")):
+        return
+    said = document.get("error")
+    holder = cast("Document", said) if isinstance(said, dict) else document
+    yield from _texts(holder, "error", {"message": "error", "error": "error"})
 
 
 def _choices(document: Document) -> Iterator[Slot]:
