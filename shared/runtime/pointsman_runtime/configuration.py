@@ -18,6 +18,9 @@ from pointsman_runtime.stores import CONFIG_KEY
 KEPT: Final = 8
 """Compiled revisions that stay for requests that began with them."""
 
+PATIENCE_S: Final = 2.0
+LONGEST_PATIENCE_S: Final = 60.0
+
 C = TypeVar("C")
 
 _log = Log("configuration")
@@ -77,9 +80,15 @@ class Configuration(Generic[C]):
         """Call with every new current revision, the first included."""
         self._listeners.append(listener)
 
-    async def wait_loaded(self) -> None:
-        """Wait for the first good revision."""
-        await self._loaded.wait()
+    async def wait_loaded(self, patience_s: float = PATIENCE_S) -> None:
+        """Wait for the first good revision, and tell what is waited for: soon, then ever more seldom."""
+        while not self._loaded.is_set():
+            try:
+                async with asyncio.timeout(patience_s):
+                    await self._loaded.wait()
+            except TimeoutError:
+                _log.warning("configuration_missing", reason=self.missing)
+                patience_s = min(2 * patience_s, LONGEST_PATIENCE_S)
 
     def offer(self, number: int, text: str) -> bool:
         """Take a revision over, or refuse it; says which."""

@@ -1,5 +1,6 @@
 """Revisions: taken over whole or refused whole, kept for those who began with them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime.config_text import parse
 from pointsman_runtime.configuration import KEPT, Configuration
+from pointsman_testing import eventually
 
 
 def pools(config: Config, revision: int) -> tuple[str, ...]:
@@ -104,6 +106,17 @@ def test_a_revision_whose_number_comes_again_is_the_newest(configuration: Config
         configuration.offer(number, text(f"new-{number}"))
     assert configuration.at(1).compiled == ("new-1",)
     assert configuration.current.compiled == ("new-2",)
+
+
+async def test_whoever_waits_for_a_configuration_says_so(
+    configuration: Configuration[tuple[str, ...]], caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = asyncio.create_task(configuration.wait_loaded(patience_s=0.001))
+    await eventually(lambda: caplog.records)
+    assert caplog.records[0].getMessage() == "configuration_missing"
+    assert "pointsman config apply" in str(caplog.records[0].__dict__)
+    configuration.offer(1, "pools: {a: {}}")
+    await waiting
 
 
 def test_a_bad_file_is_named(configuration: Configuration[tuple[str, ...]], tmp_path: Path) -> None:
