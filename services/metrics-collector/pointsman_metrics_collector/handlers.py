@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.response import Attempt, ResponseCompleted
-from pointsman_contracts.subjects import plain
+from pointsman_contracts.subjects import plain, token
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_engines.pace import ReportPace
 from pointsman_metrics_collector.announcer import Announcer
@@ -28,6 +28,10 @@ from pointsman_runtime.logs import Log
 TICK_S: Final = 0.05
 STATISTICS_MIN_GAP_S: Final = 1.0
 STATISTICS_MAX_GAP_S: Final = 5.0
+_FOUND: Final = ("kubernetes", "file")
+"""Kinds of discovery that take time to answer."""
+_NONE: Final = ("",)
+"""Routes of a collector that knows no pool; without any it would know all."""
 
 _log = Log("workers")
 
@@ -57,6 +61,8 @@ class Handlers:
         self._listening = ListeningClock()
         self._table = WorkerTable()
         self._configured: tuple[str, ...] = ()
+        self._found: tuple[str, ...] = ()
+        """Pools whose endpoints the cluster or a file names."""
         self._listed_engines: Mapping[Key, Engine] = {}
         self._names: ModelNames | None = None
         self._listed = False
@@ -71,11 +77,18 @@ class Handlers:
             return "the registered workers are not listed yet"
         return None if self._complete else "registered workers were not heard yet"
 
-    def collectors(self) -> set[str]:
-        """The collectors that are alive, this one included."""
-        table, service, now = self._bus.heartbeat.table, self._bus.process.service, self._clock()
-        known = {name for name in table.instances(service, now) if table.addressable(service, name, now)}
-        return known | {self._bus.process.instance}
+    def collectors(self, pool: str) -> set[str]:
+        """The living collectors that know the endpoints of a pool; all of them while none does. One that has just begun
+        knows none that the cluster or a file names, and would speak for nobody."""
+        table, process, now = self._bus.heartbeat.table, self._bus.process, self._clock()
+        living = {
+            name for name in table.instances(process.service, now) if table.addressable(process.service, name, now)
+        }
+        route = token(pool)
+        knowing = {name for name in living if table.addressable(process.service, name, now, route)}
+        me = {process.instance}
+        knows = not self._bus.heartbeat.routes or route in self._bus.heartbeat.routes
+        return (knowing | me if knows else knowing - me) or living | me
 
     def pools(self) -> Iterator[tuple[str, tuple[WorkerView, ...]]]:
         """Every pool that is configured or has a worker, with its workers."""
@@ -87,6 +100,7 @@ class Handlers:
         """A configuration was applied."""
         config = revision.config
         self._configured = tuple(config.pools)
+        self._found = tuple(name for name, pool in config.pools.items() if pool.discovery in _FOUND)
         self._names = ModelNames(config, self._table.serves)
         self._listed_engines = listed_engines(config)
         self.findings = {
@@ -95,11 +109,25 @@ class Handlers:
             if name in config.pools and config.pools[name].discovery == finding.kind
         }
         self._gather_engines()
+        self._say_what_is_known()
 
     def found(self, pool: str, finding: Finding) -> None:
         """The endpoints of a pool were found out, or that they can't be."""
         self.findings[pool] = finding
         self._gather_engines()
+        self._say_what_is_known()
+
+    def _say_what_is_known(self) -> None:
+        """Tell the other collectors of which pools this one knows the endpoints, all of them but for those of which
+        nothing was found out yet."""
+        unknown = {name for name in self._found if (finding := self.findings.get(name)) is None or not finding.answered}
+        heartbeat = self._bus.heartbeat
+        known = tuple(token(name) for name in self._configured if name not in unknown)
+        routes = (known or _NONE) if unknown else ()
+        if routes != heartbeat.routes:
+            heartbeat.routes = routes
+            if heartbeat.beating:
+                heartbeat.beat()
 
     def _gather_engines(self) -> None:
         found = {key: engine for finding in self.findings.values() for key, engine in finding.engines.items()}
@@ -212,7 +240,10 @@ class Handlers:
     def _changed(self, change: Change) -> None:
         registration = change.registration
         self.changes[registration.pool, type(change).__name__.lower()] += 1
-        if owner(registration.pool, registration.worker, self.collectors()) == self._bus.process.instance:
+        if (
+            owner(registration.pool, registration.worker, self.collectors(registration.pool))
+            == self._bus.process.instance
+        ):
             self._announcer.worker(change)
 
     def _pool_names(self) -> list[str]:

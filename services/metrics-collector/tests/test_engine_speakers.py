@@ -58,7 +58,7 @@ async def running(*shares: Share) -> AsyncGenerator[None]:
         tasks: list[asyncio.Task[None]] = []
         for share in shares:
             share.speakers = EngineSpeakers(
-                share.bus, share.bucket, session, lambda s=share: s.engines, lambda s=share: s.peers
+                share.bus, share.bucket, session, lambda s=share: s.engines, lambda _pool, s=share: s.peers
             )
             tasks.append(asyncio.create_task(share.speakers.run()))
         try:

@@ -54,7 +54,7 @@ def test_the_configuration_names_engines_by_url() -> None:
 @given(instance_names, keys)
 def test_each_engine_is_started_by_exactly_one_instance(instances: set[str], names: set[Key]) -> None:
     named = {key: engine(key) for key in names}
-    started = [key for instance in instances for key in steps({}, named, instance, instances).start]
+    started = [key for instance in instances for key in steps({}, named, instance, lambda _pool: instances).start]
     assert sorted(started) == sorted(names)
 
 
@@ -75,12 +75,16 @@ def test_what_is_spoken_for_follows_the_configuration_and_the_other_collectors()
     key: Key = ("p", "w")
     named: dict[Key, Engine] = {key: engine(key)}
     none: dict[Key, Engine] = {}
+
+    def both(_pool: str) -> list[str]:
+        return ["c-1", "c-2"]
+
     first, second = sorted(["c-1", "c-2"], key=lambda name: owner(*key, ["c-1", "c-2"]) != name)
-    assert steps(none, named, first, ["c-1", "c-2"]) == Steps(start=(key,))
-    assert steps(none, named, second, ["c-1", "c-2"]) == Steps()
-    assert steps(named, named, first, ["c-1", "c-2"]) == Steps()
-    assert steps(named, named, second, ["c-1", "c-2"]) == Steps(hand_over=(key,))
-    assert steps(none, named, second, [second]) == Steps(start=(key,))
-    assert steps(named, none, first, ["c-1", "c-2"]) == Steps(remove=(key,))
+    assert steps(none, named, first, both) == Steps(start=(key,))
+    assert steps(none, named, second, both) == Steps()
+    assert steps(named, named, first, both) == Steps()
+    assert steps(named, named, second, both) == Steps(hand_over=(key,))
+    assert steps(none, named, second, lambda _pool: [second]) == Steps(start=(key,))
+    assert steps(named, none, first, both) == Steps(remove=(key,))
     moved: dict[Key, Engine] = {key: engine(key, "http://elsewhere")}
-    assert steps(named, moved, first, ["c-1", "c-2"]) == Steps(hand_over=(key,), start=(key,))
+    assert steps(named, moved, first, both) == Steps(hand_over=(key,), start=(key,))

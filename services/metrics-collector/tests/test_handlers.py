@@ -345,6 +345,29 @@ async def test_what_the_bus_does_not_take_is_counted_and_each_outage_logged_once
     assert (collector.value("pointsman_collector_unpublished_total", type="PoolSnapshot") or 0) > 0
 
 
+async def test_a_collector_that_has_found_nothing_yet_is_given_no_share_of_a_pool(buses: Buses) -> None:
+    made = await world(buses, 2)
+    first, second = made.collectors
+    both = {collector.bus.process.instance for collector in made.collectors}
+    pools = {"p": {"models": ["m"], "discovery": "kubernetes", "kubernetes": {"inference_pool": "ip"}}, "s": STATIC}
+    configuration = Revision(2, load({"pools": pools}), "", None)
+
+    def shared(pool: str) -> list[set[str]]:
+        return [collector.handlers.collectors(pool) for collector in made.collectors]
+
+    made.each(lambda collector: collector.handlers.configured(configuration))
+    await eventually(lambda: shared("p") == shared("s") == [both, both])
+    first.handlers.found("p", Finding("kubernetes"))
+    await eventually(lambda: shared("p") == [{first.bus.process.instance}] * 2)
+    assert shared("s") == [both, both]
+    second.handlers.found("p", Finding("kubernetes", problem="the API server isn't reached", answered=False))
+    await eventually(lambda: shared("p") == [{first.bus.process.instance}] * 2)
+    second.handlers.found("p", Finding("kubernetes"))
+    await eventually(lambda: shared("p") == [both, both])
+    second.handlers.found("p", Finding("kubernetes", problem="the API server isn't reached"))
+    assert shared("p") == [both, both], "what it knows may be old, which it says; it goes on to speak for its share"
+
+
 async def test_what_was_found_is_told_with_the_pool_and_forgotten_with_its_configuration(buses: Buses) -> None:
     made = await world(buses)
     [collector] = made.collectors

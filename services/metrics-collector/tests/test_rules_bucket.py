@@ -42,7 +42,7 @@ class Bucket:
 @asynccontextmanager
 async def collectors(bucket: Bucket, findings: dict[str, Finding], pools: set[str]) -> AsyncGenerator[None]:
     bucket.watchers = [
-        RulesBucket(bucket, lambda: findings, lambda: pools, instance, lambda: ALL) for instance in sorted(ALL)
+        RulesBucket(bucket, lambda: findings, lambda: pools, instance, lambda _pool: ALL) for instance in sorted(ALL)
     ]
     for watcher in bucket.watchers:
         for key, value in bucket.entries.items():

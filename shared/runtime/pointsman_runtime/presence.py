@@ -151,9 +151,12 @@ class PresenceTable:
         entry = self._services.get(service, {}).get(instance)
         return math.inf if entry is None else max(0.0, self._time(now) - entry.heard)
 
-    def addressable(self, service: str, instance: str, now: float) -> bool:
-        """Whether this instance is alive and takes work."""
-        return self.alive(service, instance, now) and self._services[service][instance].ready
+    def addressable(self, service: str, instance: str, now: float, route: str | None = None) -> bool:
+        """Whether this instance is alive and takes work; with `route`, such work."""
+        if not self.alive(service, instance, now):
+            return False
+        entry = self._services[service][instance]
+        return entry.ready and (route is None or not entry.routes or route in entry.routes)
 
     def instances(self, service: str, now: float) -> dict[str, bool]:
         """Every known instance of a service, and whether it is alive."""

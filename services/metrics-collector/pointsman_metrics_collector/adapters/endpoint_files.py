@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -86,7 +87,8 @@ class EndpointFiles:
             finding = Finding("file", engines)
         except (OSError, ValueError) as error:
             # ConfigError is a ValueError; so is a text that isn't UTF-8.
-            finding = Finding("file", {} if before is None else before.engines, f"{pool.file}: {_words(error)}")
+            known = before or Finding("file", answered=False)
+            finding = replace(known, problem=f"{pool.file}: {_words(error)}")
         if finding == before:
             return
         self._findings[name] = finding

@@ -18,7 +18,7 @@ _log = Log("engines")
 
 
 class EngineSpeakers:
-    """`named()` gives the engines that there are, `instances()` the living collectors with this one."""
+    """`named()` gives the engines that there are, `instances(pool)` the collectors that share those of a pool."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class EngineSpeakers:
         entries: Entries,
         session: aiohttp.ClientSession,
         named: Callable[[], Mapping[Key, Engine]],
-        instances: Callable[[], Collection[str]],
+        instances: Callable[[str], Collection[str]],
     ) -> None:
         self._bus = bus
         self._entries = entries
@@ -70,7 +70,7 @@ class EngineSpeakers:
 
     async def _follow(self) -> None:
         named = self._named()
-        todo = steps(self._engines, named, self._bus.process.instance, self._instances())
+        todo = steps(self._engines, named, self._bus.process.instance, self._instances)
         for key in todo.hand_over:
             await self._end(key, leave=False)
         for key in todo.remove:

@@ -40,9 +40,10 @@ class RulesBucket:
         findings: Callable[[], Mapping[str, Finding]],
         pools: Callable[[], Collection[str] | None],
         instance: str,
-        instances: Callable[[], Collection[str]],
+        instances: Callable[[str], Collection[str]],
     ) -> None:
-        """`pools()` are those that the configuration finds in a cluster; None before there is one."""
+        """`pools()` are those that the configuration finds in a cluster; None before there is one.
+        `instances(pool)` are the collectors that know the pool."""
         self._entries: Final = entries
         self._findings: Final = findings
         self._pools: Final = pools
@@ -83,18 +84,17 @@ class RulesBucket:
             await asyncio.sleep(LOOK_S)
 
     async def _write(self, pools: Collection[str]) -> None:
-        instances = self._instances()
         keys = {kv_key(PoolRules, pool): pool for pool in pools}
         for key, pool in keys.items():
             finding = self._findings().get(pool)
             # What may be old doesn't take the place of what another collector knows better.
             if finding is None or finding.rules is None or finding.problem:
                 continue
-            if self._stored.get(key) != finding.rules and owner(pool, "rules", instances) == self._instance:
+            if self._stored.get(key) != finding.rules and owner(pool, "rules", self._instances(pool)) == self._instance:
                 await self._entries.put(key, finding.rules.encode())
                 rules = finding.rules
                 _log.info("rules_written", pool=pool, objectives=len(rules.objectives), rewrites=len(rules.rewrites))
         for key in self._stored.keys() - keys.keys():
-            if owner(key, "rules", instances) == self._instance:
+            if owner(key, "rules", self._instances(key)) == self._instance:
                 await self._entries.delete(key)
                 _log.info("rules_removed", key=key)

@@ -1,6 +1,6 @@
 """Engines without an agent: which there are, and which this collector speaks for."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pointsman_core.config import Config, Pool, StaticEngine
@@ -78,10 +78,12 @@ def steps(
     spoken_for: Mapping[Key, Engine],
     named: Mapping[Key, Engine],
     instance: str,
-    instances: Collection[str],
+    instances: Callable[[str], Collection[str]],
 ) -> Steps:
-    """From what this instance speaks for to what it should; `instances` are the living collectors, itself included."""
-    mine = {key for key in named if owner(*key, instances) == instance}
+    """From what this instance speaks for to what it should; `instances(pool)` are the collectors that share the pool's
+    engines."""
+    sharing = {pool: instances(pool) for pool in {pool for pool, _ in named}}
+    mine = {key for key in named if owner(*key, sharing[key[0]]) == instance}
     changed = {key for key in mine & spoken_for.keys() if spoken_for[key] != named[key]}
     return Steps(
         hand_over=tuple(key for key in spoken_for if key in named and (key not in mine or key in changed)),

@@ -18,6 +18,8 @@ class Finding:
     """Why that may be old or incomplete; empty when it isn't."""
     rules: PoolRules | None = None
     """None when nobody says any, or they aren't known."""
+    answered: bool = True
+    """Whether anything was ever found out: `engines` is empty for want of an answer otherwise."""
 
     @property
     def told(self) -> PoolDiscovery:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from pointsman_core.config import Config, Kubernetes, Pool
@@ -118,8 +119,8 @@ class Cluster:
 
     def _say_unreachable(self, error: Unreachable) -> None:
         for name in self._pools:
-            before = self._findings.get(name, Finding("kubernetes"))
-            finding = Finding("kubernetes", before.engines, f"the API server isn't reached: {error}", before.rules)
+            before = self._findings.get(name, Finding("kubernetes", answered=False))
+            finding = replace(before, problem=f"the API server isn't reached: {error}")
             if before != finding:
                 _log.warning("kubernetes_not_current", what=f"pool {name}", reason=finding.problem)
                 self._findings[name] = finding

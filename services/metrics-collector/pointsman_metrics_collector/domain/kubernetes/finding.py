@@ -42,7 +42,7 @@ def find(
     engines = {} if before is None else dict(before.engines)
     rules = None if before is None else before.rules
     problems: list[str] = []
-    answered = False
+    answered = before is not None and before.answered
     if where.inference_pool is not None:
         seen = look(inference_pool(namespace, where.inference_pool))
         problems.append(seen.problem)
@@ -64,7 +64,7 @@ def find(
     problem = "; ".join(dict.fromkeys(filter(None, problems)))
     if before is None and not answered and not problem:
         return None
-    return Finding("kubernetes", engines, problem, rules)
+    return Finding("kubernetes", engines, problem, rules, answered)
 
 
 def _pods(where: Kubernetes, namespace: str, look: Look) -> tuple[Collection[Pod], tuple[int, ...]] | None:
