@@ -16,7 +16,7 @@ from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.domain.state import part_of, take_prefixes, take_reservations
 from pointsman_scheduler.metrics import Metrics
 
-ANSWER_S: Final = 2.0
+ANSWER_S: Final = 5.0
 """How long a peer may take for one part."""
 JOIN_S: Final = 10.0
 """How long joining may take: knowing less is better than not serving."""

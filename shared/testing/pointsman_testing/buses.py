@@ -9,7 +9,7 @@ from pointsman_runtime.bus import Bus
 from pointsman_runtime.link import Link
 from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop, Outcome
-from pointsman_testing.eventually import eventually
+from pointsman_testing.eventually import PATIENCE_S, eventually
 from pointsman_testing.memory_nats import MemoryNats
 
 M = TypeVar("M", PreprocessRequest, Journey)
@@ -41,6 +41,8 @@ class Buses:
     def make(self, service: str, instance: str = "1") -> Bus:
         """A bus that isn't open yet: register stages and listeners, then `meet`."""
         bus = Bus(self.new_link(), Process(service, f"{service}-{instance}"))
+        # No message of a test dies because its machine is busy.
+        bus.allow(PATIENCE_S)
         self._made.append(bus)
         return bus
 
