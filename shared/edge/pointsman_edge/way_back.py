@@ -10,10 +10,11 @@ from pointsman_contracts.journey import AFTER, HeaderEdit, Stage, StageReport
 from pointsman_contracts.response_stage import AnswerText, Verdict
 from pointsman_core.refusal import Refusal
 from pointsman_edge.after_answer import AfterAnswer
-from pointsman_edge.domain.answer_texts import Slot, forget_spelling, put_all, slots_of
+from pointsman_edge.domain.answer_texts import Slot, put_all, slots_of
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.domain.reviewing import Shown, Surrounding, review_of
+from pointsman_edge.domain.spelling import forget_spelling
 from pointsman_edge.domain.stage_trail import StageTrail
 from pointsman_edge.domain.stream_events import Document, EventSplitter, StreamEvent, document_of
 from pointsman_edge.domain.withheld import StreamEnd

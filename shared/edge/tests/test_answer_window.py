@@ -1,6 +1,7 @@
 """What a stage is shown of a stream, and what leaves once it has said so."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,16 @@ def text_in(stream: bytes, api: str = "chat.completions") -> str:
     return "".join(found)
 
 
+def thought(text: str) -> Document:
+    """As vLLM says it under two names (`DeltaMessage`), and OpenRouter under a third."""
+    return {"reasoning": text, "reasoning_content": text, "reasoning_details": [{"index": 0, "summary": text}]}
+
+
+def _named(document: Any, name: str) -> str:
+    said = document["choices"][0]["delta"][name]
+    return str(said if isinstance(said, str) else said[0]["summary"])
+
+
 @given(
     st.text(alphabet="ab ", max_size=60),
     st.text(alphabet="ab ", max_size=60),
@@ -63,6 +74,11 @@ def test_a_secret_no_longer_than_the_overlap_never_leaves_wherever_it_is_cut(
     use = AnswerUse(mode="window", content="text", window=size, overlap=len(CARD))
     out = b"".join(through("chat.completions", use, [chat(piece) for piece in pieces]))
     assert text_in(out) == before + "*" + after
+    twice: list[Document] = [{"choices": [{"index": 0, "delta": thought(piece)}]} for piece in pieces]
+    out = b"".join(through("chat.completions", use, twice))
+    for name in thought(""):
+        said = "".join(_named(each.document or {}, name) for each in EventSplitter().feed(out))
+        assert said == before + "*" + after, name
 
 
 @given(st.lists(st.text(max_size=10), max_size=30), st.integers(min_value=2, max_value=30), st.data())
@@ -174,8 +190,9 @@ WHOLE: list[tuple[str, Document, list[str]]] = [
             "content": [{"type": "thinking", "thinking": [{"text": "a"}]}, {"type": "text", "text": "b"}],
             "tool_calls": [{"type": "custom", "custom": {"name": "f", "input": "c"}}],
             "audio": {"id": "-", "data": "QUJD", "transcript": "d"},
+            "reasoning_details": [{"type": "reasoning.text", "text": "e"}, {"summary": "f"}, {"data": "-"}],
         }}]},
-        ["reasoning", "text", "arguments", "text"],
+        ["reasoning", "text", "arguments", "text", "reasoning", "reasoning"],
     ),
     (
         "responses",

@@ -129,6 +129,13 @@ def test_the_arguments_of_calls_and_thoughts_count_too() -> None:
     assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=2, estimated=True)
 
 
+def test_thoughts_that_an_engine_says_under_two_names_were_generated_once() -> None:
+    delta = {"reasoning": " other", "reasoning_content": " other"}
+    stream = sse({"choices": [{"index": 0, "delta": delta}]}) * 20
+    usage = settle("chat.completions", "client_gone", read("chat.completions", stream))
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True)
+
+
 @pytest.mark.parametrize("api", STREAMED)
 def test_what_was_reported_before_the_client_left_counts(api: str) -> None:
     ends: dict[str, dict[str, object]] = {

@@ -18,14 +18,12 @@ _CHOICE_TEXTS: Final = {
 """Members of a chat's message or delta, and of a completion's choice."""
 _PART_TEXTS: Final = {"text": "text", "refusal": "refusal", "thinking": "reasoning"}
 """Members of the parts of a chat's message."""
+_DETAIL_TEXTS: Final = {"text": "reasoning", "summary": "reasoning"}
+"""Members of OpenRouter's and MiniMax's `reasoning_details`, which may repeat a chat's `reasoning`."""
 _STEM_KINDS: Final = {"output_text": "text", "refusal": "refusal", "reasoning_text": "reasoning"}
 """Kinds of what `/v1/responses` streams as `response.<stem>.delta`; arguments of calls are what is left."""
 _BLOCK_TEXTS: Final = {"text": "text", "thinking": "reasoning", "partial_json": "arguments"}
 """Members of blocks and deltas of `/v1/messages`."""
-
-
-_SPELLING: Final = frozenset({"logprobs", "token_ids"})
-"""Members of choices and parts; `token_ids` are vLLM's, where a request sets `return_token_ids`."""
 
 
 class Slot:
@@ -96,23 +94,6 @@ def finished_choices(document: Document) -> list[str]:
     ]
 
 
-def forget_spelling(value: object) -> bool:
-    """Remove log probabilities and token ids, which spell a text that was replaced; whether there were any."""
-    found = False
-    if isinstance(value, dict):
-        members = cast("Document", value)
-        for name, member in members.items():
-            if name in _SPELLING and member:
-                members[name] = [] if isinstance(member, list) and name == "logprobs" else None
-                found = True
-            elif name != "input":  # what a tool is called with
-                found |= forget_spelling(member)
-    elif isinstance(value, list):
-        for item in cast("list[object]", value):
-            found |= forget_spelling(item)
-    return found
-
-
 def _error(document: Document) -> Iterator[Slot]:
     if not document.get("error") and "error" not in (document.get("object"), document.get("type")):
         return
@@ -141,6 +122,8 @@ def _said(said: Document, prefix: str) -> Iterator[Slot]:
         yield from _inner(call, "custom", where, {"input": "arguments"})
     yield from _inner(said, "function_call", f"{prefix}/function_call", {"arguments": "arguments"})
     yield from _inner(said, "audio", f"{prefix}/audio", {"transcript": "text"})
+    for position, detail in enumerate(_objects(said, "reasoning_details")):
+        yield from _texts(detail, f"{prefix}/reasoning_details/{detail.get('index', position)}", _DETAIL_TEXTS)
 
 
 def _chat_part(part: Document, where: str) -> Iterator[Slot]:

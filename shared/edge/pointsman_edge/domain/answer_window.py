@@ -9,8 +9,9 @@ from typing import Final
 
 from pointsman_contracts.journey import AnswerUse
 from pointsman_contracts.response_stage import AnswerText
-from pointsman_edge.domain.answer_texts import Slot, finished_choices, forget_spelling, put_all, slots_of
+from pointsman_edge.domain.answer_texts import Slot, finished_choices, put_all, slots_of
 from pointsman_edge.domain.routes import RESPONSES
+from pointsman_edge.domain.spelling import forget_spelling
 from pointsman_edge.domain.stream_events import StreamEvent
 
 _SENTENCE_ENDS: Final = (".", "!", "?", "\n", "。", "！", "？", "।")  # noqa: RUF001 - of other scripts
@@ -42,7 +43,7 @@ class AnswerWindow:
         self.size = 0
         """Bytes that are held: events, and what has left of texts that a later event may repeat."""
         self._repeats = api == RESPONSES
-        self._open: dict[str, str] = {}
+        self._open: dict[str, set[str]] = {}
         self._closed: set[str] = set()
         self._released: dict[str, str] = {}
         self._known: set[str] = set()
@@ -62,26 +63,27 @@ class AnswerWindow:
         self.size += len(event.raw)
         if event.document is None:
             return
+        came: dict[str, set[str]] = {}
         for slot in slots_of(self._api, event.document):
             if slot.repeats and slot.part in self._known:
                 held.repeats.append(slot)
                 self._closed.add(slot.part)
                 continue
             self._known.add(slot.part)
-            before = self._open.get(slot.choice)
-            if before is not None and before != slot.part:
-                # The texts of a choice come one after the other: nothing of the one before is left to come.
-                self._closed.add(before)
-            self._open[slot.choice] = slot.part
+            came.setdefault(slot.choice, set()).add(slot.part)
             held.fresh.append(slot)
             if slot.complete:
                 self._closed.add(slot.part)
             self._unseen += len(slot.text)
             if self._sentences:
                 self._sentence_ends = slot.text.rstrip(_CLOSING)[-1:] in _SENTENCE_ENDS
+        for choice, parts in came.items():
+            # The texts of a choice come one after the other, or side by side where an engine says one twice: nothing is
+            # left to come of one that the next event goes on without.
+            self._closed |= self._open.get(choice, set()) - parts
+            self._open[choice] = parts
         for choice in finished_choices(event.document):
-            if choice in self._open:
-                self._closed.add(self._open[choice])
+            self._closed |= self._open.get(choice, set())
 
     def texts(self) -> tuple[AnswerText, ...]:
         """What is held, by text, in the order in which they began."""

@@ -80,4 +80,7 @@ def _completion_tokens(api: str, tail: UsageTail) -> int:
 def _characters(api: str, document: Document) -> list[int]:
     """Of the new texts in a document or an event that a model generated."""
     slots = slots_of(api, document)
-    return [len(slot.text) for slot in slots if not slot.repeats and slot.kind not in ("error", "result")]
+    new = [slot for slot in slots if not slot.repeats and slot.kind not in ("error", "result")]
+    # Engines say what a model thought under several names at once.
+    thoughts = {(slot.choice, slot.text) for slot in new if slot.kind == "reasoning"}
+    return [len(text) for _, text in thoughts] + [len(slot.text) for slot in new if slot.kind != "reasoning"]
