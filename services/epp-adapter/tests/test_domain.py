@@ -1,0 +1,85 @@
+"""What the adapter works out without Envoy: who may answer, where that is, and how answers are put right."""
+
+from collections import Counter
+
+import pytest
+
+from pointsman_contracts.journey import Target
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_core.config import load
+from pointsman_edge.domain.eligible import Eligible
+from pointsman_edge.domain.model_name import ModelName
+from pointsman_edge.domain.static_choice import Closed, EngineState
+from pointsman_epp_adapter.domain.answer import HELD, Answer
+from pointsman_epp_adapter.domain.any_engine import any_engine
+from pointsman_epp_adapter.domain.destination import Destination, destinations
+from pointsman_epp_adapter.domain.dynamo import worker_headers
+from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy, unanswered
+
+CONFIG = load({"pools": {"p": {}, "q": {}}})
+
+
+def pool(name: str, *workers: WorkerView) -> dict[str, PoolSnapshot]:
+    return {name: PoolSnapshot(pool=name, source="c", sequence=1, at_ms=1, workers=workers)}
+
+
+def view(worker: str, **changes: object) -> WorkerView:
+    return WorkerView.model_validate({"worker": worker, "url": f"http://{worker}"} | changes)
+
+
+def test_any_engine_is_one_that_serves_a_configured_pool_with_the_least_to_do() -> None:
+    pools = (
+        pool("p", view("left", state="draining"), view("nowhere", url=""), view("busy", running=1, waiting=8))
+        | pool("q", view("failing"), view("mine", running=0), view("idle", running=8))
+        | pool("former", view("removed"))
+    )
+    engines = EngineState(Counter({"mine": 1}).__getitem__, "failing".__eq__)
+    assert [each.worker for each in any_engine(CONFIG, pools, engines, Eligible())] == ["idle", "busy", "mine"]
+    few = pool("p", view("failing"), view("mine"))
+    assert [each.worker for each in any_engine(CONFIG, few, engines, Eligible())] == ["mine", "failing"]
+    with pytest.raises(Closed, match="No engine is known"):
+        any_engine(CONFIG, pool("p", view("left", state="draining")), engines, Eligible())
+    with pytest.raises(Closed, match="that the proxy allows"):
+        any_engine(CONFIG, few, engines, Eligible(subset=("10.0.0.1",)))
+
+
+def test_an_address_is_told_once_by_who_was_chosen_first_and_never_for_another_model() -> None:
+    chosen = [
+        ChosenEndpoint(worker="elsewhere", url="http://10.0.0.2:8000", target=Target(model="other", pool="p")),
+        ChosenEndpoint(worker="first", url="http://10.0.0.1:8000"),
+        ChosenEndpoint(worker="same", url="http://10.0.0.1:8000/"),
+        ChosenEndpoint(worker="six", url="http://[fd00::1]:8000"),
+    ]
+    assert destinations(chosen) == [Destination("first", "10.0.0.1:8000"), Destination("six", "[fd00::1]:8000")]
+
+
+def test_dynamo_is_told_the_first_of_several_prefillers_by_its_name() -> None:
+    named = {"10.0.0.1:8000": "prefill-1"}
+    edits = [(b"x-prefiller-host-port", b"10.0.0.1:8000,10.0.0.2:8000"), (b"x-data-parallel-rank", b"3")]
+    told = dict(worker_headers("decode-1", edits, named.get))
+    assert told[b"x-prefill-instance-id"] == told[b"x-dynamo-prefill-instance-id"] == b"prefill-1"
+    assert told[b"x-worker-instance-id"] == b"decode-1"
+    assert told[b"x-dp-rank"] == told[b"x-dynamo-dp-rank"] == b"3"
+    assert told[b"x-dynamo-routing-mode"] == b"disaggregated"
+    assert dict(worker_headers("decode-1", [], named.get))[b"x-dynamo-routing-mode"] == b"aggregated"
+
+
+@pytest.mark.parametrize(("status", "told"), [(500, 502), (502, 502), (503, 503), (504, 504), (505, 502)])
+def test_a_failure_of_envoys_own_is_told_by_the_status_that_a_client_may_act_on(status: int, told: int) -> None:
+    assert AnsweredByEnvoy(status, "upstream_reset").status == told
+    assert unanswered(status).status == told
+    assert unanswered(status).retry_after_s == (1.0 if told == 503 else None)
+
+
+def test_a_document_is_renamed_whole_unless_it_is_too_long_to_be_held() -> None:
+    headers = [(b":status", b"200"), (b"content-type", b"application/json")]
+    start, rest = b'{"model":"served","x":"', b'"}'
+    short = Answer(headers, "chat.completions", ModelName("served", "asked"))
+    assert short.feed(start, end=False) == b""
+    assert short.feed(rest, end=True) == b'{"model":"asked","x":""}'
+    long = Answer(headers, "chat.completions", ModelName("served", "asked"))
+    assert long.feed(start, end=False) == b""
+    passing = long.feed(b" " * HELD, end=False)
+    assert (len(passing), passing.startswith(start)) == (len(start) + HELD, True)
+    assert long.feed(rest, end=True) == rest
