@@ -81,6 +81,17 @@ def test_a_secret_no_longer_than_the_overlap_never_leaves_wherever_it_is_cut(
         assert said == before + "*" + after, name
 
 
+def test_a_text_that_goes_on_after_another_one_is_held_as_before() -> None:
+    """Models think between calls, too."""
+    said = ["I think. ", "Well. ", *f"It was {CARD}."]
+    documents: list[Document] = [
+        {"choices": [{"index": 0, "delta": {"content" if number == 1 else "reasoning": text}}]}
+        for number, text in enumerate(said)
+    ]
+    use = AnswerUse(mode="window", content="text", window=10, overlap=len(CARD))
+    assert text_in(b"".join(through("chat.completions", use, documents))) == "I think. Well. It was *."
+
+
 @given(st.lists(st.text(max_size=10), max_size=30), st.integers(min_value=2, max_value=30), st.data())
 def test_what_passes_leaves_as_it_came_and_in_order(pieces: list[str], size: int, data: st.DataObject) -> None:
     overlap = data.draw(st.integers(min_value=0, max_value=size - 1))

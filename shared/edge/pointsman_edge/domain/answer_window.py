@@ -74,6 +74,8 @@ class AnswerWindow:
             held.fresh.append(slot)
             if slot.complete:
                 self._closed.add(slot.part)
+            else:
+                self._closed.discard(slot.part)
             self._unseen += len(slot.text)
             if self._sentences:
                 self._sentence_ends = slot.text.rstrip(_CLOSING)[-1:] in _SENTENCE_ENDS
