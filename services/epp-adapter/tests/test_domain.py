@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from pointsman_contracts.journey import Target
+from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import load
@@ -16,6 +16,11 @@ from pointsman_epp_adapter.domain.any_engine import any_engine
 from pointsman_epp_adapter.domain.destination import Destination, destinations
 from pointsman_epp_adapter.domain.dynamo import worker_headers
 from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy, unanswered
+from pointsman_epp_adapter.domain.epp_headers import told
+from pointsman_epp_adapter.domain.mutation import HeaderChanges, answered, stripped
+from pointsman_epp_adapter.domain.one_way import without_response_stages
+from pointsman_epp_adapter.domain.path_meant import path_meant
+from pointsman_testing import builders
 
 CONFIG = load({"pools": {"p": {}, "q": {}}})
 
@@ -70,6 +75,50 @@ def test_a_failure_of_envoys_own_is_told_by_the_status_that_a_client_may_act_on(
     assert AnsweredByEnvoy(status, "upstream_reset").status == told
     assert unanswered(status).status == told
     assert unanswered(status).retry_after_s == (1.0 if told == 503 else None)
+
+
+def test_what_envoy_writes_itself_is_not_taken_from_it() -> None:
+    sent = [(b":path", b"/"), (b"host", b"h"), (b"content-length", b"9"), (b"te", b"trailers"), (b"cookie", b"c")]
+    assert stripped([*sent, (b"accept", b"*/*")], [(b"accept", b"*/*")]) == ["cookie"]
+
+
+def test_a_header_that_one_stage_removes_and_another_sets_is_set() -> None:
+    before = HeaderChanges([(b"x-level", b"full")], ["x-one"])
+    edits = [
+        HeaderEdit(name="X-One", value="1"),
+        HeaderEdit(name="server", value=None),
+        HeaderEdit(name="x-two", value=None),
+    ]
+    assert answered(before, edits, {b"x-one", b"server"}) == HeaderChanges(
+        [(b"x-level", b"full"), (b"x-one", b"1")], ["server"]
+    )
+
+
+@pytest.mark.parametrize("use", [None, AnswerUse(mode="window"), AnswerUse(mode="buffer")])
+def test_a_client_that_would_wait_for_a_stage_is_refused_where_none_is_run(use: AnswerUse | None) -> None:
+    decision = builders.decision()
+    insists = Stage(service="redact", on_error="deny", answer=use)
+    with pytest.raises(Closed, match="insists on redact"):
+        without_response_stages(decision, [insists])
+    after = Stage(service="audit", on_error="deny", answer=AnswerUse(mode="after"))
+    may_go = insists.model_copy(update={"on_error": "allow"})
+    gone = without_response_stages(decision.model_copy(update={"response": (may_go,)}), [after])
+    assert (gone.level, gone.reasons) == ("degraded", ("no redact on the way back", "no audit on the way back"))
+    assert without_response_stages(decision, []) is decision
+
+
+@pytest.mark.parametrize(
+    "spelt", ["/metrics/", "//metrics", "/%6Detrics", "/%256Detrics", "/%25256Detrics", "/v1/..\\METRICS", "metrics/."]
+)
+def test_a_path_is_known_in_any_spelling_that_an_engine_may_understand(spelt: str) -> None:
+    assert path_meant(spelt) == "/metrics"
+
+
+def test_an_empty_wish_for_another_model_is_none() -> None:
+    assert told({"x-llm-d-model-name-rewrite": ""}, None) == ({}, None)
+    assert told({"x-llm-d-model-name-rewrite": "m"}, ("10.0.0.1",)) == (
+        {"x-gateway-destination-endpoint-subset": "10.0.0.1"}, "m",
+    )  # fmt: skip
 
 
 def test_a_document_is_renamed_whole_unless_it_is_too_long_to_be_held() -> None:
