@@ -186,6 +186,18 @@ EVERYTHING: Final[dict[str, tuple[object, set[tuple[str, str]]]]] = {
         }}}}]},
         {("system", text) for text in "nuwed"},
     ),
+    "the form of an answer": (
+        {
+            "messages": [{"role": "user", "content": "u"}],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {
+                "type": "object", "description": "d", "properties": {"url": {"type": "string", "enum": ["e"]}},
+            }}},
+            "text": {"format": {"type": "json_schema", "schema": {"description": "t"}}},
+            "chat_template": "c",
+            "chat_template_kwargs": {"type": "k"},
+        },
+        {("user", "u"), *(("system", text) for text in "ndetck")},
+    ),
     "a part that nobody knows": (
         {"messages": [{"role": "user", "content": [{"type": "new", "id": "i", "data": {"url": "u"}}, {"url": "v"}]}]},
         {("user", text) for text in ("new", "i", "u", "v")},

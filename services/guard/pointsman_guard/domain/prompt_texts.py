@@ -14,10 +14,15 @@ DETECTOR: Final = "reader"
 
 _SPOKEN: Final = (
     *("messages", "input", "prompt", "system", "instructions", "suffix", "tools", "functions", "prediction"),
-    "documents",
+    *("documents", "response_format", "text", "chat_template", "chat_template_kwargs"),
 )
 """Members of a body that have texts for the model."""
-_WHOLE: Final = frozenset(("tools", "functions", "documents", "input", "arguments", "parameters", "input_schema"))
+_WHOLE: Final = frozenset(
+    (
+        *("tools", "functions", "documents", "input", "arguments", "parameters", "input_schema"),
+        *("response_format", "text", "chat_template_kwargs"),
+    )
+)
 """Members whose objects have whatever names their author chose: schemas, what a tool is called with, documents."""
 _ROLES: Final[Mapping[str, str]] = {
     "system": "system",
@@ -44,6 +49,10 @@ _FIXED: Final[Mapping[str, str]] = {
     "instructions": "system",
     "tools": "system",
     "functions": "system",
+    "response_format": "system",
+    "text": "system",
+    "chat_template": "system",
+    "chat_template_kwargs": "system",
     "prediction": "assistant",
     "documents": "tool",
 }
@@ -78,7 +87,10 @@ _NAMES: Final = frozenset(
 )
 """Members of what is known that say how, not what."""
 _SCHEMA_TYPES: Final = frozenset(
-    ("object", "array", "string", "number", "integer", "boolean", "null", "function", "custom", "ephemeral")
+    (
+        *("object", "array", "string", "number", "integer", "boolean", "null", "function", "custom", "ephemeral"),
+        *("json_schema", "json_object", "text"),
+    )
 )
 
 
