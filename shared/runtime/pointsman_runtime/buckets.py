@@ -17,6 +17,10 @@ from pointsman_runtime.logs import Log
 
 LOOK_S: Final = 0.5
 """How often a watch looks whether a key is overdue."""
+LISTED_WITHIN_S: Final = 5.0
+"""Sooner than that it doesn't look while the listing isn't complete."""
+UNWATCHED_S: Final = 10.0
+"""So long after the end of a watch the server keeps its consumer."""
 
 _log = Log("buckets")
 
@@ -110,7 +114,7 @@ class Bucket:
                 again.clear()
                 try:
                     store = await self._open()
-                    watcher = await store.watch(">", include_history=with_history)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+                    watcher = await store.watch(">", include_history=with_history, inactive_threshold=UNWATCHED_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
                 except (NatsError, TimeoutError):
                     self._forget()
                     watch.interrupted = True
@@ -129,8 +133,9 @@ class Bucket:
         Whether an overdue key is gone the server says: the consumer behind a watch ends with the server that it was on,
         which in a cluster isn't the one of this connection, and nobody tells.
         """
-        watch.begin(time.monotonic())
-        look_at = 0.0
+        now = time.monotonic()
+        watch.begin(now)
+        look_at = now + LISTED_WITHIN_S
         while not again.is_set():
             try:
                 update = await watcher.updates(timeout=LOOK_S)
@@ -139,6 +144,7 @@ class Bucket:
             else:
                 if update is None:
                     watch.complete()
+                    look_at = 0.0
                 elif isinstance(update, KeyValue.Entry):
                     watch.update(update, time.monotonic())
             now = time.monotonic()

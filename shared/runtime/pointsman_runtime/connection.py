@@ -6,8 +6,7 @@ What differs from `nats.aio.client.Client`, and why:
 - A message goes from the socket through `wire.Parser` to its receiver in one call. nats-py takes a reader
   coroutine, an `asyncio.Queue` and a task per subscription for it, about 20 µs of CPU.
 - `publish` is a plain function that writes once per turn of the event loop. nats-py wakes a flusher task.
-- It reconnects for ever with full jitter (`backoff.py`). nats-py waits a fixed time, and closes for good on any
-  `-ERR` but a permission one.
+- It reconnects for ever (`lasting_client.py`) with full jitter (`backoff.py`). nats-py waits a fixed time.
 - A lost connection is aborted. nats-py waits for the unsent rest to leave, which never happens when the server
   is stopped.
 
@@ -31,6 +30,7 @@ from nats.aio.client import Client, Srv
 from pointsman_runtime.backoff import PING_INTERVAL_S, full_jitter
 from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.errors import BusDisconnected, PayloadTooLarge
+from pointsman_runtime.lasting_client import LastingClient
 from pointsman_runtime.outbox import Outbox
 from pointsman_runtime.sockets import HandoverTransport, SocketProtocol
 from pointsman_runtime.wire import CONTROL_LINE_LIMIT, Parser, Receiver
@@ -47,7 +47,7 @@ class Credentials:
     nkey_seed_file: str | None = None
 
 
-class Connection(Client):
+class Connection(LastingClient):
     """One connection. Implements `pointsman_runtime.link.Link`."""
 
     def __init__(
@@ -221,17 +221,7 @@ class Connection(Client):
         self._protocol = None
         self._outbox.detach()
         self._reason = _words(e)
-        before = self._reconnection_task
         await super()._process_op_err(e)
-        if self._reconnection_task is not None and self._reconnection_task is not before:
-            self._reconnection_task.add_done_callback(self._reconnect_ended)
-
-    def _reconnect_ended(self, task: "asyncio.Task[None]") -> None:
-        """nats-py ends its reconnect loop on errors that it doesn't expect; there is no such error here."""
-        if not task.cancelled() and task.exception() is not None and not self.is_closed:
-            self._reason = _words(cast("Exception", task.exception()))
-            self._reconnection_task = asyncio.get_running_loop().create_task(self._attempt_reconnect())
-            self._reconnection_task.add_done_callback(self._reconnect_ended)
 
     async def _note_failure(self, error: Exception) -> None:
         self._reason = _words(error)
@@ -287,7 +277,7 @@ class Connection(Client):
         self._info_task = asyncio.get_running_loop().create_task(self._process_info(info))
 
     def on_error(self, text: str) -> None:
-        """nats-py closes for good on most of these; the server closes the connection itself where it must."""
+        """The server closes the connection itself where it must."""
         if "permissions violation" in text.lower():
             self.on_refused(text)
         else:

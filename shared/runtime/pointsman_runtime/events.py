@@ -24,6 +24,7 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import subject
 from pointsman_runtime.backoff import PING_INTERVAL_S, full_jitter
 from pointsman_runtime.bus import Bus
+from pointsman_runtime.lasting_client import LastingClient
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Tally
 from pointsman_runtime.settings import ServiceSettings
@@ -50,7 +51,7 @@ class Events:
         self._connected = asyncio.Event()
         self._on_connected: list[Callable[[], None]] = []
         self._connecting: asyncio.Task[None] | None = None
-        self.broker = NatsBroker(
+        self.broker: NatsBroker = _Broker(
             settings.nats_servers,
             name=f"{bus.process.service} {bus.process.instance} events",
             security=_security(settings),
@@ -201,6 +202,16 @@ class Events:
     async def _reconnected(self) -> None:
         _log.info("events_reconnected")
         self._note_connected()
+
+
+class _Broker(NatsBroker):
+    """FastStream's broker on a connection that lasts."""
+
+    async def _connect(self) -> Client:
+        client = LastingClient()
+        await client.connect(**self._connection_kwargs)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+        self.config.connect(client)
+        return client
 
 
 class _Unhandled(Exception):

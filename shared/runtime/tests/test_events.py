@@ -22,6 +22,7 @@ from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_runtime.stores import EVENT_STREAM
 from pointsman_testing import NatsServer, eventually
+from pointsman_testing.nats_server import LocalNatsServer
 
 
 class Connected:
@@ -247,7 +248,9 @@ async def test_an_entry_that_nobody_renews_is_gone_while_others_are_renewed_all_
             await asyncio.sleep(0.1)
 
     renewing = asyncio.create_task(others_are_renewed())
-    await eventually(lambda: watched.gone == ["dead"])
+    await eventually(lambda: "dead" in watched.gone)
+    js = await process.events.jetstream()
+    assert len(await js.consumers_info("KV_test-busy")) < 10
     await end_all([renewing])
 
 
@@ -383,6 +386,27 @@ async def test_what_must_be_renewed_has_its_ttl_to_come_back_after_the_server_lo
     await bucket.put("a", b"2")
     await eventually(lambda: watched.values == {"a": b"2"})
     assert watched.gone == []
+
+
+async def test_a_login_that_is_taken_back_for_a_moment_ends_nothing() -> None:
+    right, wrong = (f"authorization: {{user: pointsman, password: {word}}}" for word in ("right", "wrong"))
+    server = LocalNatsServer(right)
+    server.start()
+    process = Connected(server.url.replace("//", "//pointsman:right@"), "one")
+    await process.open()
+    bucket = process.bucket("test-login")
+    watched = Watched()
+    bucket.watch(watched.put, watched.lost)
+    await bucket.put("a", b"1")
+    await eventually(lambda: watched.values)
+    server.reload(wrong)
+    await eventually(lambda: process.events.reason is not None and not process.bus.connected)
+    server.reload(right)
+    await eventually(lambda: process.events.reason is None and process.bus.connected)
+    await bucket.put("a", b"2")
+    await eventually(lambda: watched.values == {"a": b"2"})
+    await process.close()
+    server.close()
 
 
 async def test_a_server_without_jetstream_is_tried_again_and_told_once(

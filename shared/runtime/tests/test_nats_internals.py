@@ -1,7 +1,8 @@
-"""The parts of nats-py that `connection.py` and `sockets.py` override or count on, as they were reviewed.
+"""The parts of nats-py that `lasting_client.py`, `connection.py` and `sockets.py` override or count on, as they were
+reviewed.
 
-When one of these fails, nats-py has changed underneath: read the new code, check what those two files say about
-it, run `test_connection.py`, then record the new digest.
+When one of these fails, nats-py has changed underneath: read the new code, check what those files say about it,
+run `test_connection.py` and `test_events.py`, then record the new digest.
 """
 
 # asyncio's reader keeps its buffer private; watching it is what this file is for.
@@ -22,6 +23,7 @@ REVIEWED: dict[str, str] = {
     "Client._close": "9a92d3aca1b2c1fd",
     "Client._select_next_server": "c278559f8a14659c",
     "Client._connect_to_server": "1356d992325fde9f",
+    "Client._process_err": "ceb70f44e38fa728",
     "Client._process_op_err": "d4257cb1203cdbcb",
     "Client._attempt_reconnect": "2bbc96e0f2f765ec",
     "Client._process_connect_init": "e1ed2da075c82ab0",

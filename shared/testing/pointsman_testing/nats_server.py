@@ -58,11 +58,8 @@ class LocalNatsServer:
         self._port = -1
         self._process: subprocess.Popen[bytes] | None = None
         self._config = self._folder / "server.conf"
-        self._config.write_text(
-            f"max_payload: {max_payload}\n"
-            f'jetstream: {{store_dir: "{self._folder / "jetstream"}", max_mem: 64MB, max_file: 4GB}}\n'
-            f"{extra_config}\n"
-        )
+        self._max_payload = max_payload
+        self._write(extra_config)
         self.log_path = self._folder / "server.log"
         self.url = ""
 
@@ -97,6 +94,11 @@ class LocalNatsServer:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
+    def reload(self, extra_config: str) -> None:
+        """Have it go by another configuration, without a restart."""
+        self._write(extra_config)
+        self._running().send_signal(signal.SIGHUP)
+
     def pause(self) -> None:
         self._running().send_signal(signal.SIGSTOP)
 
@@ -107,6 +109,13 @@ class LocalNatsServer:
         if self._process is not None:
             self.kill()
         shutil.rmtree(self._folder)
+
+    def _write(self, extra_config: str) -> None:
+        self._config.write_text(
+            f"max_payload: {self._max_payload}\n"
+            f'jetstream: {{store_dir: "{self._folder / "jetstream"}", max_mem: 64MB, max_file: 4GB}}\n'
+            f"{extra_config}\n"
+        )
 
     def _knows_port(self) -> bool:
         if self._port > 0:
