@@ -47,7 +47,8 @@ class ReplyTable:
         """Answers arrive on `<inbox>.<token>`."""
         self._prefix = len(inbox) + 1
         self._waiting: dict[int, Waiter] = {}
-        self._wheel: dict[int, list[Waiter]] = {}
+        self._wheel: dict[int, list[int]] = {}
+        """Tokens by tick. It holds no waiter: one that has settled, with the answer that it got, is gone at once."""
         self._last_token = 0
         self._last_tick = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -94,9 +95,9 @@ class ReplyTable:
         waiter.tick = tick
         bucket = self._wheel.get(tick)
         if bucket is None:
-            self._wheel[tick] = [waiter]
+            self._wheel[tick] = [waiter.token]
         else:
-            bucket.append(waiter)
+            bucket.append(waiter.token)
         if self._timer is None:
             self._last_tick = now
             self._timer = loop.call_later(TICK_S, self._turn)
@@ -112,8 +113,9 @@ class ReplyTable:
         overdue: list[Waiter] = []
         self._timer = None
         for one in ticks:
-            for waiter in self._wheel.pop(one, ()):
-                if waiter.tick != one or self._waiting.get(waiter.token) is not waiter:
+            for token in self._wheel.pop(one, ()):
+                waiter = self._waiting.get(token)
+                if waiter is None or waiter.tick != one:
                     continue
                 waiter.tick = 0
                 if waiter.due > now:

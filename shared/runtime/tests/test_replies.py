@@ -1,6 +1,7 @@
 """The reply table: every waiter is answered or told, none stays."""
 
 import asyncio
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -141,3 +142,13 @@ def test_all_are_told_in_time_whatever_their_deadlines(waits: list[float]) -> No
             assert len(waiter.overdue_at) == 1
 
     asyncio.run(run())
+
+
+async def test_a_settled_waiter_goes_with_what_it_got_instead_of_staying_until_its_time() -> None:
+    table = ReplyTable("_INBOX.me")
+    waiter = FutureWaiter(table)
+    table.open(waiter, loop_time() + 60)
+    waiter.replied(b"", b"an answer")
+    gone = weakref.ref(waiter.future)
+    del waiter
+    assert gone() is None
