@@ -52,16 +52,19 @@ class AfterAnswer:
         kept = b"".join(self._kept) if self._kept is not None else None
         for gate in self._gates:
             texts = self._texts(kept) if gate.use.content == "text" and kept is not None else ()
-            body = kept if gate.use.content == "body" else None
-            shown = Shown(exchange.status, headers, texts, body, gate.next_number(), True, None)
-            review = review_of(exchange, self._surrounding, gate.stage, shown, due_ms(gate.stage)).model_copy(
-                update={
-                    "outcome": exchange.outcome or "",
-                    "truncated": kept is None and gate.use.content != "none",
-                    "usage": exchange.usage,
-                    "stages": (*exchange.stages, *trail.reports()),
-                }
+            shown = Shown(
+                status=exchange.status,
+                headers=headers,
+                texts=texts,
+                body=kept if gate.use.content == "body" else None,
+                number=gate.next_number(),
+                last=True,
+                outcome=exchange.outcome or "",
+                truncated=kept is None and gate.use.content != "none",
+                usage=exchange.usage,
+                stages=(*exchange.stages, *trail.reports()),
             )
+            review = review_of(exchange, self._surrounding, gate.stage, shown, due_ms(gate.stage))
             await self._hear(gate, review, trail)
         return tuple(
             in_shadow(report) if gate.stage.mode == "shadow" else report

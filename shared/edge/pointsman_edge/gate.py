@@ -14,16 +14,24 @@ OUTCOMES: Final = {"pass": "passed", "replace": "replaced", "block": "blocked"}
 class Gate:
     """One stage before one answer."""
 
-    __slots__ = ("_asked", "given_up", "position", "stage", "use", "window")
+    __slots__ = ("_api", "_asked", "_window", "given_up", "position", "stage", "use")
 
     def __init__(self, position: int, stage: Stage, api: str) -> None:
         self.position = position
         self.stage = stage
         self.use = stage.answer or AnswerUse()
+        self._api = api
         self._asked = 0
         self.given_up = False
         """The answer was too large to be held for it."""
-        self.window = AnswerWindow(api, self.use)
+        self._window: AnswerWindow | None = None
+
+    @property
+    def window(self) -> AnswerWindow:
+        """What of a stream it hasn't let pass yet."""
+        if self._window is None:
+            self._window = AnswerWindow(self._api, self.use)
+        return self._window
 
     def next_number(self) -> int:
         """Of the next question, from 1."""

@@ -1,7 +1,6 @@
 """Asks the stages on the way back, over the bus."""
 
 import asyncio
-import time
 from typing import Final, Protocol
 
 from pydantic import ValidationError
@@ -9,8 +8,8 @@ from pydantic import ValidationError
 from pointsman_contracts.journey import Stage
 from pointsman_contracts.reply import STAGE_UNAVAILABLE
 from pointsman_contracts.response_stage import ResponseReview, Verdict
-from pointsman_contracts.subjects import subject
 from pointsman_runtime import message_headers
+from pointsman_runtime.addresses import Addresses
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusError, PayloadTooLarge
 from pointsman_runtime.logs import Log
@@ -56,19 +55,21 @@ class StageReviewers:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._addresses = Addresses()
         self._tallies: dict[str, Tally] = {}
         self._missing = Missing(_log)
 
     async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
         """As `Reviewers.ask`, within the stage's own timeout."""
         bus = self._bus
-        timeout_s = timeout_of(stage)
         waiter = FutureWaiter(bus.replies)
-        inbox = bus.replies.open(waiter, asyncio.get_running_loop().time() + timeout_s)
-        due_ms = time.time_ns() // 1_000_000 + round(timeout_s * 1000)
-        headers = message_headers.build(ResponseReview.address.type_id, deadline_ms=due_ms, traceparent=traceparent)
+        inbox = bus.replies.open(waiter, asyncio.get_running_loop().time() + timeout_of(stage))
+        headers = message_headers.build(
+            ResponseReview.address.type_id, deadline_ms=review.deadline_ms, traceparent=traceparent
+        )
         try:
-            bus.link.publish(subject(ResponseReview, stage.service), review.encode(), inbox, headers)
+            to = self._addresses.message(ResponseReview, (stage.service,))
+            bus.link.publish(to, review.encode(), inbox, headers)
             got, payload = await waiter.future
         except PayloadTooLarge as error:
             raise NoVerdict(TOO_LARGE, 502, "answer_too_large") from error

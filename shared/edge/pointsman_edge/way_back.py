@@ -227,7 +227,8 @@ class WayBack:
     ) -> bool:
         """Have the stage asked and what it says done; whether it put other texts in place. It changes nothing where it
         fails and may be skipped. Raises Withheld."""
-        shown = Shown(self._status, self._headers, texts, body, gate.next_number(), last, code)
+        told = "answered" if code is None else "rejected"
+        shown = Shown(self._status, self._headers, texts, body, gate.next_number(), last, told, code)
         review = review_of(self._exchange, self._surrounding, gate.stage, shown, due_ms(gate.stage))
         began = time.perf_counter()
         try:

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from pointsman_contracts.journey import AnswerUse, Stage
+from pointsman_contracts.journey import AnswerUse, Stage, StageReport
 from pointsman_contracts.reply import Rejection
+from pointsman_contracts.response import Usage
 from pointsman_contracts.response_stage import AnswerText, ResponseReview
 from pointsman_edge.domain.exchange import Exchange
 
@@ -17,7 +18,7 @@ class Surrounding(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What of an answer a stage gets to see."""
+    """What of an answer a stage gets to see, as `ResponseReview` says it."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -25,8 +26,12 @@ class Shown(NamedTuple):
     body: bytes | None
     number: int
     last: bool
-    code: str | None
+    outcome: str
+    code: str | None = None
     """Of an error of the gateway's own."""
+    truncated: bool = False
+    usage: Usage | None = None
+    stages: tuple[StageReport, ...] = ()
 
 
 def review_of(
@@ -47,7 +52,7 @@ def review_of(
         api=exchange.api,
         stream=exchange.stream,
         status=shown.status,
-        outcome="answered" if shown.code is None else "rejected",
+        outcome=shown.outcome,
         code=shown.code,
         profile=(source.profile or None) if source is not None else None,
         plan=source.identity.plan if source is not None and source.identity is not None else "",
@@ -56,5 +61,8 @@ def review_of(
         headers={name.decode("latin-1"): value.decode("latin-1") for name, value in shown.headers},
         texts=shown.texts,
         body=shown.body,
+        truncated=shown.truncated,
+        usage=shown.usage,
+        stages=shown.stages,
         memo=stage.memo,
     )
