@@ -19,6 +19,7 @@ from pointsman_scheduler.domain.flow_control import (
     Parked,
     compile_flow_control,
 )
+from pointsman_scheduler.plugins.fairness.round_robin import SLACK
 from pointsman_scheduler.plugins.flow_control import flow_registries
 
 FREE = Capacity(endpoints=2, saturation=0.4)
@@ -349,6 +350,24 @@ def test_round_robin_gives_each_flow_its_turn() -> None:
     assert going(flow, 1.0) == ["a1", "b1", "c1", "a2", "c2", "a3"]
 
 
+def test_round_robin_gives_flows_their_turn_that_come_again_after_many_have_left() -> None:
+    flow = FlowController[str](policy(default_band={"max_requests": None}))
+    for name in range(3 * SLACK):
+        flow.offer(item(f"{name}", flow=f"{name}"), 0.0, FULL)
+        flow.cancel(f"{name}", 0.0)
+    for name in range(3):
+        flow.offer(item(f"again {name}", at=1.0, flow=f"{name}"), 1.0, FULL)
+    assert going(flow, 2.0) == ["again 0", "again 1", "again 2"]
+
+
+def test_requests_of_no_tokens_take_a_turn_too() -> None:
+    flow = FlowController[str](policy(default_band={"fairness": "least-attained-service"}))
+    for flows in "ab":
+        for i in range(3):
+            flow.offer(item(f"{flows}{i}", flow=flows), 0.0, FULL)
+    assert sorted(going(flow, 1.0, slots=2)) == ["a0", "b0"]
+
+
 def test_least_attained_service_shares_tokens_by_weight() -> None:
     fairness = {"use": "least-attained-service", "weights": {"gold": 3.0}}
     flow = FlowController[str](policy(default_band={"fairness": fairness, "max_requests": None}, ttl=1000))
@@ -380,6 +399,20 @@ def test_service_long_ago_is_forgotten() -> None:
         flow.offer(item(f"a{i}", at=500.0, flow="a", prefill_tokens=10), 500.0, FULL)
         flow.offer(item(f"b{i}", at=500.0, flow="b", prefill_tokens=10), 500.0, FULL)
     assert sorted(going(flow, 500.0, slots=4)) == ["a0", "a1", "b0", "b1"]
+
+
+def test_what_others_were_served_long_ago_is_no_debt_of_a_flow_that_comes() -> None:
+    fairness = {"use": "least-attained-service", "half_life": "1s"}
+    flow = FlowController[str](policy(default_band={"fairness": fairness}, ttl=10**6))
+    for i in range(2):
+        flow.offer(item(f"first{i}", flow="a", prefill_tokens=10**6), 0.0, FULL)
+    going(flow, 0.0)
+    for i in range(3):
+        flow.offer(item(f"a{i}", at=500.0, flow="a", prefill_tokens=10), 500.0, FULL)
+    going(flow, 500.0, slots=1)
+    for i in range(2):
+        flow.offer(item(f"b{i}", at=500.0, flow="b", prefill_tokens=10), 500.0, FULL)
+    assert sorted(going(flow, 500.0, slots=2)) != ["a1", "a2"]
 
 
 def test_what_waits_goes_on_waiting_under_a_new_policy_in_its_new_order() -> None:

@@ -55,6 +55,21 @@ def test_a_short_prompt_stays_with_the_endpoint_that_answers() -> None:
     assert [hold.leg for hold in outcome.holds] == [""]
 
 
+@pytest.mark.parametrize(
+    ("uncached", "whole", "elsewhere"), [(99, 100, True), (100, 100, True), (101, 1, False), (1, 101, False)]
+)
+def test_a_prompt_of_just_as_many_tokens_as_are_asked_for_is_long_enough(
+    uncached: int, whole: int, elsewhere: bool
+) -> None:
+    prefix = {"use": "prefix", "uncached_tokens": uncached, "prompt_tokens": whole}
+    bench = Bench(
+        {"handler": {"use": "disaggregated", "prefill_when": "prefix"}, "deciders": [prefix], "profiles": ROLES}
+    )
+    bench.join("p1", role="prefill")
+    bench.join("d1", role="decode")
+    assert (len(bench.decide(bench.request(prompt_tokens=100)).runs) == 2) is elsewhere
+
+
 @pytest.mark.requirement("S1-49", "S2-29", "S2-31", "S2-43")
 def test_decode_first_asks_what_the_endpoint_that_answers_holds() -> None:
     bench = split(prefill_when="prefix")

@@ -4,7 +4,9 @@ import pytest
 
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.plugins import Spec
+from pointsman_scheduler.domain.arrays import FEW
 from pointsman_scheduler.domain.fleet import Fleet
+from pointsman_scheduler.domain.flow_control.points import SaturationDetector
 from pointsman_scheduler.domain.ledger import Hold, Ledger
 from pointsman_scheduler.plugins.flow_control import flow_registries
 
@@ -40,9 +42,16 @@ class Pool:
             )
 
     def saturation(self, detector: str, at: float = 100.0, **params: object) -> float:
-        (plugin,) = flow_registries().detectors.build([Spec(detector, detector, params)])
+        return self.by(made(detector, **params), at)
+
+    def by(self, plugin: SaturationDetector, at: float = 100.0) -> float:
         self.fleet.refresh(at)
         return plugin.saturation(self.fleet, at)
+
+
+def made(detector: str, **params: object) -> SaturationDetector:
+    (plugin,) = flow_registries().detectors.build([Spec(detector, detector, params)])
+    return plugin
 
 
 @pytest.fixture
@@ -105,6 +114,32 @@ def test_a_pool_is_as_full_as_its_fuller_stage() -> None:
         pool.join(name, role)
         pool.hear(name, 99.9, waiting=waiting)
     assert pool.saturation("utilization") == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("detector", ["utilization", "concurrency"])
+def test_a_worker_that_joins_counts_from_its_first_report(pool: Pool, detector: str) -> None:
+    kept = made(detector)
+    assert pool.by(kept) == 0.0
+    pool.join("c", "prefill")
+    pool.hear("c", 99.9, waiting=9)
+    pool.send("c", 10, 99.0)
+    assert pool.by(kept) == pool.saturation(detector) > 0.0
+
+
+@pytest.mark.parametrize("times", [1, FEW])
+def test_many_workers_are_judged_as_few_are(times: int) -> None:
+    pool = Pool()
+    for number in range(times):
+        for kind, role, engine in (("d", "decode", "vllm"), ("s", "decode", "vllm"), ("o", "decode", "opaque")):
+            pool.join(f"{kind}{number}", role, engine)
+        pool.join(f"p{number}", "prefill")
+        pool.hear(f"s{number}", 98.0, waiting=500)
+        pool.hear(f"d{number}", 99.9, waiting=4, kv_usage=0.2)
+        pool.hear(f"o{number}", 99.9)
+        pool.send(f"o{number}", 100, 99.0)
+        pool.hear(f"p{number}", 99.9, running=100)
+        pool.send(f"p{number}", 28, 100.0, uncached=20_000)
+    assert pool.saturation("utilization") == pytest.approx(0.8)
 
 
 def test_concurrency_counts_what_is_on_the_books_whatever_was_reported(pool: Pool) -> None:
