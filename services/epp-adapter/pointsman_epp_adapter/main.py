@@ -15,6 +15,7 @@ from pointsman_core.config import Config
 from pointsman_edge.announcer import Announcer, EventBus
 from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.decider import Decider, DecisionSource, Missing, Stages
+from pointsman_edge.domain.alone import useless_alone
 from pointsman_edge.domain.engine_load import EngineLoad
 from pointsman_edge.domain.policy import EdgePolicy, compile_policy
 from pointsman_edge.domain.request_headers import HeaderRules
@@ -104,12 +105,8 @@ class EppAdapter:
             return None
         if not missing.alone:
             return missing.reason
-        if policy.static.closed is not None:
-            return f"{missing.reason}; not decided alone because {policy.static.closed}"
-        known = any(snapshot.workers for snapshot in self.pools.values())
-        if known or any(pool.engines for pool in policy.config.pools.values()):
-            return None
-        return f"{missing.reason}, and no engine is known"
+        why = useless_alone(policy, self.pools, providers=self._around.settings.providers)
+        return None if why is None else f"{missing.reason}; {why}"
 
     def tick(self) -> None:
         """Call every `TICK_S`."""
@@ -155,6 +152,8 @@ def build(service: Service[EppAdapterSettings]) -> None:
     bus.listen(PromptTokens, adapter.desk.bodies.take_tokens, service.process.instance)
     service.every(TICK_S, adapter.tick)
     service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
+    # What it does without the bus, `routing` says: whoever asks it is to go on while it can decide alone.
+    service.readiness.drop("bus")
     service.readiness.add("routing", lambda: None if configuration.missing is not None else adapter.cannot_route())
 
     async def say_the_rest() -> None:

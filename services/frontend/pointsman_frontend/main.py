@@ -14,6 +14,7 @@ from pointsman_contracts.subjects import ANY
 from pointsman_edge.announcer import Announcer, EventBus
 from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.decider import Decider, DecisionSource, Stages
+from pointsman_edge.domain.alone import useless_alone
 from pointsman_edge.domain.engine_load import EngineLoad
 from pointsman_edge.domain.policy import EdgePolicy, compile_policy
 from pointsman_edge.domain.request_headers import HeaderRules
@@ -162,6 +163,18 @@ def build(service: Service[FrontendSettings]) -> None:
     service.bus.answer(ContentQuery, frontend.bodies.answer, service.process.instance)
     service.bus.answer(ContentEdits, frontend.bodies.edit, service.process.instance)
     service.bus.listen(PromptTokens, frontend.bodies.take_tokens, service.process.instance)
+
+    def bus() -> str | None:
+        """As of every service, but for an edge that can decide alone: whoever asks it is to go on."""
+        if service.bus.connected:
+            return None
+        reason = f"bus disconnected: {service.bus.link.reason}"
+        if configuration.missing is not None:
+            return reason
+        why = useless_alone(rollout.current.compiled, frontend.pools, providers=True)
+        return None if why is None else f"{reason}; {why}"
+
+    service.readiness.add("bus", bus)
     service.every(TICK_S, frontend.tick)
     service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
     service.on_stop(frontend.close)

@@ -23,8 +23,13 @@ class Readiness:
         self._checks: dict[str, Callable[[], str | None]] = {}
 
     def add(self, name: str, check: Callable[[], str | None]) -> None:
-        """Add a check; it is called at every `/ready`, so it looks and doesn't work."""
+        """Add a check, or put it in the place of the one of this name; it is called at every `/ready`, so it looks and
+        doesn't work."""
         self._checks[name] = check
+
+    def drop(self, name: str) -> None:
+        """Leave a check out."""
+        del self._checks[name]
 
     def reasons(self) -> dict[str, str]:
         """What is missing; empty when ready."""

@@ -91,6 +91,8 @@ class Service(Generic[T]):
         self.keeps_events = True
         """Whether it makes the stream of events where there is none; the login of an agent may not."""
         self.readiness = Readiness()
+        # Edges, which may serve without it, put a check of their own in this one's place.
+        self.readiness.add("bus", lambda: None if self.bus.connected else f"bus disconnected: {self.bus.link.reason}")
         self.health = HealthApp(self.readiness, self.registry)
         self._starting: list[Callable[[], Awaitable[None]]] = []
         self._stopping: list[Callable[[], Awaitable[None]]] = []
@@ -183,7 +185,6 @@ class Service(Generic[T]):
         self._collect()
         watch = LoopWatch(self.registry)
         watch.start()
-        self.readiness.add("bus", lambda: None if self.bus.connected else f"bus disconnected: {self.bus.link.reason}")
         self.readiness.add("contracts", lambda: None if self._serving else self.bus.heartbeat.stranger)
         self.readiness.add("service", lambda: None if self._serving else "starting or draining")
         loop = asyncio.get_running_loop()
