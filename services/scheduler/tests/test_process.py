@@ -1,7 +1,9 @@
 """The scheduler as its neighbours see it: a process on a real NATS server."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import nats
@@ -19,6 +21,7 @@ from pointsman_contracts.subjects import ANY, kv_key, subject
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
+from pointsman_runtime.errors import BusError
 from pointsman_runtime.presence import Nobody
 from pointsman_runtime.process import Process
 from pointsman_testing import builders, eventually
@@ -46,6 +49,7 @@ class Neighbours:
         self.open: set[str] = set()
         self.first: ServiceProcess
         self._loads: dict[str, WorkerLoad] = {}
+        self._registrations: dict[str, bytes] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
@@ -64,9 +68,13 @@ class Neighbours:
         self.bus.link.publish(reply, still.encode())
 
     async def _push_loads(self) -> None:
-        while True:
-            for load in self._loads.values():
-                self.bus.publish(load, load.pool, load.worker)
+        for turn in itertools.count():
+            with suppress(BusError):
+                for load in self._loads.values():
+                    self.bus.publish(load, load.pool, load.worker)
+                # As agents renew theirs, for as long as the machine makes the test take.
+                for key, registration in self._registrations.items() if turn % 10 == 9 else ():
+                    self.bus.link.publish(f"$KV.pm-workers.{key}", registration)
             await asyncio.sleep(0.1)
 
     async def register(self, worker: str, boot_id: str = "life-1") -> None:
@@ -89,7 +97,9 @@ class Neighbours:
                 kv_blocks=1024,
                 block_tokens=64,
             )
-            await store.put(kv_key(WorkerRegistration, "llama", worker), registration.encode())
+            key = kv_key(WorkerRegistration, "llama", worker)
+            await store.put(key, registration.encode())
+            self._registrations[key] = registration.encode()
         finally:
             await client.close()
         self._loads[worker] = WorkerLoad(worker=worker, pool="llama", boot_id=boot_id, sequence=1, at_ms=0)
