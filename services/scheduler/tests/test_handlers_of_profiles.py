@@ -157,7 +157,7 @@ def test_a_header_names_the_profile_and_a_wrong_name_is_told_the_right_ones() ->
     bench = Bench({"handler": {"use": "header-named", "default": "decode"}, "profiles": ROLES})
     bench.join("p", role="prefill")
     bench.join("d", role="decode")
-    assert bench.chosen(bench.request(headers={"epp-profile": "prefill"})) == "p"
+    assert bench.chosen(bench.request(headers={"epp-profile": " prefill "})) == "p"
     assert bench.chosen(bench.request()) == "d"
     refusal = bench.refused(bench.request(headers={"epp-profile": "prefil"})).refusal
     assert (refusal.status, refusal.code) == (400, "unknown_scheduling_profile")

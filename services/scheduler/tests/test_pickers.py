@@ -101,6 +101,19 @@ def test_top_k_falls_on_one_of_the_best_and_keeps_the_order_of_the_others() -> N
     }
 
 
+def test_top_k_falls_on_more_than_it_names() -> None:
+    found = orders(picking({"use": "top-k", "k": 4, "endpoints": 2}, *range(6)), 200)
+    assert {order[0] for order in found} == {"w0", "w1", "w2", "w3"}
+    assert all(len(order) == 2 for order in found)
+
+
+@pytest.mark.parametrize("picker", ["max-score", "random", "weighted-random", "top-k", "power-of-two"])
+@pytest.mark.parametrize("endpoints", [1, 2, 5, 8])
+def test_every_picker_names_as_many_as_it_is_told(picker: str, endpoints: int) -> None:
+    found = orders(picking({"use": picker, "endpoints": endpoints}, *range(6)), 30)
+    assert {len(set(order)) for order in found} == {len(order) for order in found} == {min(endpoints, 6)}
+
+
 def test_of_two_drawn_the_better_is_chosen() -> None:
     found = orders(picking("power-of-two", 0, 1, 2, 3), 1200)
     first = Counter(order[0] for order in found)

@@ -74,5 +74,5 @@ class PowerOfTwo(RankingPicker):
         second = dice.below(count - 1)
         second += second >= first
         pair = [first, second] if totals[first] >= totals[second] else [second, first]
-        rest = [index for index in best(totals, self.endpoints + 2, dice) if index not in pair]
+        rest = [index for index in best(totals, self.endpoints, dice) if index not in pair]
         return [*pair, *rest][: self.endpoints]

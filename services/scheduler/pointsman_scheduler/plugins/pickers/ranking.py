@@ -38,8 +38,7 @@ def best(totals: Floats, count: int, dice: Dice) -> list[int]:
         ties = [index for index in order if values[index] == top]
     else:
         ties = np.flatnonzero(totals == totals.max()).tolist()
-        # One more than asked for: the first is put in front, wherever it was.
-        wanted = min(count + 1, len(totals))
+        wanted = min(count, len(totals))
         near = np.argpartition(totals, -wanted)[-wanted:]
         order = near[np.argsort(-totals[near], kind="stable")].tolist()
     first = ties[dice.below(len(ties))] if len(ties) > 1 else ties[0]
