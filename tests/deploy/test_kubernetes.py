@@ -168,6 +168,14 @@ def test_services_are_probed_where_they_answer_and_given_time_to_drain(overlay: 
         assert len(pod["spec"]["topologySpreadConstraints"]) == 2
 
 
+def test_a_pod_with_an_engine_stays_ready_while_its_agent_has_no_bus() -> None:
+    """Envoy, and whoever finds engines by their pods, send nothing to a pod that isn't ready."""
+    engine, agent = _pods("dev")["pointsman-engine"]["spec"]["containers"]
+    assert engine["readinessProbe"]["httpGet"] == {"path": "/health", "port": "http"}
+    assert agent["startupProbe"]["httpGet"] == {"path": "/ready", "port": "metrics"}
+    assert "readinessProbe" not in agent
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_process_takes_its_environment(overlay: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in [key for key in os.environ if key.startswith("POINTSMAN_")]:
