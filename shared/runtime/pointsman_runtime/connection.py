@@ -185,8 +185,7 @@ class Connection(LastingClient):
             return
 
     async def _connect_to_server(self, s: Srv) -> None:
-        if self._transport is not None:
-            self._transport.close()  # nats-py leaves the one whose handshake failed to the garbage collector
+        self._close_transport()
         self._transport = HandoverTransport()
         await self._transport.connect(
             s.uri, buffer_size=CONTROL_LINE_LIMIT, connect_timeout=self.options["connect_timeout"]

@@ -51,7 +51,7 @@ class Events:
         self._connected = asyncio.Event()
         self._on_connected: list[Callable[[], None]] = []
         self._connecting: asyncio.Task[None] | None = None
-        self.broker: NatsBroker = _Broker(
+        self.broker = _Broker(
             settings.nats_servers,
             name=f"{bus.process.service} {bus.process.instance} events",
             security=_security(settings),
@@ -64,7 +64,6 @@ class Events:
             pending_size=0,
             # One token deeper than the answers to the journey's connection, which would otherwise get these too.
             inbox_prefix=f"{bus.process.inbox}.events",
-            error_cb=self._failed,
             disconnected_cb=self._disconnected,
             reconnected_cb=self._reconnected,
             apply_types=False,
@@ -72,6 +71,7 @@ class Events:
             ack_policy=AckPolicy.ACK,
             middlewares=(partial(_Guard, bus=bus),),
         )
+        self.broker.tell(self._failed)
 
     @property
     def reason(self) -> str | None:
@@ -206,6 +206,11 @@ class Events:
 
 class _Broker(NatsBroker):
     """FastStream's broker on a connection that lasts."""
+
+    def tell(self, failed: Callable[[Exception], Awaitable[None]]) -> None:
+        """Call `failed` with what goes wrong. FastStream's own `error_cb` ends connecting for good when a login is
+        refused."""
+        self._connection_kwargs["error_cb"] = failed
 
     async def _connect(self) -> Client:
         client = LastingClient()

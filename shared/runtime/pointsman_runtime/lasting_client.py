@@ -6,12 +6,23 @@ login that was taken back for a moment, and on errors that it doesn't expect whi
 
 import asyncio
 
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.errors import Error as NatsError
+
+from pointsman_runtime.backoff import CAP_S
 
 
 class LastingClient(Client):
     """Ends by `close` alone. `error_cb` is told of everything that goes wrong."""
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        self._close_transport()
+        await super()._connect_to_server(s)
+
+    def _close_transport(self) -> None:
+        # nats-py leaves the one whose handshake failed to the garbage collector.
+        if self._transport is not None:
+            self._transport.close()
 
     async def _process_err(self, err_msg: str) -> None:
         # Where the server must, it ends the connection itself, which is then made again.
@@ -29,6 +40,7 @@ class LastingClient(Client):
             self._reconnection_task.add_done_callback(self._reconnect_ended)
 
     async def _reconnect_again(self, error: BaseException) -> None:
+        await asyncio.sleep(CAP_S)
         if isinstance(error, Exception):
             await self._error_cb(error)
         await self._attempt_reconnect()

@@ -388,19 +388,22 @@ async def test_what_must_be_renewed_has_its_ttl_to_come_back_after_the_server_lo
     assert watched.gone == []
 
 
-async def test_a_login_that_is_taken_back_for_a_moment_ends_nothing() -> None:
+async def test_a_login_that_is_refused_for_a_while_ends_nothing() -> None:
     right, wrong = (f"authorization: {{user: pointsman, password: {word}}}" for word in ("right", "wrong"))
-    server = LocalNatsServer(right)
+    server = LocalNatsServer(wrong)
     server.start()
     process = Connected(server.url.replace("//", "//pointsman:right@"), "one")
-    await process.open()
+    opening = asyncio.create_task(process.open())
+    await eventually(lambda: "Authorization Violation" in (process.events.reason or ""))
+    server.reload(right)
+    await opening
     bucket = process.bucket("test-login")
     watched = Watched()
     bucket.watch(watched.put, watched.lost)
     await bucket.put("a", b"1")
     await eventually(lambda: watched.values)
     server.reload(wrong)
-    await eventually(lambda: process.events.reason is not None and not process.bus.connected)
+    await eventually(lambda: "Authorization Violation" in (process.events.reason or "") and not process.bus.connected)
     server.reload(right)
     await eventually(lambda: process.events.reason is None and process.bus.connected)
     await bucket.put("a", b"2")
