@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -115,12 +116,14 @@ async def _traffic(door: str) -> None:
     """A request now and then, as there is in life; the first has the id that documents use."""
     body = {"model": "llama-3.1-8b", "prompt": "Count", "max_tokens": 2}
     headers = {"x-request-id": DOCUMENTED_ID}
-    # The loop stands still between tests, for longer than an idle connection lives.
+    # The loop stands still between tests, for longer than an idle connection lives, or one that waits for us to read.
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
         while True:
-            async with http.post(f"{door}/v1/completions", json=body, headers=headers) as answer:
-                await answer.read()
-            headers = {}
+            with suppress(aiohttp.ClientError):
+                async with http.post(f"{door}/v1/completions", json=body, headers=headers) as answer:
+                    await answer.read()
+                if answer.status == 200:
+                    headers = {}
             await asyncio.sleep(0.3)
 
 
