@@ -21,6 +21,7 @@ from pointsman_guard.domain.answer import changed_texts, ours
 from pointsman_guard.domain.checking import Checked, Text
 from pointsman_guard.domain.policy import NOTHING, Judgement, Policy
 from pointsman_guard.domain.prompt import Prompt
+from pointsman_guard.domain.prompt_texts import SPOKEN
 from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_runtime.configuration import Configuration
@@ -99,12 +100,16 @@ class Handlers:
         facts: dict[str, object] = {}
         restores = False
         if judgement.redact and stage.mode != "shadow":
-            edits = prompt.edits(redacted(prompt.texts, judgement.redact))
+            restores = policy.guard.restore
+            before = _NOTHING
+            if restores and any(edit.field in SPOKEN for edit in journey.body):
+                # Who restores sees the client's prompt alone.
+                before = await self._originals_in(body, policy, journey.request_id)
+            edits = prompt.edits(redacted(prompt.texts, judgement.redact, before))
             await self._content.edit(journey.edge, journey.request_id, STAGE, edits)
             replaced = {edit.field for edit in edits}
             changes["body"] = tuple(edit for edit in journey.body if edit.field not in replaced)
             facts["fingerprint"] = b""
-            restores = policy.guard.restore
             if restores:
                 memo = f"{RESTORE}{secrets.token_hex(16)}"
                 changes["response"] = tuple(_noted(entry, stage.policy, memo) for entry in journey.response)
@@ -190,16 +195,20 @@ class Handlers:
         """What the placeholders in this answer stand for. Whichever replica asks, the prompt tells."""
         originals = self._originals.get(memo)
         if originals is None:
-            prompt = Prompt.of(await self._content.body(review.edge, review.request_id, original=True))
-            checked = Checked("request", policy.name, review.request_id, prompt.texts)
-            judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
-            originals = redacted(prompt.texts, judgement.redact).originals
-            self._originals[memo] = originals
+            body = await self._content.body(review.edge, review.request_id, original=True)
+            originals = self._originals[memo] = await self._originals_in(body, policy, review.request_id)
             while len(self._originals) > REMEMBERED:
                 self._originals.popitem(last=False)
         if review.last:
             self._originals.pop(memo, None)
         return originals
+
+    async def _originals_in(self, body: bytes, policy: Policy, request_id: str) -> Mapping[str, str]:
+        """By placeholder, of what a client sent."""
+        prompt = Prompt.of(body)
+        checked = Checked("request", policy.name, request_id, prompt.texts)
+        judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
+        return redacted(prompt.texts, judgement.redact).originals
 
     def _policy(self, revision: int, name: str | None) -> Policy | None:
         return self._configuration.at(revision).compiled.get(name or DEFAULT_GUARD)

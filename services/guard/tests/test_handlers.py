@@ -286,6 +286,26 @@ async def test_a_request_never_gets_the_originals_of_another_that_had_its_id(wor
     assert verdict.texts[0].text == "It is bob@engines.co."
 
 
+async def test_the_client_gets_its_own_back_and_nothing_of_what_stages_before_put_in(world: World) -> None:
+    own: JsonValue = {"role": "user", "content": f"Mail {MAIL} or bob@engines.co"}
+    put_in: JsonValue = {"role": "system", "content": f"Ask ops@engines.co, never {MAIL}."}
+    request_id = world.send_body(
+        {"model": "m", "messages": [own]},
+        policy="reversible",
+        changed=(BodyEdit(field="messages", value=[put_in, own]),),
+    )
+    memo = (await world.passed()).response[0].memo
+    [sent] = world.edited[0].edits
+    assert sent.value == [
+        {"role": "system", "content": "Ask [EMAIL_3], never [EMAIL_1]."},
+        {"role": "user", "content": "Mail [EMAIL_1] or [EMAIL_2]"},
+    ]
+    verdict = await world.review(
+        "[EMAIL_1], [EMAIL_2], [EMAIL_3]", request_id=request_id, policy="reversible", memo=memo
+    )
+    assert verdict.texts[0].text == f"{MAIL}, bob@engines.co, [EMAIL_3]"
+
+
 async def test_originals_stay_json_inside_arguments(world: World) -> None:
     request_id = world.send("Mail o'brien\\\"x@analytical.engine.co or +49 170 1234567", policy="reversible")
     memo = (await world.passed()).response[0].memo

@@ -12,7 +12,7 @@ UNREADABLE_MEDIA: Final = "unreadable.media"
 DETECTOR: Final = "reader"
 """Whose findings those are."""
 
-_SPOKEN: Final = (
+SPOKEN: Final = (
     *("messages", "input", "prompt", "system", "instructions", "suffix", "tools", "functions", "prediction"),
     *("documents", "response_format", "text", "chat_template", "chat_template_kwargs"),
 )
@@ -117,7 +117,7 @@ class Slot(NamedTuple):
 def prompt_texts(body: Document) -> tuple[list[Slot], list[Finding]]:
     """The texts in the order in which they stand, and what can't be read."""
     reader = _Reader()
-    for name in _SPOKEN:
+    for name in SPOKEN:
         if name in body:
             whole = name in _WHOLE and name != "input"
             reader.read(body, name, name, _FIXED.get(name, "user"), whole=whole)

@@ -1,11 +1,13 @@
 """Placeholders for what is taken out of a text, and the way back.
 
 Placeholders are numbered in the order of the prompt, so that the same prompt under the same policy always gets the same
-ones: whoever sees an answer can tell what they stand for from the prompt alone.
+ones: whoever sees an answer can tell what they stand for from the client's prompt alone. What stages put into it has
+further numbers.
 """
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -30,12 +32,16 @@ class _Span(NamedTuple):
     category: str
 
 
-def redacted(texts: Sequence[Text], findings: Iterable[Finding]) -> Redacted:
-    """Every located finding replaced by `[CARD_1]`; equal values by the same."""
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+def redacted(texts: Sequence[Text], findings: Iterable[Finding], before: Mapping[str, str] = _NOTHING) -> Redacted:
+    """Every located finding replaced by `[CARD_1]`; equal values by the same. `before`: by placeholder, originals that
+    have one already."""
     spans = _spans(findings)
     labels: dict[str, str] = {}
-    numbers: dict[tuple[str, str], str] = {}
-    counts: dict[str, int] = {}
+    numbers = {(_label_in(placeholder), original): placeholder for placeholder, original in before.items()}
+    counts = Counter(label for label, _ in numbers)
     changed: dict[int, str] = {}
     for index in sorted(spans):
         text = texts[index].text
@@ -48,7 +54,7 @@ def redacted(texts: Sequence[Text], findings: Iterable[Finding]) -> Redacted:
                 label = labels[span.category] = _free_label(span.category, texts)
             placeholder = numbers.get((label, original))
             if placeholder is None:
-                counts[label] = counts.get(label, 0) + 1
+                counts[label] += 1
                 placeholder = numbers[label, original] = f"[{label}_{counts[label]}]"
             pieces += (text[place : span.start], placeholder)
             place = span.end
@@ -118,6 +124,10 @@ def _spans(findings: Iterable[Finding]) -> dict[int, list[_Span]]:
 
 def _label(category: str) -> str:
     return re.sub(r"[^A-Z0-9]+", "_", category.rpartition(".")[2].upper()).strip("_") or "REMOVED"
+
+
+def _label_in(placeholder: str) -> str:
+    return placeholder[1:].rpartition("_")[0]
 
 
 def _free_label(category: str, texts: Sequence[Text]) -> str:
