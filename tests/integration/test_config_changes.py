@@ -15,6 +15,8 @@ from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import eventually
+from pointsman_testing.answered import answered
+from pointsman_testing.attendance import attending
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import Stack, StackFactory
 from pointsman_testing.traffic import Traffic
@@ -54,7 +56,11 @@ async def apply(stack: Stack, file: str) -> int:
 
 @pytest.mark.requirement("S0-27", "S0-28")
 async def test_shifting_traffic_between_selectors_under_load_loses_no_request(stack: Stack, tmp_path: Path) -> None:
-    async with observing(stack.nats.url) as seen, Traffic(f"{stack.door}/v1/completions", 120, BODY) as running:
+    async with (
+        attending(stack.nats.url) as attendance,
+        observing(stack.nats.url) as seen,
+        Traffic(f"{stack.door}/v1/completions", 120, BODY) as running,
+    ):
         decisions = seen.listen(RequestScheduled, ANY)
 
         async def chosen(revision: int, count: int) -> Counter[str]:
@@ -77,12 +83,12 @@ async def test_shifting_traffic_between_selectors_under_load_loses_no_request(st
         assert back[0] == 0, back[1]
         restored = max(int(word) for word in back[1].partition("is revision ")[2].partition(";")[0].split())
         assert set(await chosen(restored, 50)) == {CHEAP}
-    assert [end.problem for end in running.failed()] == []
+    assert running.while_all_ran(running.failed(), attendance) == []
 
 
 @pytest.mark.requirement("S0-28")
 async def test_a_request_keeps_the_revision_that_it_began_with(stack: Stack, tmp_path: Path) -> None:
-    body = {"model": CHEAP, "prompt": "Count", "max_tokens": 12000, "stream": True, "ignore_eos": True}
+    body = {"model": CHEAP, "prompt": "Count", "max_tokens": 4000, "stream": True, "ignore_eos": True}
     document = yaml.safe_load(stack.config.read_text())
     del document["models"][CHEAP]
     document["pools"]["llama-8b"]["models"] = [GOOD]
@@ -91,14 +97,26 @@ async def test_a_request_keeps_the_revision_that_it_began_with(stack: Stack, tmp
     file.write_text(yaml.safe_dump(document))
     async with observing(stack.nats.url) as seen, aiohttp.ClientSession() as http:
         completions = seen.listen(ResponseCompleted, ANY)
-        async with http.post(f"{stack.door}/v1/completions", json=body) as answer:
-            assert answer.status == 200
+
+        async def begun() -> tuple[int, aiohttp.ClientResponse]:
+            answer = await http.post(f"{stack.door}/v1/completions", json=body)
+            return answer.status, answer
+
+        status, response = await answered(begun)
+        async with response as answer:
+            assert status == 200
             first = await answer.content.readany()
-            await apply(stack, str(file))
+            [engine] = [each for each in stack.engines if each.name == answer.headers["x-simulated-engine"]]
+            # However long the change takes, the answer takes longer.
+            engine.process.pause()
+            try:
+                await apply(stack, str(file))
+            finally:
+                engine.process.resume()
             try:
                 mine = answer.headers["x-request-id"]
                 ended = [event for event in completions if event.request_id == mine]
-                assert ended == [], "it has to last longer than the change"
+                assert ended == []
                 rest = await answer.content.read()
             finally:
                 code, output = await stack.command("config", "rollback")
@@ -117,15 +135,22 @@ async def test_a_canary_behind_one_name_takes_its_share_and_clients_see_that_nam
     file = tmp_path / "canary.yaml"
     file.write_text(yaml.safe_dump(document))
     revision = await apply(stack, str(file))
-    client = AsyncOpenAI(base_url=f"{stack.door}/v1", api_key="none", max_retries=0)
+    client = AsyncOpenAI(base_url=f"{stack.door}/v1", api_key="none")
     async with observing(stack.nats.url) as seen, client:
         decisions = seen.listen(RequestScheduled, ANY)
         try:
-            listed = {model.id async for model in client.models.list()}
-            assert "prod" in listed
+
+            async def listed() -> bool:
+                return "prod" in {model.id async for model in client.models.list()}
+
+            await eventually(listed)
+            ids: set[str] = set()
             for _ in range(60):
-                answer = await client.completions.create(model="prod", prompt="Say something.", max_tokens=1)
-                assert answer.model == "prod"
+                answer = await client.completions.with_raw_response.create(
+                    model="prod", prompt="Say something.", max_tokens=1
+                )
+                ids.add(answer.headers["x-request-id"])
+                assert answer.parse().model == "prod"
             names = {"prod", "gpt-4o-mini"}
             for name in names:
                 stream = await client.chat.completions.create(
@@ -135,23 +160,24 @@ async def test_a_canary_behind_one_name_takes_its_share_and_clients_see_that_nam
             with pytest.raises(BadRequestError) as refused:
                 await client.completions.create(model="gpt-4o", prompt="word " * 400_000, max_tokens=1)
             assert CHEAP not in refused.value.response.text
-            await eventually(lambda: len(decisions) >= 62)
+            await eventually(lambda: ids <= {decision.request_id for decision in decisions})
+            await eventually(lambda: names <= {decision.model for decision in decisions})
         finally:
             code, output = await stack.command("config", "rollback")
             assert code == 0, output
     assert {decision.revision for decision in decisions} == {revision}
     assert {decision.model for decision in decisions} <= {*names, "gpt-4o"}
-    canary = Counter(decision.target.model for decision in decisions if decision.model == "prod")
-    # Four standard deviations of 61 draws.
+    canary = Counter(decision.target.model for decision in decisions if decision.request_id in ids)
+    # Four standard deviations of 60 draws.
     assert 4 <= canary[GOOD] <= 33
-    assert canary[CHEAP] + canary[GOOD] == 61
+    assert canary[CHEAP] + canary[GOOD] == len(ids) == 60
     notes = {decision.trail[0].note for decision in decisions if decision.model == "gpt-4o-mini"}
     assert notes == {f"rewrite gpt-*: {CHEAP}"}
 
 
 @pytest.mark.requirement("S0-80")
 async def test_a_bad_file_is_refused_with_line_and_reason_and_changes_nothing(stack: Stack, tmp_path: Path) -> None:
-    before = await stack.command("config", "status")
+    before = await stack.command("config", "history")
     document = stack.config.read_text().replace("use: rules", "use: ruels")
     file = tmp_path / "bad.yaml"
     file.write_text(document)
@@ -160,10 +186,12 @@ async def test_a_bad_file_is_refused_with_line_and_reason_and_changes_nothing(st
     line = next(number for number, text in enumerate(document.splitlines(), 1) if "ruels" in text)
     assert "did you mean 'rules'?" in output
     assert f"(line {line})" in output
-    assert await stack.command("config", "status") == before
+    assert await stack.command("config", "history") == before
+    await eventually(lambda: everybody_runs_the_current_one(stack))
 
 
-async def test_status_names_every_replica_and_its_revision(stack: Stack) -> None:
+async def everybody_runs_the_current_one(stack: Stack) -> bool:
+    """What is said of those that are heard, which on a busy machine may be fewer for a moment."""
     code, output = await stack.command("config", "status")
     assert code == 0, output
     current = output.partition("Revision ")[2].partition(" ")[0]
@@ -171,6 +199,11 @@ async def test_status_names_every_replica_and_its_revision(stack: Stack) -> None
     expected = Counter({service: len(replicas) for service, replicas in stack.services.items()})
     assert Counter(line[0] for line in lines) == expected
     assert {line[2] for line in lines} == {current}
+    return True
+
+
+async def test_status_names_every_replica_and_its_revision(stack: Stack) -> None:
+    await eventually(lambda: everybody_runs_the_current_one(stack))
 
 
 async def test_diff_names_the_keys_and_values_that_would_change(stack: Stack, tmp_path: Path) -> None:
@@ -179,7 +212,7 @@ async def test_diff_names_the_keys_and_values_that_would_change(stack: Stack, tm
     assert code == 0
     assert "means the same as" in output
     document["models"][CHEAP]["quality"] = 0.7
-    document["edge"] = {"max_body": "1MiB"}
+    document["edge"]["max_body"] = "1MiB"
     del document["models"][GOOD]["context"]
     file = tmp_path / "changed.yaml"
     file.write_text(yaml.safe_dump(document))
@@ -212,16 +245,15 @@ async def test_history_shows_each_revision_and_what_it_changed(stack: Stack, tmp
 
 async def test_a_replica_that_hangs_is_not_among_those_that_run_it(stack: Stack) -> None:
     victim = stack.services["scheduler"][1]
+
+    async def listed(schedulers: int) -> bool:
+        code, text = await stack.command("config", "status")
+        assert code == 0
+        return sum(line.startswith("scheduler") for line in text.splitlines()) == schedulers
+
     victim.pause()
     try:
-        code, output = await stack.command("config", "status")
-        assert code == 0
-        assert sum(line.startswith("scheduler") for line in output.splitlines()) == 1
+        await eventually(lambda: listed(1))
     finally:
         victim.resume()
-
-    async def both() -> bool:
-        _, text = await stack.command("config", "status")
-        return sum(line.startswith("scheduler") for line in text.splitlines()) == 2
-
-    await eventually(both)
+    await eventually(lambda: listed(2))
