@@ -3,11 +3,10 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-import aiohttp
-
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad
+from pointsman_engines.client import engine_session
 from pointsman_engines.engine_metrics import EngineMetrics
 from pointsman_metrics_collector.adapters.discovery_metrics import DiscoveryMetrics
 from pointsman_metrics_collector.adapters.endpoint_files import EndpointFiles
@@ -49,7 +48,7 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     service.every(TICK_S, handlers.tick)
 
     workers = service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S)
-    session = aiohttp.ClientSession()
+    session = engine_session()
     service.on_stop(session.close)
     speakers = EngineSpeakers(service.bus, workers, session, lambda: handlers.engines, handlers.collectors)
     service.registry.register(EngineMetrics(speakers.all))

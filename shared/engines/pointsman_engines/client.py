@@ -42,6 +42,11 @@ class EngineFailed(EngineUnreachable):
         self.status = status
 
 
+def engine_session() -> aiohttp.ClientSession:
+    """For any number of engines: those that hang leave the others their connections. aiohttp has 100 otherwise."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+
+
 class EngineClient:
     """One engine. Every call raises an EngineUnreachable when it doesn't get its answer within its timeout."""
 
