@@ -17,13 +17,14 @@ class LimitMetrics:
             ["limit", "outcome"],
             registry=registry,
         )
-        self._children: Final[dict[tuple[str, str], Counter]] = {}
+        self._decided: Final[dict[tuple[str, str], Counter]] = {}
         self._tokens: Final = Counter(
             "pointsman_limit_tokens",
             "Tokens of requests that have ended: reserved for them, and used. Counted by the limit's keeper.",
             ["limit", "what"],
             registry=registry,
         )
+        self._settled: Final[dict[str, tuple[Counter, Counter]]] = {}
         self._moves: Final = Counter(
             "pointsman_limit_shard_moves",
             "Shards of counts that were taken_over, handed_over, or lost to another preprocessor.",
@@ -67,15 +68,19 @@ class LimitMetrics:
     def decided(self, limit: str, outcome: str) -> None:
         """A request before a limit."""
         key = (limit, outcome)
-        child = self._children.get(key)
+        child = self._decided.get(key)
         if child is None:
-            child = self._children[key] = self._requests.labels(*key)
+            child = self._decided[key] = self._requests.labels(*key)
         child.inc()
 
     def settled(self, limit: str, reserved: float, used: float) -> None:
         """A request has ended."""
-        self._tokens.labels(limit, "reserved").inc(reserved)
-        self._tokens.labels(limit, "used").inc(used)
+        children = self._settled.get(limit)
+        if children is None:
+            children = self._tokens.labels(limit, "reserved"), self._tokens.labels(limit, "used")
+            self._settled[limit] = children
+        children[0].inc(reserved)
+        children[1].inc(used)
 
     def moved(self, how: str) -> None:
         """A shard has come or gone."""

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -18,7 +18,7 @@ from pointsman_contracts.limits import (
     LimitVerdicts,
     LimitWindow,
 )
-from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_preprocessor.adapters.keeper_questions import Questions
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
@@ -47,6 +47,16 @@ EDGES: Final = ("frontend", "epp-adapter")
 _log = Log("limits")
 
 
+class _Ended(NamedTuple):
+    """A request that has ended, as far as counts need to know: it is remembered for a while."""
+
+    at: float
+    edge: str
+    request_id: str
+    usage: Usage | None
+    model: str
+
+
 class SharedLimiter(Limiter):
     """One of a process. `clock` as that of the keeper."""
 
@@ -60,7 +70,7 @@ class SharedLimiter(Limiter):
         self._clock: Final = clock
         self._alone: Final = Book(-1)
         self._questions: Final = Questions(bus)
-        self._ended: Final[deque[tuple[float, ResponseCompleted]]] = deque()
+        self._ended: Final[deque[_Ended]] = deque()
         self._silent: Final[dict[str, float]] = {}
         self._unpriced: Final = TokenCost()
         self._overflowed: Final[set[str]] = set()
@@ -187,16 +197,16 @@ class SharedLimiter(Limiter):
     def ended(self, event: ResponseCompleted) -> None:
         """A request has ended: settle what it used."""
         now = self._clock()
-        self._ended.append((now, event))
-        while self._ended[0][0] < now - LATELY_S:
-            self._ended.popleft()
         usage = event.usage
+        model = event.served or (event.target.model if event.target is not None else event.model) or ""
+        ended = _Ended(now, event.source, event.request_id, usage, model)
+        self._ended.append(ended)
+        while self._ended[0].at < now - LATELY_S:
+            self._ended.popleft()
         if usage is not None and usage.completion_tokens and not usage.estimated:
             for model in {event.model, event.served} - {None}:
                 self.lengths.learn(str(model), ceil(usage.completion_tokens / event.answers))
-        for book in self._keeper.books():
-            self._settle(book, event, now)
-        self._settle(self._alone, event, now)
+        self._settle((*self._keeper.books(), self._alone), ended)
 
     def tick(self) -> None:
         """About once a second: what can't be open any more ends."""
@@ -206,25 +216,25 @@ class SharedLimiter(Limiter):
             if count:
                 self._metrics.abandoned.inc(count)
 
-    def _settle(self, book: Book, event: ResponseCompleted, now: float) -> None:
+    def _settle(self, books: Iterable[Book], ended: _Ended) -> None:
         def actual(limit: str) -> float | None:
-            if event.usage is None:
+            if ended.usage is None:
                 return None
-            model = event.served or (event.target.model if event.target is not None else event.model) or ""
             try:
-                return self.prices.get(limit, self._unpriced)(event.usage, model)
+                return self.prices.get(limit, self._unpriced)(ended.usage, ended.model)
             except ArithmeticError:
                 self._metrics.miscounted.labels(limit).inc()
-                return self._unpriced(event.usage, model)
+                return self._unpriced(ended.usage, ended.model)
 
-        for limit, reserved, used in book.settle(event.source, event.request_id, actual, now):
-            if limit in self.prices:
-                self._metrics.settled(limit, reserved, used)
+        for book in books:
+            for limit, reserved, used in book.settle(ended.edge, ended.request_id, actual, ended.at):
+                if limit in self.prices:
+                    self._metrics.settled(limit, reserved, used)
 
     def _taken(self, book: Book, since: float) -> None:
-        for at, event in self._ended:
-            if at >= since - SLACK_S:
-                self._settle(book, event, at)
+        for ended in self._ended:
+            if ended.at >= since - SLACK_S:
+                self._settle((book,), ended)
 
     def _is_gone(self, edge: str) -> bool:
         """Whether it was heard of, and hasn't been for a while."""
