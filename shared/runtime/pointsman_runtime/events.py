@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from faststream import AckPolicy, BaseMiddleware
-from faststream.nats import NatsBroker, NatsMessage
-from faststream.nats.security import NatsCredentials, NatsSecurity, NatsToken, NatsUserPassword
+from faststream.nats import NatsMessage
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from nats.errors import SlowConsumerError
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import NotFoundError
@@ -24,9 +24,9 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import subject
 from pointsman_runtime.backoff import PING_INTERVAL_S, full_jitter
 from pointsman_runtime.bus import Bus
-from pointsman_runtime.lasting_client import LastingClient
+from pointsman_runtime.lasting_broker import LastingBroker, security
 from pointsman_runtime.logs import Log
-from pointsman_runtime.mailbox import Tally
+from pointsman_runtime.mailbox import Overflow, Tally
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_runtime.stores import EVENT_STREAM, EVENT_SUBJECTS
 
@@ -51,10 +51,12 @@ class Events:
         self._connected = asyncio.Event()
         self._on_connected: list[Callable[[], None]] = []
         self._connecting: asyncio.Task[None] | None = None
-        self.broker = _Broker(
+        self._overflows: dict[str, Overflow] = {}
+        """By the subject of the subscription."""
+        self.broker = LastingBroker(
             settings.nats_servers,
             name=f"{bus.process.service} {bus.process.instance} events",
-            security=_security(settings),
+            security=security(settings),
             max_reconnect_attempts=-1,
             # Between tries of the first connection; later ones take `reconnect_to_server_handler`. nats-py sleeps for
             # it and says `int`.
@@ -84,7 +86,7 @@ class Events:
         """Call `handler` for messages of this type on this route; a message that it returns is the answer.
 
         A message that can't be decoded is counted and dropped with one log line; an exception is counted and
-        logged once.
+        logged once. What arrives while `PENDING` others wait is dropped and counted.
         """
         tally = self._bus.new_tally(message.address.type_id)
 
@@ -104,7 +106,9 @@ class Events:
             tally.handled += 1
             return None if answer is None else answer.encode()
 
-        subscriber = self.broker.subscriber(subject(message, *route), decoder=decode, pending_msgs_limit=PENDING)
+        address = subject(message, *route)
+        self._overflows[address] = Overflow(tally)
+        subscriber = self.broker.subscriber(address, decoder=decode, pending_msgs_limit=PENDING)
         subscriber(receive)
 
     def on_connected(self, action: Callable[[], None]) -> None:
@@ -192,6 +196,11 @@ class Events:
             action()
 
     async def _failed(self, error: Exception) -> None:
+        if isinstance(error, SlowConsumerError):
+            overflow = self._overflows.get(error.sub.subject)
+            if overflow is not None:
+                overflow.dropped_one(PENDING)
+            return
         self._reason = str(error) or type(error).__name__
 
     async def _disconnected(self) -> None:
@@ -202,21 +211,6 @@ class Events:
     async def _reconnected(self) -> None:
         _log.info("events_reconnected")
         self._note_connected()
-
-
-class _Broker(NatsBroker):
-    """FastStream's broker on a connection that lasts."""
-
-    def tell(self, failed: Callable[[Exception], Awaitable[None]]) -> None:
-        """Call `failed` with what goes wrong. FastStream's own `error_cb` ends connecting for good when a login is
-        refused."""
-        self._connection_kwargs["error_cb"] = failed
-
-    async def _connect(self) -> Client:
-        client = LastingClient()
-        await client.connect(**self._connection_kwargs)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-        self.config.connect(client)
-        return client
 
 
 class _Unhandled(Exception):
@@ -263,14 +257,3 @@ async def try_until_done(
             await asyncio.sleep(random.uniform(0.5, 1.0) * again_after_s)
         else:
             return True
-
-
-def _security(settings: ServiceSettings) -> NatsSecurity:
-    login, tls = settings.nats_login, settings.nats_tls()
-    if login.credentials_file:
-        return NatsCredentials.from_file(login.credentials_file, ssl_context=tls)
-    if login.token:
-        return NatsToken(login.token, ssl_context=tls)
-    if login.user and login.password:
-        return NatsUserPassword(login.user, login.password, ssl_context=tls)
-    return NatsSecurity(ssl_context=tls)

@@ -17,7 +17,7 @@ from pointsman_runtime.bus import Bus
 from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import NobodyListens
-from pointsman_runtime.events import Events, try_until_done
+from pointsman_runtime.events import PENDING, Events, try_until_done
 from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_runtime.stores import EVENT_STREAM
@@ -103,6 +103,30 @@ async def test_what_cannot_be_decoded_or_handled_is_counted_and_the_next_message
     lines = [record for record in caplog.records if record.getMessage() in ("malformed_message", "handler_failed")]
     assert len(lines) == 2
     assert "canary" not in str([line.__dict__ for line in lines])
+
+
+async def test_what_a_handler_that_hangs_has_no_room_for_is_dropped_and_counted(process: Connected) -> None:
+    going_on = asyncio.Event()
+    heard: list[int] = []
+
+    async def hang(event: ResponseStarted) -> None:
+        heard.append(event.sequence)
+        await going_on.wait()
+
+    process.events.handle(ResponseStarted, hang, ANY)
+    await process.open()
+
+    def hangs() -> bool:
+        process.bus.publish(started(1), "p")
+        return bool(heard)
+
+    await eventually(hangs)
+    tally = next(tally for tally in process.bus.tallies if tally.name == "response.started.v1")
+    for sequence in range(PENDING + 10):
+        process.bus.publish(started(sequence), "p")
+    await eventually(lambda: tally.dropped >= 10)
+    going_on.set()
+    await eventually(lambda: tally.handled + tally.dropped >= PENDING + 10)
 
 
 async def test_handlers_work_again_after_a_restart_of_the_server(
