@@ -135,6 +135,30 @@ def test_an_image_counts_the_same_whatever_its_size_and_is_told_from_another() -
     assert blocks(small) == blocks(with_image(b"a"))
 
 
+@pytest.mark.parametrize("size", [1, 200_000])
+def test_a_screenshot_that_a_tool_returns_counts_like_any_image(size: int) -> None:
+    data = base64.b64encode(b"a" * size).decode()
+    url = f"data:image/png;base64,{data}"
+    source: JsonValue = {"type": "base64", "media_type": "image/png", "data": data}
+    shown: JsonValue = ["Look.", {"type": []}, {"type": "image", "source": source}]
+    result: JsonValue = {"type": "tool_result", "tool_use_id": "t", "content": shown}
+    asked: list[tuple[str, dict[str, JsonValue]]] = [
+        ("/v1/messages", {"max_tokens": 5, "messages": [{"role": "user", "content": [result]}]}),
+        (
+            "/v1/responses",
+            {"input": [{"type": "function_call_output", "output": [{"type": "input_image", "image_url": url}]}]},
+        ),
+        (
+            "/v1/responses",
+            {"input": [{"type": "computer_call_output", "output": {"type": "computer_screenshot", "image_url": url}}]},
+        ),
+    ]
+    for path, fields in asked:
+        body = parse(path, orjson.dumps({"model": "m", **fields}))
+        assert body.media == ("vision",)
+        assert MEDIA_TOKENS <= prompt_of(body).tokens < MEDIA_TOKENS + 64
+
+
 def test_vectors_have_a_length_but_no_prefix() -> None:
     described = prompt("/v1/embeddings", input="x" * 400)
     assert (described.tokens, described.stream) == (100, b"")

@@ -72,6 +72,7 @@ MEDIA: Final = {
     "image_url": "vision",
     "image": "vision",
     "input_image": "vision",
+    "computer_screenshot": "vision",
     "video_url": "video",
     "video": "video",
     "input_audio": "audio",

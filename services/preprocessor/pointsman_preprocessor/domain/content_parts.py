@@ -60,6 +60,16 @@ def check_content(content: JsonValue, where: str, media: list[str]) -> None:
             _check_payload(part, _PAYLOADS[kind], f"{where}[{position}]")
         if kind in MEDIA:
             media.append(MEDIA[kind])
+        else:
+            returned_media(part.get("content"), media)
+
+
+def returned_media(given: JsonValue, media: list[str]) -> None:
+    """Add to `media` what a tool returned of it: a part, or parts, whose form is left to engines."""
+    for part in given if isinstance(given, list) else [given]:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(kind, str) and kind in MEDIA:
+            media.append(MEDIA[kind])
 
 
 def _check_payload(part: Document, payload: _Payload, where: str) -> None:

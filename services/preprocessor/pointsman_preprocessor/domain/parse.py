@@ -16,7 +16,7 @@ from pointsman_preprocessor.domain.body import (
     Responses,
     StructuredBody,
 )
-from pointsman_preprocessor.domain.content_parts import check_content
+from pointsman_preprocessor.domain.content_parts import check_content, returned_media
 from pointsman_preprocessor.domain.decode import decode
 from pointsman_preprocessor.domain.density import check_density
 from pointsman_preprocessor.domain.depth import written
@@ -122,6 +122,7 @@ def _responses(document: Document, media: list[str]) -> Content:
             if type(item) is not dict:
                 raise wrong_type(f"input[{position}]", "an object", item)
             check_content(item.get("content"), f"input[{position}].content", media)
+            returned_media(item.get("output"), media)
     return Responses(
         items,
         cast("str | None", document.get("instructions")),

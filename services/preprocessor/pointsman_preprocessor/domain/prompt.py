@@ -28,6 +28,8 @@ BYTES_PER_TOKEN: Final = 4
 MEDIA_TOKENS: Final = 1024
 """What one image, clip or file counts for: about a 1024 x 1024 image in the vision encoders of today's open models."""
 
+_HOLDERS: Final = ("content", "output")
+"""Members that hold parts: of messages, and of what tools returned."""
 _FILLER: Final = MEDIA_TOKENS * BYTES_PER_TOKEN // 32
 
 
@@ -65,17 +67,25 @@ def _conversation(head: tuple[object, ...], messages: list[Document], media: tup
     return Prompt(stream, _estimate(len(stream)))
 
 
-def _without_media(message: Document) -> Document:
-    """The message with every image, clip and file replaced by its fingerprint, repeated to the size it counts for."""
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message
-    return {**message, "content": [_fingerprint(part) for part in content]}
+def _without_media(said: Document, results: bool = True) -> Document:
+    """A message with every image, clip and file replaced by its fingerprint, repeated to the size it counts for; those
+    among the `results` of tools too, which are parts inside its parts."""
+    replaced: Document = {}
+    for name in _HOLDERS:
+        held = said.get(name)
+        if isinstance(held, list):
+            replaced[name] = [_fingerprint(part, results) for part in held]
+        elif isinstance(held, dict):
+            replaced[name] = _fingerprint(held, results)
+    return {**said, **replaced} if replaced else said
 
 
-def _fingerprint(part: JsonValue) -> JsonValue:
-    if not isinstance(part, dict) or part.get("type") not in MEDIA:
+def _fingerprint(part: JsonValue, results: bool) -> JsonValue:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(part, dict) or not isinstance(kind, str):
         return part
+    if kind not in MEDIA:
+        return _without_media(part, results=False) if results else part
     return xxhash.xxh3_128_hexdigest(memoryview(written(part))[AROUND:-AROUND]) * _FILLER
 
 
