@@ -73,16 +73,19 @@ class Audit:
 
 
 async def _send(door: str, results: list[int]) -> None:
-    """The requests, at most so many at a time; one status for each."""
+    """So many requests, at most so many at a time, each again as long as it is told to come again; every status."""
     body = {"model": "llama-3.1-8b", "prompt": "Once upon a time", "max_tokens": 1}
     left = iter(range(REQUESTS))
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as http:
 
         async def client() -> None:
             for _ in left:
-                async with http.post(f"{door}/v1/completions", json=body) as answer:
-                    await answer.read()
-                    results.append(answer.status)
+                status = 0
+                while status != 200:
+                    async with http.post(f"{door}/v1/completions", json=body) as answer:
+                        await answer.read()
+                    results.append(status := answer.status)
+                    assert status in (200, 503), status
 
         await asyncio.gather(*(client() for _ in range(CONCURRENCY)))
 
@@ -99,14 +102,14 @@ async def test_a_killed_subscriber_finds_every_event_once_and_in_order(tmp_path:
         for audit in audits:
             audit.start()
         await traffic
-        assert statuses == [200] * REQUESTS
+        assert statuses.count(200) == REQUESTS
 
         client = await nats.connect(stack.nats.url)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         js = client.jetstream()  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
 
         async def all_completed() -> bool:
             info = await js.stream_info("PM_EVENTS", subjects_filter="pm.evt.response.completed.>")
-            return sum((info.state.subjects or {}).values()) == REQUESTS
+            return sum((info.state.subjects or {}).values()) == len(statuses)
 
         await eventually(all_completed)
         last = (await js.stream_info("PM_EVENTS")).state.last_seq
@@ -161,7 +164,7 @@ async def test_what_cant_be_read_is_kept_and_what_couldnt_be_written_comes_again
 def _check(audit: Audit, last: int) -> None:
     assert [row[0] for row in audit.rows("seq")] == list(range(1, last + 1))
     scheduled: dict[str, str] = {}
-    completed: dict[str, str] = {}
+    completed: dict[str, str | None] = {}
     sequences: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for kind, body in audit.rows("type, body"):
         if kind == RequestScheduled.address.type_id:
@@ -173,12 +176,14 @@ def _check(audit: Audit, last: int) -> None:
         elif kind == ResponseCompleted.address.type_id:
             event = ResponseCompleted.decode(str(body))
             assert event.request_id not in completed
-            assert (event.status, len(event.attempts)) == (200, 1)
-            completed[event.request_id] = event.level
+            completed[event.request_id] = event.level if event.status == 200 else None
         else:
             continue
         sequences[str(kind), event.source, event.pool].append(event.sequence)
-    assert len(scheduled) == REQUESTS
-    assert scheduled == completed
+    served = {request_id: level for request_id, level in completed.items() if level is not None}
+    assert len(served) == REQUESTS
+    assert {request_id: scheduled.get(request_id) for request_id in served} == served
+    # What was decided and not served was completed, too.
+    assert scheduled.keys() <= completed.keys()
     for who, found in sequences.items():
         assert found == list(range(1, len(found) + 1)), who
