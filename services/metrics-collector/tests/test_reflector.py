@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -197,6 +197,18 @@ async def test_a_connection_that_died_without_a_word_is_missed_and_made_anew(clu
         cluster.fall_silent()
         cluster.delete(("v1", "pods"), "a")
         await eventually(lambda: pods_.names == [])
+
+
+async def test_watches_leave_each_other_and_lists_their_connections(cluster: KubeApi, api: Api) -> None:
+    watches = 110
+    connected = api()
+    version = (await connected.page(PODS)).version
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(connected.close)
+        for _ in range(watches):
+            await stack.enter_async_context(connected.watch(PODS, version))
+        assert cluster.watching == watches
+        assert (await connected.page(PODS)).version
 
 
 async def test_a_list_is_taken_anew_from_time_to_time(cluster: KubeApi, api: Api) -> None:

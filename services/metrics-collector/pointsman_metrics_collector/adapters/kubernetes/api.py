@@ -34,6 +34,14 @@ PATIENCE_S: Final = 8.0
 _ERROR_BYTES: Final = 16_384
 
 
+class _Parameters(ConnectionParams):
+    """With a connection for every watch, however many pools there are; httpx has 100 in all otherwise."""
+
+    def httpx_params(self, config: SingleConfig) -> dict[str, object]:
+        known = cast("dict[str, object]", super().httpx_params(config))  # pyright: ignore[reportUnknownMemberType] - untyped in lightkube
+        return {**known, "limits": httpx2.Limits(max_keepalive_connections=4)}
+
+
 class _Connection(Protocol):
     async def aclose(self) -> None: ...
 
@@ -49,7 +57,7 @@ class KubernetesApi:
         self.server: Final = config.cluster.server
         self._watch_s: Final = watch_s
         try:
-            self._client = AsyncClient(config, ConnectionParams(timeout=httpx2.Timeout(TIMEOUT_S)))
+            self._client = AsyncClient(config, _Parameters(timeout=httpx2.Timeout(TIMEOUT_S)))
         except (OSError, ValueError) as error:
             raise Unreachable(f"its credentials can't be used: {error}") from None
         self._watch_timeout = httpx2.Timeout(TIMEOUT_S, read=watch_s + patience_s)
