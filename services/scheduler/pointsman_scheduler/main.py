@@ -56,8 +56,12 @@ def build(service: Service[SchedulerSettings]) -> None:
     bus.listen(ResponseCompleted, handlers.completed, ANY)
     workers = service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S)
 
+    listed = asyncio.Event()
+    service.readiness.add(
+        "workers", lambda: None if listed.is_set() else "the registered workers are not listed yet; JetStream has them"
+    )
+
     async def list_workers() -> None:
-        listed = asyncio.Event()
         workers.watch(handlers.registered, handlers.deregistered, listed.set)
         await listed.wait()
         # A scheduler that has heard of one worker alone would send it everything.

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +28,7 @@ from pointsman_runtime.presence import Nobody
 from pointsman_runtime.process import Process
 from pointsman_testing import builders, eventually
 from pointsman_testing.eventually import PATIENCE_S
-from pointsman_testing.nats_server import NatsServer
+from pointsman_testing.nats_server import LocalNatsServer, NatsServer
 from pointsman_testing.processes import Processes, ServiceProcess
 
 CONFIG = """
@@ -300,3 +302,26 @@ async def test_a_reservation_reaches_the_other_scheduler(
     assert change.op == "reserve"
     (decided,) = [event for event in neighbours.scheduled if event.request_id == change.request_id]
     assert change.worker == decided.endpoints[0]
+
+
+async def test_a_scheduler_that_waits_for_the_registered_workers_says_so(processes: Processes, tmp_path: Path) -> None:
+    server = LocalNatsServer(jetstream=False)
+    server.start()
+    config = tmp_path / "pointsman.yaml"
+    config.write_text(CONFIG)
+    env = {"POINTSMAN_NATS_URL": server.url, "POINTSMAN_CONFIG": str(config)}
+    process = processes.fork("pointsman-scheduler", env=env)
+    url = await eventually(lambda: process.http_url)
+
+    def reasons() -> str:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{url}/ready", timeout=PATIENCE_S)  # noqa: S310 - the process's own URL
+        with refused.value as answer:
+            return answer.read().decode()
+
+    async def says_so() -> bool:
+        return "the registered workers are not listed yet" in await asyncio.to_thread(reasons)
+
+    await eventually(says_so)
+    assert await process.terminate() == 0
+    server.close()

@@ -11,6 +11,7 @@ from pointsman_contracts.subjects import kv_key
 from pointsman_contracts.worker import WorkerRegistration
 from pointsman_engines.report import Worker, registration_of
 from pointsman_engines.status import EngineStatus
+from pointsman_runtime.errors import jetstream_words
 from pointsman_runtime.logs import Log
 from pointsman_runtime.stores import WORKERS_TTL_S
 
@@ -84,7 +85,7 @@ class Registrar:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await self._entries.delete(self._key)
         except (NatsError, OSError, TimeoutError) as error:
-            _log.warning("registration_not_removed", worker=self._worker.worker, reason=_words(error))
+            _log.warning("registration_not_removed", worker=self._worker.worker, reason=jetstream_words(error))
         else:
             _log.info("worker_left", pool=self._worker.pool, worker=self._worker.worker)
 
@@ -98,7 +99,7 @@ class Registrar:
             async with asyncio.timeout(WORKERS_TTL_S):
                 await self._entries.put(self._key, wanted.encode())
         except (NatsError, OSError, TimeoutError) as error:
-            reason = f"the bucket of registered workers does not take the entry: {_words(error)}"
+            reason = f"the bucket of registered workers does not take the entry: {jetstream_words(error)}"
             if self.problem != reason:
                 self.problem = reason
                 _log.warning("registration_failed", worker=self._worker.worker, reason=reason)
@@ -116,7 +117,3 @@ class Registrar:
             )
             self._on_registered()
         return True
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -24,6 +24,7 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import subject
 from pointsman_runtime.backoff import PING_INTERVAL_S, full_jitter
 from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import jetstream_words
 from pointsman_runtime.lasting_broker import LastingBroker, security
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Overflow, Tally
@@ -250,7 +251,7 @@ async def try_until_done(
         try:
             await action()
         except (NatsError, OSError, TimeoutError) as error:
-            reason = str(error) or type(error).__name__
+            reason = jetstream_words(error)
             if reason != said:
                 said = reason
                 _log.warning("jetstream_unavailable", wanted=what, reason=reason)

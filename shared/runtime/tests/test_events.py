@@ -436,6 +436,19 @@ async def test_a_login_that_is_refused_for_a_while_ends_nothing() -> None:
     server.close()
 
 
+async def test_a_server_without_jetstream_is_told_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    server = LocalNatsServer(jetstream=False)
+    server.start()
+    process = Connected(server.url, "one")
+    await process.open()
+    watched = Watched()
+    process.bucket("test-none").watch(watched.put, watched.lost)
+    await eventually(lambda: "jetstream_unavailable" in caplog.text)
+    assert "runs without JetStream" in str([record.__dict__ for record in caplog.records])
+    await process.close()
+    server.close()
+
+
 async def test_a_server_without_jetstream_is_tried_again_and_told_once(
     process: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -53,12 +53,13 @@ class NatsServer(Protocol):
 class LocalNatsServer:
     """`nats-server` as a child process with JetStream in a temporary directory."""
 
-    def __init__(self, extra_config: str = "", *, max_payload: int = MAX_PAYLOAD) -> None:
+    def __init__(self, extra_config: str = "", *, max_payload: int = MAX_PAYLOAD, jetstream: bool = True) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="pointsman-nats-"))
         self._port = -1
         self._process: subprocess.Popen[bytes] | None = None
         self._config = self._folder / "server.conf"
         self._max_payload = max_payload
+        self._jetstream = jetstream
         self._write(extra_config)
         self.log_path = self._folder / "server.log"
         self.url = ""
@@ -111,11 +112,8 @@ class LocalNatsServer:
         shutil.rmtree(self._folder)
 
     def _write(self, extra_config: str) -> None:
-        self._config.write_text(
-            f"max_payload: {self._max_payload}\n"
-            f'jetstream: {{store_dir: "{self._folder / "jetstream"}", max_mem: 64MB, max_file: 4GB}}\n'
-            f"{extra_config}\n"
-        )
+        store = f'jetstream: {{store_dir: "{self._folder / "jetstream"}", max_mem: 64MB, max_file: 4GB}}\n'
+        self._config.write_text(f"max_payload: {self._max_payload}\n{store if self._jetstream else ''}{extra_config}\n")
 
     def _knows_port(self) -> bool:
         if self._port > 0:

@@ -12,6 +12,7 @@ from pointsman_contracts.subjects import kv_key
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.domain.ownership import owner
 from pointsman_runtime.buckets import Entry
+from pointsman_runtime.errors import jetstream_words
 from pointsman_runtime.logs import Log
 
 LOOK_S: Final = 0.5
@@ -42,7 +43,7 @@ class RulesBucket:
         instance: str,
         instances: Callable[[str], Collection[str]],
     ) -> None:
-        """`pools()` are those that the configuration finds in a cluster; None before there is one.
+        """`pools()` are those for which a cluster may have rules; None before there is one.
         `instances(pool)` are the collectors that know the pool."""
         self._entries: Final = entries
         self._findings: Final = findings
@@ -77,7 +78,7 @@ class RulesBucket:
                     await self._write(pools)
                     self._problem = ""
                 except (NatsError, OSError, TimeoutError) as error:
-                    problem = str(error) or type(error).__name__
+                    problem = jetstream_words(error)
                     if problem != self._problem:
                         self._problem = problem
                         _log.warning("rules_not_written", reason=problem)
