@@ -26,6 +26,7 @@ from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.content_client import ContentClient, ContentGone
+from pointsman_runtime.errors import BusError
 from pointsman_runtime.logs import Log
 from pointsman_runtime.missing import Missing
 from pointsman_runtime.process import Process
@@ -72,9 +73,21 @@ class Handlers:
         if policy is None:
             return hop.reject(500, f"The profile names a guard that doesn't exist: {stage.policy!r}.", code="no_guard")
         try:
+            return await self._checked(journey, hop, policy)
+        except BusError as problem:
+            # The edge that holds the prompt doesn't answer; without it nothing is checked.
+            if stage.on_error != "deny":
+                raise
+            self._missing.note("the prompt", problem, request_id=journey.request_id)
+            return _unchecked(hop)
+
+    async def _checked(self, journey: Journey, hop: Hop[Journey], policy: Policy) -> Journey | Rejection:
+        stage = journey.itinerary[0]
+        try:
             body = await self._content.body(journey.edge, journey.request_id, original=True)
         except ContentGone:
             return hop.reject(503, "The request has ended before its prompt was checked.", code="content_gone")
+        self._missing.back("the prompt")
         # What the engine gets: stages before this one may have changed it.
         prompt = Prompt.of(body, journey.body)
         parking = asyncio.get_running_loop().call_later(PARK_AFTER_S, _park, hop) if policy.waits else None
@@ -94,8 +107,7 @@ class Handlers:
                 param=prompt.param(blocked),
             )
         if judgement.failures and stage.on_error == "deny":
-            message = "The prompt can't be checked at the moment; try again shortly."
-            return hop.reject(503, message, code="guard_failed", retry_after_s=1.0)
+            return _unchecked(hop)
         changes: dict[str, object] = {}
         facts: dict[str, object] = {}
         restores = False
@@ -224,6 +236,11 @@ class Handlers:
             failed = {failure.detector for failure in judgement.failures}
             names = (detector.name for detector in policy.detectors if detector.name not in failed)
             self._missing.back(*(f"{policy.name}/{name}" for name in names))
+
+
+def _unchecked(hop: Hop[Journey]) -> Rejection:
+    message = "The prompt can't be checked at the moment; try again shortly."
+    return hop.reject(503, message, code="guard_failed", retry_after_s=1.0)
 
 
 def _park(hop: Hop[Journey]) -> None:

@@ -356,6 +356,19 @@ async def test_a_guardian_that_is_gone_closes_or_degrades_as_configured(
     assert (await world.refused()).status == 403
 
 
+@pytest.mark.parametrize(("on_error", "refused"), [("deny", True), ("allow", False)])
+async def test_a_prompt_that_its_edge_doesnt_give_out_closes_or_degrades_as_configured(
+    world: World, on_error: str, *, refused: bool
+) -> None:
+    stage = Stage.model_validate({"service": "guard", "on_error": on_error})
+    world.edge.forward(builders.journey(stage, "scheduler", edge="nobody", revision=1), INBOX)
+    if refused:
+        rejection = await world.refused()
+        assert (rejection.status, rejection.code, rejection.retry_after_s) == (503, "guard_failed", 1.0)
+    else:
+        assert (await world.passed()).reasons == ("guard failed",)
+
+
 async def test_a_failing_guardian_is_told_once_until_it_has_answered_in_between(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

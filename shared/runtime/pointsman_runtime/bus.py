@@ -49,7 +49,8 @@ class Bus:
         self.tallies: list[Tally] = []
         self.heartbeat = Heartbeat(self, self.new_tally("presence"))
         self.replies = ReplyTable(process.inbox)
-        self._hop_budget_ms = round(HOP_BUDGET_S * 1000)
+        self.hop_budget_s = HOP_BUDGET_S
+        """How long the edges wait before they send a journey again."""
         self._never_static: frozenset[str] = frozenset()
         self._custom_stages = CustomStages(self)
         self._mailboxes: list[Mailbox] = []
@@ -82,7 +83,7 @@ class Bus:
         """Wait as long as the edges do: a hop's message is dead after their hop budget, and so is a silent instance
         that nobody stands in for, if `LOST_AFTER_S` isn't later. `never_static`: profiles whose requests no edge
         decides alone."""
-        self._hop_budget_ms = round(hop_budget_s * 1000)
+        self.hop_budget_s = hop_budget_s
         self._never_static = frozenset(never_static)
         self.heartbeat.table.lost_after_s = max(LOST_AFTER_S, hop_budget_s)
 
@@ -285,7 +286,7 @@ class Bus:
                 if len(payload) > JOURNEY_LIMIT:
                     raise MessageTooLarge(Journey.address.type_id, JOURNEY_LIMIT, len(payload))
                 instance = where.instance if isinstance(where, Direct) else None
-                deadline = min(journey.deadline_ms, time.time_ns() // 1_000_000 + self._hop_budget_ms)
+                deadline = min(journey.deadline_ms, time.time_ns() // 1_000_000 + round(self.hop_budget_s * 1000))
                 headers = message_headers.build(Journey.address.type_id, deadline_ms=deadline, traceparent=traceparent)
                 self.link.publish(self._addresses.stage(stage.service, instance, route), payload, reply_to, headers)
                 return

@@ -8,8 +8,8 @@ from pointsman_contracts.content import Content, ContentEdited, ContentEdits, Co
 from pointsman_contracts.journey import BodyEdit
 from pointsman_runtime.bus import Bus
 
-TIMEOUT_S: Final = 0.4
-"""Less than an edge waits before it sends a journey again."""
+SHARE: Final = 2 / 3
+"""How much of an edge's hop budget an answer may take: less than it waits before it sends a journey again."""
 
 
 class ContentGone(Exception):
@@ -27,10 +27,10 @@ class ContentClient:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def body(self, edge: str, request_id: str, *, original: bool = False, timeout_s: float = TIMEOUT_S) -> bytes:
+    async def body(self, edge: str, request_id: str, *, original: bool = False) -> bytes:
         """The body of a request that `edge` holds, as its engine will get it; or as the client sent it."""
         query = ContentQuery(request_id=request_id, original=original)
-        answer = await self._bus.ask(query, edge, timeout=timeout_s)
+        answer = await self._bus.ask(query, edge, timeout=self._bus.hop_budget_s * SHARE)
         document, _, body = answer.partition(b"\n")
         try:
             content = Content.decode(document)
@@ -40,12 +40,10 @@ class ContentClient:
             raise ContentGone(edge)
         return body
 
-    async def edit(
-        self, edge: str, request_id: str, stage: str, edits: tuple[BodyEdit, ...], *, timeout_s: float = TIMEOUT_S
-    ) -> None:
+    async def edit(self, edge: str, request_id: str, stage: str, edits: tuple[BodyEdit, ...]) -> None:
         """Change what the request's engine gets. Once this returns, the edge has done it."""
         message = ContentEdits(request_id=request_id, stage=stage, edits=edits)
-        answer = await self._bus.ask(message, edge, timeout=timeout_s)
+        answer = await self._bus.ask(message, edge, timeout=self._bus.hop_budget_s * SHARE)
         try:
             edited = ContentEdited.decode(answer)
         except ValidationError as error:
