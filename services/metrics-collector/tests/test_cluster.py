@@ -117,7 +117,7 @@ async def test_objectives_and_rewrites_of_the_inference_pool_are_found(api: Kube
     api.inference_pool("ip")
     api.put(OBJECTIVES, "vip", {"spec": {"priority": 50, "poolRef": {"name": "ip"}}})
     found = Found()
-    async with running(found, p={"inference_pool": "ip"}):
+    async with running(found, p={"inference_pool": "ip"}) as cluster:
         await eventually(lambda: found.workers() == {})
         await eventually(lambda: (rules := found.by_pool["p"].rules) is not None and rules.objectives == {"vip": 50})
         rule = {"matches": [{"model": {"value": "food"}}], "targets": [{"modelRewrite": "food-v1"}]}
@@ -125,6 +125,10 @@ async def test_objectives_and_rewrites_of_the_inference_pool_are_found(api: Kube
         await eventually(lambda: (rules := found.by_pool["p"].rules) is not None and len(rules.rewrites) == 1)
         api.delete(OBJECTIVES, "vip")
         await eventually(lambda: (rules := found.by_pool["p"].rules) is not None and not rules.objectives)
+        assert cluster.pools() == {"p"}
+        configure(cluster, p={"selector": {"app": "vllm"}, "ports": [9000]})
+        await eventually(lambda: found.by_pool["p"].rules is None)
+        assert cluster.pools() == set(), "rules that were written go"
 
 
 async def test_engines_stay_while_the_api_server_is_away_and_the_reason_is_said(

@@ -43,7 +43,7 @@ class RulesBucket:
         instance: str,
         instances: Callable[[str], Collection[str]],
     ) -> None:
-        """`pools()` are those for which a cluster may have rules; None before there is one.
+        """`pools()` are those for which a cluster may have rules; None before there is a configuration.
         `instances(pool)` are the collectors that know the pool."""
         self._entries: Final = entries
         self._findings: Final = findings

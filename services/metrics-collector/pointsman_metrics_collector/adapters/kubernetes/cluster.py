@@ -55,8 +55,10 @@ class Cluster:
         self._changed.set()
 
     def pools(self) -> frozenset[str] | None:
-        """Pools that have their endpoints in a cluster; None before there is a configuration."""
-        return frozenset(self._pools) if self._configured else None
+        """Pools that an InferencePool, and with it rules, is for; None before there is a configuration."""
+        if not self._configured:
+            return None
+        return frozenset(name for name, (_, where) in self._pools.items() if where.inference_pool is not None)
 
     async def run(self) -> None:
         """Watch what the pools need until cancelled."""

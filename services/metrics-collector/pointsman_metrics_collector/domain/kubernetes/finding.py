@@ -40,7 +40,7 @@ def find(
     """
     namespace = where.namespace or namespace
     engines = {} if before is None else dict(before.engines)
-    rules = None if before is None else before.rules
+    rules = None if before is None or where.inference_pool is None else before.rules
     problems: list[str] = []
     answered = before is not None and before.answered
     if where.inference_pool is not None:
