@@ -11,6 +11,7 @@ from nats.aio.client import DEFAULT_RECONNECT_TIME_WAIT, Client
 
 from pointsman_cli.words import CommandError
 from pointsman_contracts.subjects import inbox
+from pointsman_runtime.lasting_client import LastingClient
 from pointsman_runtime.settings import ServiceSettings, SettingsError, load
 from pointsman_runtime.urls import without_login
 
@@ -58,7 +59,7 @@ async def _logged_in(login: ServiceSettings, name: str, on_error: OnError | None
 
 async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) -> Client:
     """A client that is logged in. ConnectionResetError when the server closed without a word, else CommandError."""
-    client = Client()
+    client = LastingClient()
     failures: list[Exception] = []
 
     async def note(error: Exception) -> None:
