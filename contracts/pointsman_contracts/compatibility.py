@@ -1,7 +1,8 @@
 """A released message only gains optional fields; anything else needs a new version on a new subject.
 
 `released/` holds the schemas as they were released. A schema that exists there may not lose a field, gain a required
-one, or change a field's type: old senders and old readers stay on the bus during every rolling upgrade.
+one, leave one to be required, or change a field's type: old senders and old readers stay on the bus during every
+rolling upgrade.
 """
 
 import json
@@ -87,6 +88,8 @@ def _compare(
     before = set(cast("list[str]", old.get("required", [])))
     after = set(cast("list[str]", new.get("required", [])))
     problems += [f"field {f'{path}.{name}'.lstrip('.')!r} became required" for name in sorted(after - before)]
+    left_out = sorted((before - after) & set(new_fields))
+    problems += [f"field {f'{path}.{name}'.lstrip('.')!r} became optional" for name in left_out]
     for key in ("items", "additionalProperties"):
         if isinstance(old.get(key), Mapping) and isinstance(new.get(key), Mapping):
             problems += _compare(_object(old[key]), _object(new[key]), old_root, new_root, f"{path}[]", seen)

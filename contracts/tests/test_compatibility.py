@@ -47,6 +47,7 @@ def test_a_new_optional_field_is_allowed() -> None:
         ({"added": (str, ...)}, "field 'added' became required"),
         ({"count": (int, ...)}, "field 'count' changed its type"),
         ({"name": (int, ...)}, "field 'name' changed its type"),
+        ({"name": (str, "")}, "field 'name' became optional"),
         ({"inner": (create_model("Inner", __base__=Part, a=(str, "1")), ...)}, "field 'inner.a' changed its type"),
         ({"inner": (create_model("Inner", __base__=Part, b=(int, 1)), ...)}, "field 'inner.a' was removed"),
         ({"many": (tuple[str, ...], ())}, "field 'many[]' changed its type"),
