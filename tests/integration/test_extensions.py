@@ -20,6 +20,7 @@ from pointsman_contracts.response import RequestAnswered, RequestRejected, Respo
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import Processes, eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.observer import observing
 from pointsman_testing.processes import ServiceProcess
 from pointsman_testing.stack import Stack, StackFactory
@@ -31,6 +32,9 @@ RESPONSE_STAGE = ROOT / "examples" / "response_stage_nats.py"
 PLUGIN = ROOT / "examples" / "plugin"
 MODEL = "llama-3.1-8b"
 DENY, ALLOW = {"x-gate": "deny"}, {"x-gate": "allow"}
+GATES = ("deny", "deny-soon", "allow", "both", "notice", "redact", "redact-soon", "redact-if-there")
+SOON = {"timeout": "500ms"}
+"""For a stage that never answers; any other may be kept waiting by the machine."""
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
@@ -57,32 +61,29 @@ async def stack(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
     changes: dict[str, Any] = {
         "preprocessing": [{"use": "tool-count", "most": 4}, {"use": "stream-usage"}],
         "stages": {
-            "size-limit": {"timeout": "500ms"},
-            "notice": {"timeout": "500ms"},
-            "redact": {"timeout": "500ms", "mode": "window", "content": "text", "window": 60, "overlap": 20},
-            "audit": {"content": "text", "timeout": "5s"},
+            "size-limit": {"timeout": "20s"},
+            "notice": {"timeout": "20s"},
+            "redact": {"timeout": "20s", "mode": "window", "content": "text", "window": 60, "overlap": 20},
+            "audit": {"content": "text", "timeout": "30s"},
         },
         "postprocessing": ["audit"],
         "profiles": {
             "standard": {"request": ["scheduler"], "static": "deny"},
             "tools": {"request": ["scheduler"], "static": "deny"},
             "deny": {"request": ["size-limit", "scheduler"], "static": "deny"},
-            "allow": {"request": [{"stage": "size-limit", "on_error": "allow"}, "scheduler"], "static": "deny"},
+            "deny-soon": {"request": [{"stage": "size-limit", **SOON}, "scheduler"], "static": "deny"},
+            "allow": {"request": [{"stage": "size-limit", "on_error": "allow", **SOON}, "scheduler"], "static": "deny"},
             "both": {"request": ["size-limit", "scheduler"], "response": ["redact"], "static": "deny"},
             "redact": {"response": ["redact"], "static": "deny"},
+            "redact-soon": {"response": [{"stage": "redact", **SOON}], "static": "deny"},
             "notice": {"request": ["notice", "scheduler"], "response": ["redact"], "static": "deny"},
-            "redact-if-there": {"response": [{"stage": "redact", "on_error": "allow"}], "static": "deny"},
+            "redact-if-there": {"response": [{"stage": "redact", "on_error": "allow", **SOON}], "static": "deny"},
         },
         "profile-picker": {
             "use": "rules",
             "rules": [
                 {"when": 'attributes["tool_count"] > 2', "profile": "tools"},
-                {"when": 'headers["x-gate"] == "deny"', "profile": "deny"},
-                {"when": 'headers["x-gate"] == "allow"', "profile": "allow"},
-                {"when": 'headers["x-gate"] == "both"', "profile": "both"},
-                {"when": 'headers["x-gate"] == "notice"', "profile": "notice"},
-                {"when": 'headers["x-gate"] == "redact"', "profile": "redact"},
-                {"when": 'headers["x-gate"] == "redact-if-there"', "profile": "redact-if-there"},
+                *({"when": f'headers["x-gate"] == "{name}"', "profile": name} for name in GATES),
             ],
             "default": "standard",
         },
@@ -123,12 +124,13 @@ async def test_a_plugin_of_another_distribution_decides_with_the_rules_that_read
     async with observing(stack.nats.url) as seen:
         decisions = seen.listen(RequestScheduled, ANY)
         for count, profile in ((1, "standard"), (3, "tools")):
-            assert (await ask(stack, {}, tools=tools(count)))[0] == 200
+            status, _ = await answered(lambda count=count: ask(stack, {}, tools=tools(count)))
+            assert status == 200
             await eventually(lambda profile=profile: decisions and decisions[-1].profile == profile)
 
 
 async def test_it_refuses_with_its_own_words(stack: Stack) -> None:
-    status, answer = await ask(stack, {}, tools=tools(5))
+    status, answer = await answered(lambda: ask(stack, {}, tools=tools(5)))
     assert (status, answer["error"]["message"], answer["error"]["param"]) == (
         400, "5 tools are too many; offer 4 at most.", "tools",
     )  # fmt: skip
@@ -150,7 +152,7 @@ async def test_a_stage_of_forty_lines_changes_requests_and_is_seen_in_decisions(
     assert len(STAGE.read_text().splitlines()) <= 40
     async with observing(stack.nats.url) as seen:
         decisions = seen.listen(RequestScheduled, ANY)
-        status, answer = await ask(stack, DENY)
+        status, answer = await answered(lambda: ask(stack, DENY))
         assert (status, answer["usage"]["completion_tokens"]) == (200, 8)
         await eventually(lambda: decisions)
         [report] = [report for report in decisions[-1].trail if report.stage == "size-limit"]
@@ -161,7 +163,8 @@ async def test_a_stage_of_forty_lines_changes_requests_and_is_seen_in_decisions(
 async def test_it_refuses_in_its_own_words_and_the_event_names_it(stack: Stack, stage: ServiceProcess) -> None:
     async with observing(stack.nats.url) as seen:
         rejections = seen.listen(RequestRejected, ANY)
-        status, answer = await ask(stack, DENY, messages=[{"role": "user", "content": "words " * 2000}])
+        words = [{"role": "user", "content": "words " * 2000}]
+        status, answer = await answered(lambda: ask(stack, DENY, messages=words))
         assert (status, answer["error"]["code"]) == (400, "prompt_too_long")
         await eventually(lambda: rejections)
         assert rejections[0].stage == "size-limit"
@@ -174,10 +177,11 @@ async def test_a_stage_that_hangs_or_dies_follows_its_on_error(
     getattr(stage, how)()
     async with observing(stack.nats.url) as seen:
         decisions = seen.listen(RequestScheduled, ANY)
-        denied, answer = await ask(stack, DENY | {"x-request-id": f"denied-{how}"})
+        gate = "deny-soon" if how == "pause" else "deny"
+        denied, answer = await ask(stack, {"x-gate": gate, "x-request-id": f"denied-{how}"})
         assert denied == status
         assert "size-limit" in answer["error"]["message"]
-        allowed, _ = await ask(stack, ALLOW)
+        allowed, _ = await answered(lambda: ask(stack, ALLOW))
         assert allowed == 200
         decision = await eventually(lambda: next((each for each in decisions if each.profile == "allow"), None))
         assert decision.level == "degraded"
@@ -272,7 +276,7 @@ async def test_the_whole_flow_runs_there_and_back(
 ) -> None:
     async with observing(stack.nats.url) as seen:
         decisions, completions = seen.listen(RequestScheduled, ANY), seen.listen(ResponseCompleted, ANY)
-        status, answer = await ask(stack, {"x-gate": "both"}, tools=tools(1))
+        status, answer = await answered(lambda: ask(stack, {"x-gate": "both"}, tools=tools(1)))
         decision = await eventually(lambda: next((each for each in decisions if each.profile == "both"), None))
         completed = await eventually(lambda: next((each for each in completions if each.profile == "both"), None))
     assert (status, answer["usage"]["completion_tokens"]) == (200, 8)
@@ -295,7 +299,7 @@ async def test_a_stage_that_answers_by_itself_spares_the_engines_and_its_answer_
     await eventually(serves)
     async with observing(stack.nats.url) as seen:
         told, completions = seen.listen(RequestAnswered, ANY), seen.listen(ResponseCompleted, ANY)
-        status, answer = await ask(stack, {"x-gate": "notice"})
+        status, answer = await answered(lambda: ask(stack, {"x-gate": "notice"}))
         await eventually(lambda: told and completions)
     said = "Back at noon, [removed] [removed] trains run."
     assert (status, answer["model"], answer["choices"][0]["message"]["content"]) == (200, MODEL, said)
@@ -309,12 +313,12 @@ async def test_a_response_stage_that_hangs_or_dies_follows_its_on_error(
     stack: Stack, response_stage: ServiceProcess, how: str, status: int
 ) -> None:
     getattr(response_stage, how)()
-    denied, answer = await ask(stack, {"x-gate": "redact"})
+    denied, answer = await ask(stack, {"x-gate": "redact-soon" if how == "pause" else "redact"})
     assert denied == status
     assert "redact" in answer["error"]["message"]
     async with observing(stack.nats.url) as seen:
         completions = seen.listen(ResponseCompleted, ANY)
-        allowed, _ = await ask(stack, {"x-gate": "redact-if-there"})
+        allowed, _ = await answered(lambda: ask(stack, {"x-gate": "redact-if-there"}))
         profile = "redact-if-there"
         completed = await eventually(lambda: next((each for each in completions if each.profile == profile), None))
     assert (allowed, completed.level) == (200, "degraded")

@@ -16,6 +16,7 @@ from nats.aio.msg import Msg
 from pointsman_cli import api_keys, stored_keys
 from pointsman_contracts.api_key import ApiKey
 from pointsman_testing import eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.stack import Served, Stack, StackFactory
 
 EXAMPLE: Final = Path(__file__).resolve().parents[2] / "examples" / "policy.yaml"
@@ -75,11 +76,15 @@ async def ask(
 ) -> tuple[int, dict[str, Any], Mapping[str, str]]:
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 4} | fields
-    async with (
-        aiohttp.ClientSession() as http,
-        http.post(f"{stack.door}/v1/chat/completions", json=body, headers=headers) as answer,
-    ):
-        return answer.status, cast("dict[str, Any]", await answer.json()), answer.headers
+
+    async def once() -> tuple[int, dict[str, Any], Mapping[str, str]]:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(f"{stack.door}/v1/chat/completions", json=body, headers=headers) as answer,
+        ):
+            return answer.status, cast("dict[str, Any]", await answer.json()), answer.headers
+
+    return await answered(once)
 
 
 async def apply(stack: Stack, file: Path) -> None:
@@ -159,9 +164,9 @@ async def test_models_are_listed_for_whoever_may_use_them(policed: Stack) -> Non
             document = await answer.json()
             return answer.status, [model["id"] for model in document.get("data", [])]
 
-    assert await listed(OWNER) == (200, ["llama-70b", "llama-8b"])
-    assert await listed(GUEST) == (200, ["llama-8b"])
-    assert await listed("pm-unknown") == (401, [])
+    assert await answered(lambda: listed(OWNER)) == (200, ["llama-70b", "llama-8b"])
+    assert await answered(lambda: listed(GUEST)) == (200, ["llama-8b"])
+    assert await answered(lambda: listed("pm-unknown")) == (401, [])
 
 
 async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(policed: Stack, tmp_path: Path) -> None:

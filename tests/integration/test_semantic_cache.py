@@ -46,16 +46,21 @@ async def stack(stacks: StackFactory) -> AsyncIterator[Stack]:
 
 @asynccontextmanager
 async def client(stack: Stack, tenant: str = "acme") -> AsyncGenerator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{stack.door}/v1", api_key=tenant, max_retries=0) as ai:
+    async with openai.AsyncOpenAI(base_url=f"{stack.door}/v1", api_key=tenant, max_retries=5) as ai:
         yield ai
 
 
 async def ask(ai: openai.AsyncOpenAI, text: str, **headers: str) -> tuple[str | None, ChatCompletion]:
     """What the cache says, and the answer."""
-    raw = await ai.chat.completions.with_raw_response.create(
-        model=MODEL, messages=[{"role": "user", "content": text}], extra_headers=headers
-    )
-    return raw.headers.get(TOLD), raw.parse()
+
+    async def told() -> tuple[str | None, ChatCompletion] | None:
+        raw = await ai.chat.completions.with_raw_response.create(
+            model=MODEL, messages=[{"role": "user", "content": text}], extra_headers=headers
+        )
+        # Without a word the cache wasn't asked: it is skipped while it doesn't answer.
+        return (raw.headers[TOLD], raw.parse()) if TOLD in raw.headers else None
+
+    return await eventually(told)
 
 
 async def kept(ai: openai.AsyncOpenAI, text: str) -> ChatCompletion:
