@@ -14,12 +14,13 @@ from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.dice import Dice
 from pointsman_scheduler.domain.ledger import Hold
 from pointsman_scheduler.domain.outcome import Scheduled
-from pointsman_scheduler.domain.points import Scorer
+from pointsman_scheduler.domain.points import MATCHED_TOKENS, Scorer
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import SCORERS, registries
 from pointsman_scheduler.plugins.filters.slo_headroom import SloHeadroom, SloHeadroomParams
 from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
+from pointsman_scheduler.plugins.scorers.latency import Latency, LatencyParams
 from pointsman_scheduler.testing import Bench
 
 
@@ -235,6 +236,21 @@ def test_with_an_objective_those_that_keep_it_come_before_those_that_miss_it() -
     scores = bench.scores(bench.prompt(family=1, blocks=100, slo_ttft_ms=300.0))
     assert scores.pop(home) > 0.5
     assert max(scores.values()) <= 0.5
+
+
+@pytest.mark.parametrize("prefer", ["least-headroom", "most-headroom"])
+def test_whoever_keeps_the_objective_scores_above_whoever_misses_it_by_a_hair(prefer: str) -> None:
+    bench = by("latency")
+    bench.join("a", "b", "c", "d")
+    bench.decide()
+    asked = bench.request(slo_ttft_ms=100.0)
+    asked.put(MATCHED_TOKENS, np.zeros(4))
+    asked.put(PREDICTED_TTFT_MS, np.array([1.0, 100.0, 100.1, 200.0]))
+    asked.put(PREDICTED_ITL_MS, np.array([10.0, 10.0, 10.0, 10.0]))
+    candidates = Candidates(bench.pool.fleet, bench.now, Dice(1), None)
+    params = LatencyParams.model_validate({"prefer": prefer, "itl_weight": 0})
+    scores: list[float] = Latency("latency", params, {}).score(asked, candidates).tolist()
+    assert scores == pytest.approx([0.51, 1.0, 0.5, 0.0] if prefer == "least-headroom" else [1.0, 0.51, 0.5, 0.0])
 
 
 def test_among_those_that_keep_the_objective_the_tightest_is_filled_first() -> None:

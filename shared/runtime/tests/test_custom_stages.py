@@ -118,6 +118,16 @@ FAILURES: dict[str, tuple[Callable[[Document], Mapping[str, Any] | bytes | None]
     ),
     "an answer too large to go on": (lambda document: fitting(document, MAX_PAYLOAD), 500),
     "a decision": (lambda document: json.loads(builders.decision(document["request_id"]).encode()), 500),
+    "a rejection that is none": (
+        lambda document: {
+            "kind": "rejection",
+            "request_id": document["request_id"],
+            "stage": "gate",
+            "status": 200,
+            "message": "fine",
+        },
+        500,
+    ),
 }
 
 
@@ -147,16 +157,19 @@ async def test_a_stage_that_may_not_fail_ends_the_request(buses: Buses, failure:
     assert world.arrived == []
 
 
+@pytest.mark.parametrize(
+    ("failure", "counted"), [("a journey too large to go on", (0, 2, 0)), ("a rejection that is none", (0, 0, 2))]
+)
 async def test_what_a_stage_said_counts_once_as_what_it_was_worth(
-    buses: Buses, caplog: pytest.LogCaptureFixture
+    buses: Buses, caplog: pytest.LogCaptureFixture, failure: str, counted: tuple[int, int, int]
 ) -> None:
     world = World(buses)
-    world.gate(FAILURES["a journey too large to go on"][0] or (lambda document: document))
+    world.gate(FAILURES[failure][0] or (lambda document: document))
     for _ in range(2):
         world.answers.clear()
         await world.outcome(ALLOWED)
     (tally,) = [each for each in world.edge.tallies if each.name == "custom-stage.gate"]
-    assert (tally.handled, tally.failed, tally.malformed) == (0, 2, 0)
+    assert (tally.handled, tally.failed, tally.malformed) == counted
     assert [record.message for record in caplog.records if record.message != "degraded"] == []
     assert len(caplog.records) == 1
 
