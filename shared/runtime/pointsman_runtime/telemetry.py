@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # https://www.w3.org/TR/trace-context/#traceparent-header, version 00
 _TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+EXPORT_S: Final = 3.0
+"""How long a batch may take, tries included: a process waits for its last one before it ends."""
 _ODD: Final = frozenset("13579bdf")
 
 
@@ -70,7 +72,7 @@ class Tracing:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+        exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_S)
         provider = provider_for(process)
         provider.add_span_processor(BatchSpanProcessor(exporter))
         return cls(provider.get_tracer("pointsman"), provider, ratio)
