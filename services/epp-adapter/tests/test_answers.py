@@ -265,15 +265,34 @@ async def test_what_another_filter_of_envoys_refuses_passes_as_it_is_and_no_engi
     assert (await exchange.reply()).metadata["pointsman"]["worker"] == "worker-1"
 
 
-@BOTH_MODES
-async def test_what_another_filter_of_envoys_refuses_is_no_failure_of_a_provider(
-    modes: tuple[int, int], start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def before_a_provider(start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch) -> PickerUnderTest:
+    """A picker whose requests go to a provider."""
     monkeypatch.setenv("FAR_KEY", "canary-key")
     far = {"kind": "openai", "base_url": "https://far.example", "credential": "env:FAR_KEY"}
     picker = await start_picker(config={"providers": {"far": far}}, providers=True)
     target = Target(model="far-model", provider="far")
     picker.stages.changes = {"target": target, "endpoints": (ChosenEndpoint(worker="far", url=""),)}
+    return picker
+
+
+@BOTH_MODES
+async def test_a_provider_that_answers_nothing_has_failed(
+    modes: tuple[int, int], start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picker = await before_a_provider(start_picker, monkeypatch)
+    exchange = await answering(picker, modes)
+    await exchange.response(204, end=True)
+    refused = await exchange.reply()
+    assert (refused.kind, refused.status) == ("immediate_response", 502)
+    (done,) = await picker.completed()
+    assert (done.outcome, done.status) == ("cut_off", 502)
+
+
+@BOTH_MODES
+async def test_what_another_filter_of_envoys_refuses_is_no_failure_of_a_provider(
+    modes: tuple[int, int], start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picker = await before_a_provider(start_picker, monkeypatch)
     await passes(await answering(picker, modes), modes, 429, "request_rate_limited")
     (done,) = await picker.completed()
     assert (done.outcome, done.status, done.attempts) == ("rejected", 429, ())

@@ -96,6 +96,8 @@ class AtProvider:
             if not self._duplex:
                 await stream.write(wire.response_head(header_changes([], []), BodyMode.BUFFERED))
             return
+        if head.end:
+            raise self._broken("the answer is empty")
         streamed = named.get("content-type", "").startswith(STREAMS)
         self._exchange.stream = streamed
         if streamed:
@@ -106,8 +108,6 @@ class AtProvider:
             mode = BodyMode.STREAMED if streamed and not self._way_back.needs_all else BodyMode.BUFFERED
         self._reviewed = ReviewedAnswer(self._way_back, self._exchange, stream, mode, self._ended)
         await self._reviewed.begin(self._status, head.headers, [(b"content-type", kind), *self._own()])
-        if head.end:
-            raise self._broken("the answer is empty")
 
     async def _piece(self, data: bytes, stream: Stream, *, last: bool, end: bool) -> None:
         reviewed = self._reviewed
