@@ -162,7 +162,7 @@ async def test_a_client_that_hangs_up_ends_the_engines_work_and_leaves_one_recor
     [mid_stream] = [name for name, case in ids.items() if case == ("chat/completions", True, PHASES[2])]
     code, told = await world.stack.command("explain", mid_stream)
     assert code == 0, told
-    for part in ("200 client_gone", f"{EVENTS} completion tokens, estimated of {MODEL}", "decided after"):
+    for part in ("200 client_gone", f"{EVENTS} completion tokens of {MODEL}, estimated", "decided after"):
         assert part in told, told
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from pointsman_cli import bus, events, recordings, why
 from pointsman_cli.events import Event
 from pointsman_cli.outcome import outcome, stages
-from pointsman_cli.words import CommandError
+from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.response import RequestAnswered, RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
@@ -35,7 +35,8 @@ async def explain(url: str | None, request_id: str, since: timedelta, console: C
             found = await _kept(client, request_id, since) or found
     if not found:
         raise CommandError(
-            f"no recorder knows the request {request_id!r}, and no event of the last {since} names it.",
+            f"no recorder knows the request {request_id!r}, and no event of the last "
+            f"{counted(since // timedelta(minutes=1), 'minute')} names it.",
             "The id is the `x-request-id` of the answer. --since looks further back in the stream of events.",
         )
     stories = by_edge(found)

@@ -50,10 +50,9 @@ def _used(event: ResponseCompleted) -> str:
         f"{usage.prompt_tokens:,} prompt tokens ({usage.cached_tokens:,} cached), "
         f"{usage.completion_tokens:,} completion tokens{reasoning}"
     )
-    if usage.estimated:
-        words += ", estimated"
+    model = f"{event.served or '-'}, estimated" if usage.estimated else event.served or "-"
     cost = "no price" if event.cost is None else f"${event.cost:.6f}"
-    return f"used {words} of {event.served or '-'} · {cost}"
+    return f"used {words} of {model} · {cost}"
 
 
 def _attempts(event: ResponseCompleted) -> Table:

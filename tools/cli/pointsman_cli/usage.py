@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman_cli import bus, recordings
-from pointsman_cli.words import CommandError
+from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.usage import UsageQuery, UsageSum, UsageSums
 
 KEYS: Final = ("tenant", "subject", "model", "day")
@@ -72,13 +72,14 @@ def notes(sums: UsageSums) -> list[str]:
     everything = total(sums.rows)
     found: list[str] = []
     if everything.estimated:
-        found.append(f"The tokens of {everything.estimated:,} requests are estimated: nobody reported them in full.")
+        requests = counted(everything.estimated, "request")
+        found.append(f"Estimated, because nobody reported them in full: the tokens of {requests}.")
     if everything.unpriced:
-        found.append(f"{everything.unpriced:,} requests used a model without a price (`models.<name>.cost`).")
+        found.append(f"Without a price (`models.<name>.cost`): the model of {counted(everything.unpriced, 'request')}.")
     if sums.more:
         found.append("There are more rows than an answer takes; --since, --tenant or --model narrow it down.")
     if sums.behind:
-        found.append(f"The recorder is {sums.behind:,} events behind.")
+        found.append(f"The recorder is {counted(sums.behind, 'event')} behind.")
     return found
 
 

@@ -11,5 +11,5 @@ class CommandError(Exception):
 
 
 def counted(number: int, noun: str) -> str:
-    """E.g. `1 pool`, `2 pools`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """E.g. `1 pool`, `2,000 pools`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -44,7 +44,7 @@ def test_rows_are_shown_with_their_total_and_what_a_reader_must_know() -> None:
     assert lines[3] == ["total", "3", "1", "3,007", "0", "5", "0", "$0.5000"]
     assert total(ROWS).requests == 3
     words = " ".join(notes(sums))
-    for part in ("1 requests are estimated", "without a price", "12 events behind"):
+    for part in ("the tokens of 1 request.", "the model of 1 request.", "12 events behind"):
         assert part in words
 
 
@@ -78,8 +78,8 @@ def test_the_end_of_a_request_tells_attempts_stages_usage_and_cost() -> None:
         "client acme / ci",
         "streamed",
         "decided after 1.5 ms · first byte after 40.0 ms · ended after 95 ms",
-        "1,200 prompt tokens (1,000 cached), 30 completion tokens (10 of them reasoning), "
-        "estimated of llama · $0.012500",
+        "1,200 prompt tokens (1,000 cached), 30 completion tokens (10 of them reasoning) "
+        "of llama, estimated · $0.012500",
         "attempt 1  engine-1  failed    500",
         "guard  replaced  2.2 ms  an address  guard-1",
     ):
