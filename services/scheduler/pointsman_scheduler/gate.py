@@ -163,17 +163,18 @@ class Gate:
             journey, hop = outcome.item.payload
             if isinstance(outcome, Dispatch):
                 queue.parked.discard(_key(journey))
-                hop.finish(self._decided(journey, hop, outcome.queued_s))
+                self._go_on(journey, hop, outcome.queued_s)
             else:
                 hop.finish(self._dropped(queue, outcome))
         self._plan(queue, now)
 
-    def _decided(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> Decision | Rejection:
+    def _go_on(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> None:
         try:
-            return self._decide(journey, hop, queued_s)
+            hop.finish(self._decide(journey, hop, queued_s))
         except Exception as error:  # noqa: BLE001 - a plugin that fails for one request must not keep the others waiting
             _log.error("decision_failed", error, request_id=journey.request_id)
-            return hop.reject(500, "The scheduler failed; the operator's log says why.", code="scheduling_failed")
+            text = "The scheduler failed; the operator's log says why."
+            hop.finish(hop.reject(500, text, code="scheduling_failed"))
 
 
 def _key(journey: Journey) -> RequestKey:

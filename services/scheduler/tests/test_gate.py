@@ -16,6 +16,7 @@ from pointsman_runtime.buckets import Entry
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.process import Process
+from pointsman_runtime.stage import Outcome
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
@@ -130,6 +131,26 @@ async def test_a_request_that_waits_takes_what_is_best_when_it_leaves(desk: Desk
     decision = second.sent[1]
     assert isinstance(decision, Decision)
     assert decision.endpoints[0].worker == "w2"
+
+
+class Unsendable(RecordedHop[Journey]):
+    """Of a decision into which a plugin put what JSON has no word for."""
+
+    def finish(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Decision):
+            raise TypeError("not JSON")
+        super().finish(outcome)
+
+
+async def test_a_request_that_fails_when_it_leaves_keeps_no_other_waiting(desk: Desk) -> None:
+    first = desk.ask("first")
+    failing = Unsendable(first.message.model_copy(update={"request_id": "failing"}))
+    failing.finish(desk.handlers.schedule(failing.message, failing))
+    patient = desk.ask("patient")
+    desk.engine("w2")
+    desk.engine("w3")
+    await eventually(lambda: len(patient.sent) == 2)
+    assert (kinds(failing), kinds(patient)) == (["Parked", "Rejection"], ["Parked", "Decision"])
 
 
 async def test_higher_priorities_go_first(desk: Desk) -> None:
