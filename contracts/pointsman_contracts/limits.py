@@ -47,6 +47,8 @@ class LimitAsk(Part):
     """It stays counted when another limit refuses the request."""
     until_ms: int
     """Unix milliseconds after which the request can't be open any more."""
+    open_s: float | None = None
+    """How long that is from now. Goes before `until_ms`, which is of its edge's clock."""
 
 
 class LimitAsks(Message):

@@ -176,6 +176,7 @@ def test_a_request_that_is_one_too_many_at_the_same_time_is_refused_as_a_request
     first = incoming(headers=by("a"))
     assert run(chain, first) is None
     assert first.charges[0].until_ms == first.envelope.deadline_ms + GRACE_MS
+    assert first.charges[0].open_s == 600 + GRACE_MS / 1000, "whatever the clock of its keeper says"
     refusal = run(chain, incoming(headers=by("a")))
     assert refusal is not None
     assert (refusal.type, refusal.retry_after_s) == ("requests", 1.0)

@@ -86,8 +86,10 @@ class Node:
         self.bus = buses.make("preprocessor", instance)
         self.registry = CollectorRegistry()
         metrics = LimitMetrics(self.registry)
-        self.keeper = ShardKeeper(self.bus, store, metrics, time.time)
-        self.limiter = SharedLimiter(self.bus, self.keeper, metrics, time.time)
+        self.ahead_s = 0.0
+        """Of its clock."""
+        self.keeper = ShardKeeper(self.bus, store, metrics, self._clock)
+        self.limiter = SharedLimiter(self.bus, self.keeper, metrics, self._clock)
         self.limiter.prices = {"limit": TokenCost()}
         self.asked: Counter[str] = Counter()
         me = self.bus.process.instance
@@ -100,6 +102,9 @@ class Node:
         """It is stopped."""
         self.lost = False
         """It says that somebody else keeps everything."""
+
+    def _clock(self) -> float:
+        return time.time() + self.ahead_s
 
     def _answer(self, asks: LimitAsks) -> bytes:
         if self.silent:
@@ -302,6 +307,36 @@ async def test_counts_survive_their_keeper_and_are_settled_by_the_next_one(world
     await eventually(lambda: world.used() == 200)
     assert (await world.keeper().ask("too-much", 801)).outcome == "refused"
     await eventually(lambda: world.store.keeper_of(0) == world.keeper().keeper.me)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_counts_of_a_keeper_whose_clock_was_ahead_hold_no_longer_than_others(world: World, dies: bool) -> None:
+    [ahead, _] = await world.add("a", "b")
+    ahead.ahead_s = 3600.0
+    names = [f"preprocessor-{letter}" for letter in "abc"]
+    shard = next(each for each in range(SHARDS) if [str(keeper_of(each, names[:n]))[-1] for n in (2, 3)] == ["a", "c"])
+    few = LimitWindow(unit="requests", amount=2, period_s=600, burst=2)
+    for name in ("r1", "r2"):
+        assert (await ahead.ask(name, 1, shard, limit="few", windows=(few,), open_s=60.0)).outcome == "admitted"
+        assert (await ahead.ask(name, 300, shard, open_s=60.0)).outcome == "admitted"
+    # What is open is no older for it.
+    ahead.limiter.tick()
+    assert ahead.metric("pointsman_limit_abandoned_total") == 0
+    await world.saved()
+    if dies:
+        await world.kill(ahead)
+    else:
+        await world.add("c")
+    right = world.keeper(shard)
+    await eventually(lambda: right.keeper.held(shard))
+    refused = await right.ask("r3", 1, shard, limit="few", windows=(few,))
+    assert refused.retry_s is not None
+    assert 200 < refused.retry_s <= 301
+    world.complete("r1", 50)
+    await eventually(lambda: world.used(shard) == 350)
+    book = right.keeper.held(shard)
+    assert book is not None
+    assert book.used("limit", TOKENS, "", time.time() + TOKENS.period_s + TOKENS.period_s / 60) == 0
 
 
 async def test_who_joins_gets_its_shards_as_they_are_and_nothing_is_counted_twice(world: World) -> None:

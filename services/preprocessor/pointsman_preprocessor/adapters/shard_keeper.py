@@ -28,6 +28,8 @@ REMEMBERED_S: Final = 10.0
 """How long a shard that was handed over can be asked for again, should the answer get lost."""
 UNKNOWN_S: Final = 1.0
 """Between the last snapshot of a keeper that died and its death, at most."""
+CLOCKS_S: Final = 0.5
+"""Between two clocks that go right; counts of one that doesn't are moved to this one's time."""
 MISSED_S: Final = 2 * BEAT_S
 """A beat is late, and so is an answer: more than either says alone."""
 DOUBTED_S: Final = 0.8
@@ -174,11 +176,14 @@ class ShardKeeper:
         book = self._books[shard] = Book(shard)
         self._handed.pop(shard, None)
         if state is not None:
-            unknown_s = (
-                0.0 if handed_over or not state.keeper else min(max(0.0, self._clock() - state.at_ms / 1000), UNKNOWN_S)
-            )
-            book.take_over(state, unknown_s)
-            self.on_taken(book, state.at_ms / 1000)
+            now, at = self._clock(), state.at_ms / 1000
+            # What is handed over is as old as its message. No snapshot is of a time to come.
+            ahead_s = at - now if at > now or handed_over else 0.0
+            if abs(ahead_s) < CLOCKS_S:
+                ahead_s = 0.0
+            unknown_s = 0.0 if handed_over or not state.keeper else min(max(0.0, now - at), UNKNOWN_S)
+            book.take_over(state, unknown_s, ahead_s)
+            self.on_taken(book, at - ahead_s)
             self._metrics.moved("taken_over")
         book.changed = True
         self._snapshots.claim(shard)

@@ -98,6 +98,7 @@ class Limit(RequestProcessor):
         envelope = incoming.envelope
         scope, shard = self.scopes.of(incoming)
         windows = self._windows(incoming)
+        until_ms = self.until_ms(incoming)
         return LimitAsk(
             edge=envelope.edge,
             request_id=envelope.request_id,
@@ -109,7 +110,8 @@ class Limit(RequestProcessor):
             cost=self.cost(incoming, windows),
             reactive=self.reactive,
             kept=self.kept,
-            until_ms=self.until_ms(incoming),
+            until_ms=until_ms,
+            open_s=(until_ms - envelope.received_ms) / 1000,
         )
 
     def _windows(self, incoming: Incoming) -> tuple[LimitWindow, ...]:

@@ -102,7 +102,8 @@ class Book:
                 )
             for place, counter in enumerate(counters):
                 counter.add(windows[place], cost, now)
-            charge = _Charge(ask.limit, scope, tuple(names), cost, now, ask.until_ms / 1000, kept=ask.kept)
+            until = ask.until_ms / 1000 if ask.open_s is None else now + ask.open_s
+            charge = _Charge(ask.limit, scope, tuple(names), cost, now, until, kept=ask.kept)
             self._charges.setdefault((ask.edge, ask.request_id), []).append(charge)
             self.changed = True
         return LimitVerdict(outcome="admitted", standings=_standings(counters, windows, now))
@@ -168,12 +169,14 @@ class Book:
             charges=tuple(self._charge_states()),
         )
 
-    def take_over(self, state: LimitShard, unknown_s: float = 0.0) -> None:
-        """Go on from a snapshot, which is all that is known of the last `unknown_s` seconds."""
+    def take_over(self, state: LimitShard, unknown_s: float = 0.0, ahead_s: float = 0.0) -> None:
+        """Go on from a snapshot, which is all that is known of the last `unknown_s` seconds, and whose clock was by
+        `ahead_s` ahead."""
         for each in state.counters:
-            self._counter(each.limit, each.window, each.scope).take_over(each, state.at_ms / 1000, unknown_s)
+            self._counter(each.limit, each.window, each.scope).take_over(each, state.at_ms / 1000, unknown_s, ahead_s)
         for each in state.charges:
-            charge = _Charge(each.limit, each.scope, each.windows, each.cost, each.at, each.until, kept=each.kept)
+            at, until = each.at - ahead_s, each.until - ahead_s
+            charge = _Charge(each.limit, each.scope, each.windows, each.cost, at, until, kept=each.kept)
             self._charges.setdefault((each.edge, each.request_id), []).append(charge)
             for window in each.windows:
                 if window.startswith("concurrency/"):

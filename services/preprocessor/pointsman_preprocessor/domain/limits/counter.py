@@ -101,12 +101,13 @@ class Counter:
             window=window, limit=limit, scope=scope, due=self._arrivals.due, each_s=self._arrivals.each_s
         )
 
-    def take_over(self, state: CounterState, at: float, unknown_s: float) -> None:
-        """As another one left it at the time `at`; of the `unknown_s` seconds since, nothing is known. Requests are
-        taken to have arrived at the rate meanwhile, if they did before: no limit is reached twice because a keeper
-        dies."""
+    def take_over(self, state: CounterState, at: float, unknown_s: float, ahead_s: float) -> None:
+        """As another one left it at the time `at` by a clock that was by `ahead_s` ahead; of the `unknown_s` seconds
+        since, nothing is known. Requests are taken to have arrived at the rate meanwhile, if they did before: no limit
+        is reached twice because a keeper dies."""
         if self._usage is not None:
-            self._usage = UsageWindow(self.period_s, state.first_slot, state.slots)
+            first = state.first_slot - round(ahead_s / self._usage.width)
+            self._usage = UsageWindow(self.period_s, first, state.slots)
         elif self._arrivals is not None:
             due = state.due or 0.0
-            self._arrivals = Arrivals(due + unknown_s if due > at else due, state.each_s)
+            self._arrivals = Arrivals((due + unknown_s if due > at else due) - ahead_s, state.each_s)
