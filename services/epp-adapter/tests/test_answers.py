@@ -288,6 +288,27 @@ async def test_a_provider_that_answers_nothing_has_failed(
     assert (done.outcome, done.status) == ("cut_off", 502)
 
 
+@pytest.mark.parametrize(("headers", "piece"), [(STREAM, EVENT + USAGE), ({}, ANSWER)], ids=["a stream", "a document"])
+async def test_a_providers_answer_with_trailers_is_passed_on_or_refused_but_never_lost(
+    headers: dict[str, str], piece: bytes, start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picker = await before_a_provider(start_picker, monkeypatch)
+    exchange = await answering(picker, (BUFFERED, STREAMED))
+    await exchange.response(headers=headers)
+    await exchange.reply()
+    await exchange.body(piece, end=False, of="response")
+    passed = (await exchange.reply()).body
+    await exchange.trailers("response")
+    last = await exchange.reply()
+    (done,) = await picker.completed()
+    if headers:
+        assert passed
+        assert (last.kind, done.outcome) == ("response_trailers", "ok")
+    else:
+        assert passed == b""
+        assert (last.kind, last.status, done.outcome) == ("immediate_response", 502, "cut_off")
+
+
 @BOTH_MODES
 async def test_what_another_filter_of_envoys_refuses_is_no_failure_of_a_provider(
     modes: tuple[int, int], start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch

@@ -60,7 +60,7 @@ class AtProvider:
                 await self._piece(event.data, stream, last=event.end, end=event.end)
             elif isinstance(event, Trailers):
                 if not event.of_request:
-                    await self._piece(b"", stream, last=True, end=False)
+                    await self._rest(stream)
                 await stream.write(CONTINUE["request_trailers" if event.of_request else "response_trailers"])
 
     def close(self) -> None:
@@ -132,6 +132,19 @@ class AtProvider:
             return
         self._tail.feed(data)
         await reviewed.piece(data, last=last, end=end)
+
+    async def _rest(self, stream: Stream) -> None:
+        """What was held of an answer that ends with trailers. Raises Refusal when Envoy takes none of it any more."""
+        if self._duplex or self._reviewed is None:
+            await self._piece(b"", stream, last=True, end=False)
+            return
+        try:
+            data = self._translated(b"", last=True)
+        except BrokenAnswer as broken:
+            raise self._broken(str(broken)) from None
+        if data or self._way_back.blocks:
+            raise self._broken("trailers ended an answer that was held here; in full duplex it would have passed")
+        self._ended()
 
     def _translated(self, data: bytes, *, last: bool) -> bytes:
         """What of it the client can have now. Raises BrokenAnswer."""
