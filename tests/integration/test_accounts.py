@@ -35,6 +35,7 @@ from pointsman_contracts.subjects import STAGES, direct_subject, inbox, stage_su
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_testing import Processes, eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.nats_server import LocalNatsServer
 from pointsman_testing.stack import POOL, Stack, StackFactory
 
@@ -173,11 +174,17 @@ async def test_a_request_makes_its_whole_journey_and_nobody_is_refused_anything(
     await asyncio.gather(adapter.wait_ready(), second.wait_ready(timeout=60))
     async with aiohttp.ClientSession() as http:
         for model, stream in (("auto", True), ("sql-lora", False)):
-            body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "Which track?"}]}
-            async with http.post(f"{stack.door}/v1/chat/completions", json=body) as answer:
-                text = await answer.text()
-                assert answer.status == 200, text
-    await _look_as_the_operator(accounts, monkeypatch, answer.headers["x-request-id"])
+            body: dict[str, JsonValue] = {
+                "model": model, "stream": stream, "messages": [{"role": "user", "content": "Which track?"}],
+            }  # fmt: skip
+
+            async def asked(body: dict[str, JsonValue] = body) -> tuple[int, str, str]:
+                async with http.post(f"{stack.door}/v1/chat/completions", json=body) as answer:
+                    return answer.status, await answer.text(), answer.headers["x-request-id"]
+
+            status, text, request_id = await answered(asked)
+            assert status == 200, text
+    await _look_as_the_operator(accounts, monkeypatch, request_id)
     assert [line for line in accounts.server.log_path.read_text().splitlines() if "Violation" in line] == []
     processes = [*stack.all_services(), adapter]
     assert [process.command for process in processes if "subject_refused" in process.log_text()] == []
@@ -187,16 +194,23 @@ async def _look_as_the_operator(accounts: Accounts, monkeypatch: pytest.MonkeyPa
     """Doctor, history, explain and keys, in this process because starting the command costs more."""
     for name, value in accounts.environment("operator").items():
         monkeypatch.setenv(name, value)
+
+    async def healthy() -> bool:
+        """As the doctor finds once it has heard everybody."""
+        console = Console(file=io.StringIO(), width=200)
+        well = await doctor(None, console)
+        assert isinstance(console.file, io.StringIO)
+        assert "permitted" not in console.file.getvalue()
+        assert well, console.file.getvalue()
+        return True
+
+    await eventually(healthy)
     console = Console(file=io.StringIO(), width=200)
-    healthy = await doctor(None, console)
     await history(None, console)
     await explain(None, request_id, timedelta(minutes=5), console, as_json=False)
     _, digest, _ = api_keys.made(record := ApiKey(id="somebody", tenant="books"))
     await stored_keys.store(None, digest, record)
     assert await stored_keys.revoke(None, record.id) == 1
-    assert isinstance(console.file, io.StringIO)
-    assert healthy, console.file.getvalue()
-    assert "permitted" not in console.file.getvalue()
 
 
 @pytest.mark.parametrize("user", [*LOGINS, AGENTS[0].user])

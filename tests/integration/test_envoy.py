@@ -19,6 +19,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_testing import Processes, eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.ext_proc import ExtProcClient
 from pointsman_testing.observer import observing
 from pointsman_testing.processes import ServiceProcess
@@ -47,9 +48,13 @@ class Gateway:
     async def ask(self, door: str, prompt: str = "Hello", **fields: Any) -> tuple[int, str, Any]:
         """A chat; returns status, body, headers."""
         body = {"model": MODEL, "max_tokens": 4, "messages": [{"role": "user", "content": prompt}], **fields}
-        data = io.BytesIO(json.dumps(body).encode())
-        async with self.http.post(self.doors[door] + CHAT, data=data, headers=JSON) as answer:
-            return answer.status, await answer.text(), answer.headers
+
+        async def once() -> tuple[int, str, Any]:
+            data = io.BytesIO(json.dumps(body).encode())
+            async with self.http.post(self.doors[door] + CHAT, data=data, headers=JSON) as answer:
+                return answer.status, await answer.text(), answer.headers
+
+        return await answered(once)
 
     async def completion(self, request_id: str) -> ResponseCompleted:
         """How a request ended."""

@@ -14,6 +14,7 @@ from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import Processes, eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import EngineProcess, Stack, StackFactory
 
@@ -29,17 +30,18 @@ class World:
         self.stack = stack
         self.quick = quick
 
-    async def ask(self, model: str, count: int, **changes: Any) -> Counter[int]:
+    async def ask(self, model: str, count: int, *, comes_again: bool = True) -> Counter[int]:
         """So many requests at once; how many got which status."""
-        body = {"model": model, "prompt": "Count", "max_tokens": 4, "stream": True} | changes
+        body = {"model": model, "prompt": "Count", "max_tokens": 4, "stream": True}
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as http:
 
-            async def one() -> int:
+            async def one() -> tuple[int]:
                 async with http.post(f"{self.stack.door}/v1/completions", json=body) as answer:
                     await answer.read()
-                    return answer.status
+                    return (answer.status,)
 
-            return Counter(await asyncio.gather(*(one() for _ in range(count))))
+            asked = (answered(one) if comes_again else one() for _ in range(count))
+            return Counter(status for (status,) in await asyncio.gather(*asked))
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -77,21 +79,27 @@ async def test_choices_follow_what_completions_taught(world: World) -> None:
             chance."""
             before = len(decisions)
             await world.ask("auto", 20)
-            await eventually(lambda: len(decisions) >= before + 20)
+            await eventually(lambda: len(decisions) >= before + 20, timeout=10)
             return {decision.target.pool for decision in decisions[before:]} == {pool}
 
         for model in ("quick", "slow"):
             assert await world.ask(model, 6) == {200: 6}
         for model in ("quick", "slow"):
-            await eventually(lambda model=model: [word.requests for word in statistics(model)] == [6, 6])
-        quick, slow = (statistics(model)[0].ttft_ms for model in ("quick", "slow"))
-        assert quick is not None
-        assert slow is not None
-        assert quick < slow
+            await eventually(lambda model=model: [word.requests >= 6 for word in statistics(model)] == [True, True])
+
+        async def quick_is_quicker() -> bool:
+            """Where the machine stopped the quick one for a while, more requests show what it is."""
+            await world.ask("quick", 6)
+            quick, slow = (statistics(model)[0].ttft_ms for model in ("quick", "slow"))
+            assert quick is not None
+            assert slow is not None
+            return quick < slow
+
+        await eventually(quick_is_quicker)
         await eventually(lambda: all_go_to("quick"))
 
         await world.quick.set_faults("error=503")
-        failures = await world.ask("quick", 40)
+        failures = await world.ask("quick", 40, comes_again=False)
         assert failures[200] == 0
         await eventually(lambda: statistics("quick") and all(w.errors > w.requests / 2 for w in statistics("quick")))
         await eventually(lambda: all_go_to("slow"))

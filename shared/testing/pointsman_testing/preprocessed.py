@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted, Usage
-from pointsman_runtime.bus import Bus
+from pointsman_runtime.bus import HOP_BUDGET_S, Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import BusError
 from pointsman_runtime.journey_client import JourneyClient
@@ -40,10 +40,12 @@ class Judged:
 class Surroundings:
     """An edge that sends requests, and a profile-picker that decides whatever comes through."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, hop_budget_s: float) -> None:
         self.edge = Bus(Connection([url], name="edge"), Process("frontend", "edge-1"))
         self._picker = Bus(Connection([url], name="picker"), Process("profile-picker", "picker-1"))
         self._picker.stage(Journey, _decide)
+        for bus in (self.edge, self._picker):
+            bus.allow(hop_budget_s)
         self._client = JourneyClient(self.edge)
         self._numbers = itertools.count(1)
         self._sequence = itertools.count(1)
@@ -58,7 +60,7 @@ class Surroundings:
         if max_tokens is not None:
             body = body[:-1] + b',"max_tokens":%d}' % max_tokens
         try:
-            reply = await self._client.send(request, body, timeout_s=5)
+            reply = await self._client.send(request, body, hop_budget_s=self.edge.hop_budget_s)
         except BusError as error:
             return Judged(request.request_id, time.monotonic(), 0, code=type(error).__name__)
         headers = {edit.name: edit.value for edit in reply.answer_headers}
@@ -100,9 +102,11 @@ class Surroundings:
 
 
 @asynccontextmanager
-async def surroundings(url: str, preprocessors: int) -> AsyncGenerator[Surroundings]:
+async def surroundings(
+    url: str, preprocessors: int, hop_budget_s: float = HOP_BUDGET_S
+) -> AsyncGenerator[Surroundings]:
     """Connected, around so many running preprocessors."""
-    made = Surroundings(url)
+    made = Surroundings(url, hop_budget_s)
     try:
         await made.begin(preprocessors)
         yield made
