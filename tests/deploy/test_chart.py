@@ -143,9 +143,13 @@ def test_other_settings_are_other_pods() -> None:
 def test_values_are_settings_as_they_are_meant() -> None:
     """A pod's environment is text, and Helm writes large numbers with an exponent."""
     given = {"A": 2_000_000, "B": 0.5, "C": True, "D": ["10.0.0.0/8"], "POINTSMAN_DRAIN_TIMEOUT_S": 300}
+    gone = {"POINTSMAN_HTTP_OPEN": None}
     changes = {
-        "environment": {"POINTSMAN_EVENTS_MAX_BYTES": 2**30, "POINTSMAN_LOG_FORMAT": "text"},
-        "services": {"frontend": {"env": given}, "guard": {"enabled": True, "replicas": 0}},
+        "environment": {"POINTSMAN_EVENTS_MAX_BYTES": 2**30, "POINTSMAN_LOG_FORMAT": "text", **gone},
+        "services": {
+            "frontend": {"env": given | {"POINTSMAN_OPEN_TO_ALL": None}},
+            "guard": {"enabled": True, "replicas": 0},
+        },
         "image": {"pullSecrets": ["registry"]},
     }
     objects = _template(values=changes)
@@ -153,9 +157,11 @@ def test_values_are_settings_as_they_are_meant() -> None:
     told = found["ConfigMap", "pointsman-environment"]["data"]
     assert (told["POINTSMAN_EVENTS_MAX_BYTES"], told["POINTSMAN_LOG_FORMAT"]) == ("1073741824", "text")
     assert all(isinstance(value, str) for value in told.values())
+    assert not gone.keys() & told.keys()
     pod = found["Deployment", "pointsman-frontend"]["spec"]["template"]["spec"]
     environment = [(each["name"], each["value"]) for each in pod["containers"][0]["env"]]
     assert len(dict(environment)) == len(environment), "the API server refuses the same name twice"
+    assert "POINTSMAN_OPEN_TO_ALL" not in dict(environment)
     assert [dict(environment)[name] for name in given] == ["2000000", "0.5", "true", '["10.0.0.0/8"]', "300"]
     assert pod["terminationGracePeriodSeconds"] > 300
     assert found["Deployment", "pointsman-guard"]["spec"]["replicas"] == 0

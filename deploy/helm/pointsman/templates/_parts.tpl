@@ -23,7 +23,7 @@ pointsman-role: {{ .role }}
 {{- end }}
 {{- end }}
 
-{{/* Settings of a container: {usual, given}, a list of pairs and a map that goes before it. */}}
+{{/* Settings of a container: {usual, given}, a list of pairs and a map that goes before it, where null is none. */}}
 {{- define "pointsman.settings" -}}
 {{- $given := .given | default dict }}
 {{- range .usual }}
@@ -32,7 +32,9 @@ pointsman-role: {{ .role }}
 {{- end }}
 {{- end }}
 {{- range $key, $value := $given }}
+{{- if not (kindIs "invalid" $value) }}
 - {name: {{ $key }}, value: {{ include "pointsman.setting" $value }}}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -52,7 +54,9 @@ pointsman-role: {{ .role }}
 {{- $_ := set $settings "POINTSMAN_BUCKETS_REPLICAS" .Values.nats.servers }}
 {{- end }}
 {{- range $key, $value := mergeOverwrite $settings (.Values.environment | default dict) }}
+{{- if not (kindIs "invalid" $value) }}
 {{ $key }}: {{ include "pointsman.setting" $value }}
+{{- end }}
 {{- end }}
 {{- end }}
 
