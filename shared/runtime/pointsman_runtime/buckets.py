@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -51,17 +51,13 @@ class Bucket:
 
     async def put(self, key: str, value: bytes) -> int:
         """Write; returns the revision. Raises nats errors and TimeoutError when JetStream can't."""
-        try:
-            return await (await self._open()).put(key, value)
-        except NoStreamResponseError:
-            self._forget()  # somebody removed it: the next try makes it again
-            raise
+        return await self._write(lambda store: store.put(key, value))
 
     async def replace(self, key: str, value: bytes, revision: int) -> int | None:
         """Write if this is still the key's revision (0: there is no such key); returns the new one, None when somebody
         else wrote. Raises as `put`."""
         try:
-            return await (await self._open()).update(key, value, last=revision)
+            return await self._write(lambda store: store.update(key, value, last=revision))
         except KeyWrongLastSequenceError:
             return None
 
@@ -99,6 +95,13 @@ class Bucket:
     async def close(self) -> None:
         """End all watches."""
         await end_all(self._tasks)
+
+    async def _write(self, write: Callable[[KeyValue], Awaitable[int]]) -> int:
+        try:
+            return await write(await self._open())
+        except NoStreamResponseError:
+            self._forget()  # somebody removed it: the next try makes it again
+            raise
 
     async def _keep_watching(self, watch: "_Watch", with_history: bool) -> None:
         again = asyncio.Event()

@@ -298,6 +298,23 @@ async def test_what_is_renewed_stays_when_the_server_ends_the_consumer_behind_a_
     assert (watched.values, watched.gone) == ({"a": b"1"}, [])
 
 
+async def test_a_bucket_that_somebody_removes_is_made_again_by_whoever_writes(process: Connected) -> None:
+    await process.open()
+    bucket = process.bucket("test-rewritten")
+    await bucket.put("a", b"1")
+    js = await process.events.jetstream()
+    await js.delete_key_value("test-rewritten")
+
+    async def replaced() -> bool:
+        try:
+            return await bucket.replace("a", b"2", 0) is not None
+        except NatsError:
+            return False
+
+    await eventually(replaced)
+    assert (await bucket.get("a") or Entry("", b"", 0)).value == b"2"
+
+
 async def test_a_bucket_that_somebody_removes_is_made_again_and_watched_on(process: Connected) -> None:
     await process.open()
     bucket = process.bucket("test-removed", ttl_s=1.0)
