@@ -83,6 +83,18 @@ async def test_stages_run_in_order_and_each_sees_what_the_one_before_left(start_
     assert (review.api, review.status, review.mode, review.last) == ("chat.completions", 200, "buffer", True)
 
 
+async def test_a_stage_that_sees_bytes_sees_those_that_the_one_before_left(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(whole) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage("one"), stage("two", content="body"))
+        edge.reviewers.say = redacting
+        answer, _ = await answered(edge)
+    seen = edge.reviewers.asked[1].body
+    assert seen is not None
+    assert json.loads(seen)["choices"][0]["message"]["content"] == "my *"
+    assert answer.body == seen
+
+
 async def test_what_passes_is_byte_for_byte_the_engines(start_edge: StartEdge) -> None:
     async with ScriptedEngine(whole) as engine:
         edge = await start_edge(engine.url)

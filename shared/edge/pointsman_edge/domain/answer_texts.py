@@ -89,7 +89,7 @@ def finished_choices(document: Document) -> list[str]:
     """Choices that an event of a stream ends."""
     return [
         str(choice.get("index", 0))
-        for choice in _objects(document, "choices")
+        for choice in objects(document, "choices")
         if choice.get("finish_reason") is not None
     ]
 
@@ -103,7 +103,7 @@ def _error(document: Document) -> Iterator[Slot]:
 
 
 def _choices(document: Document) -> Iterator[Slot]:
-    for choice in _objects(document, "choices"):
+    for choice in objects(document, "choices"):
         index = choice.get("index", 0)
         yield from _texts(choice, f"{index}", {"text": "text"})
         for name in ("message", "delta"):
@@ -114,32 +114,32 @@ def _choices(document: Document) -> Iterator[Slot]:
 
 def _said(said: Document, prefix: str) -> Iterator[Slot]:
     yield from _texts(said, prefix, _CHOICE_TEXTS)
-    for position, part in enumerate(_objects(said, "content")):
+    for position, part in enumerate(objects(said, "content")):
         yield from _chat_part(part, f"{prefix}/content/{position}")
-    for position, call in enumerate(_objects(said, "tool_calls")):
+    for position, call in enumerate(objects(said, "tool_calls")):
         where = f"{prefix}/tool_calls/{call.get('index', position)}"
         yield from _inner(call, "function", where, {"arguments": "arguments"})
         yield from _inner(call, "custom", where, {"input": "arguments"})
     yield from _inner(said, "function_call", f"{prefix}/function_call", {"arguments": "arguments"})
     yield from _inner(said, "audio", f"{prefix}/audio", {"transcript": "text"})
-    for position, detail in enumerate(_objects(said, "reasoning_details")):
+    for position, detail in enumerate(objects(said, "reasoning_details")):
         yield from _texts(detail, f"{prefix}/reasoning_details/{detail.get('index', position)}", _DETAIL_TEXTS)
 
 
 def _chat_part(part: Document, where: str) -> Iterator[Slot]:
     yield from _texts(part, where, _PART_TEXTS)
-    for position, thought in enumerate(_objects(part, "thinking")):
+    for position, thought in enumerate(objects(part, "thinking")):
         yield from _texts(thought, f"{where}/thinking/{position}", {"text": "reasoning"})
 
 
 def _response(document: Document, *, repeats: bool = False) -> Iterator[Slot]:
-    for index, item in enumerate(_objects(document, "output")):
+    for index, item in enumerate(objects(document, "output")):
         yield from _item(item, index, repeats=repeats)
 
 
 def _item(item: Document, index: object, *, repeats: bool) -> Iterator[Slot]:
     for name in ("content", "summary"):
-        for position, part in enumerate(_objects(item, name)):
+        for position, part in enumerate(objects(item, name)):
             yield from _part(part, index, position, repeats=repeats)
     for name in ("arguments", "input", "code"):
         if isinstance(item.get(name), str):
@@ -148,7 +148,7 @@ def _item(item: Document, index: object, *, repeats: bool) -> Iterator[Slot]:
     if isinstance(item.get("output"), str):
         yield Slot(f"{index}/output/0", "result", item, "output", repeats=repeats, complete=True)
     for name, member in (("outputs", "logs"), ("results", "text")):
-        for position, told in enumerate(_objects(item, name)):
+        for position, told in enumerate(objects(item, name)):
             if isinstance(told.get(member), str):
                 yield Slot(f"{index}/{name}/{position}", "result", told, member, repeats=repeats, complete=True)
 
@@ -196,7 +196,7 @@ def _kind(stem: str) -> str:
 
 
 def _message(document: Document) -> Iterator[Slot]:
-    for index, block in enumerate(_objects(document, "content")):
+    for index, block in enumerate(objects(document, "content")):
         yield from _block(block, index)
 
 
@@ -215,9 +215,9 @@ def _block(block: Document, index: object) -> Iterator[Slot]:
     yield from _texts(block, f"0/{index}", _BLOCK_TEXTS)
     if isinstance(block.get("input"), dict) and block["input"]:
         yield Slot(f"0/{index}/input", "arguments", block, "input")
-    for position, part in enumerate(_objects(block, "content")):
+    for position, part in enumerate(objects(block, "content")):
         yield from _texts(part, f"0/{index}/content/{position}", {"text": "result"}, complete=True)
-    for position, citation in enumerate(_objects(block, "citations")):
+    for position, citation in enumerate(objects(block, "citations")):
         yield from _texts(citation, f"citation-{index}/{position}", _QUOTED, complete=True)
 
 
@@ -238,7 +238,8 @@ def _texts(holder: Document, prefix: str, members: dict[str, str], *, complete: 
             yield Slot(f"{prefix}/{name}", kind, holder, name, complete=complete)
 
 
-def _objects(holder: Document, name: str) -> list[Document]:
+def objects(holder: Document, name: str) -> list[Document]:
+    """Those in a list of the document; none where there is no list."""
     value = holder.get(name)
     items = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("Document", item) for item in items if isinstance(item, dict)]

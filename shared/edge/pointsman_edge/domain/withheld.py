@@ -5,6 +5,7 @@ from typing import Final, cast
 
 import orjson
 
+from pointsman_edge.domain.answer_texts import objects
 from pointsman_edge.domain.routes import MESSAGES, RESPONSES
 from pointsman_edge.domain.stream_events import Document, StreamEvent
 
@@ -33,13 +34,14 @@ class StreamEnd:
             elif document.get("type") == "content_block_stop":
                 self._open.pop(document.get("index", 0), None)
         elif self._api == RESPONSES:
-            self._number = cast("int", document.get("sequence_number", self._number))
+            number = document.get("sequence_number")
+            self._number = number if isinstance(number, int) else self._number + 1
             response = document.get("response")
             if isinstance(response, dict):
                 self._head = cast("Document", response)
         else:
             self._head = {name: document[name] for name in _HEAD if name in document}
-            for choice in cast("list[Document]", document.get("choices") or ()):
+            for choice in objects(document, "choices"):
                 if choice.get("finish_reason") is None:
                     self._open[choice.get("index", 0)] = None
                 else:
