@@ -1,7 +1,7 @@
 """Answers to requests over one inbox subscription.
 
-`asyncio.wait_for` and a timer per request cost about 60 µs; here a request is an entry in a table, and a
-coarse wheel that only runs while somebody waits finds what is overdue.
+`asyncio.wait_for` and a timer per request cost about 60 µs; here a request is an entry in a table and in a coarse
+wheel, and the one timer is set to the first tick at which somebody may be overdue: most have their answer long before.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from pointsman_runtime.logs import Log
 
 TICK_S: Final = 0.01
 """Resolution of deadlines."""
-HORIZON_TICKS: Final = 100
-"""A later deadline is looked at again after this many ticks, so that settled entries leave the wheel soon."""
+LOOK_S: Final = 1.0
+"""The timer is set no further ahead: once nobody waits, it soon rests."""
 
 _log = Log("replies")
 
@@ -26,7 +26,7 @@ class Waiter(ABC):
     def __init__(self) -> None:
         self.token = 0
         self.tick = 0
-        """The tick at which the wheel looks at it next; 0 when the wheel doesn't have it."""
+        """Where the wheel has it; 0 when it doesn't."""
         self.due = 0.0
         """Loop time at which `overdue` is called; may be moved later at any time."""
 
@@ -47,12 +47,11 @@ class ReplyTable:
         """Answers arrive on `<inbox>.<token>`."""
         self._prefix = len(inbox) + 1
         self._waiting: dict[int, Waiter] = {}
-        self._wheel: dict[int, list[int]] = {}
-        """Tokens by tick. It holds no waiter: one that has settled, with the answer that it got, is gone at once."""
+        self._wheel: dict[int, set[Waiter]] = {}
+        """By the tick at which they are looked at next."""
         self._last_token = 0
-        self._last_tick = 0
         self._timer: asyncio.TimerHandle | None = None
-        """Turns the wheel, only while somebody waits or just settled."""
+        self._timer_tick = 0
         self.late = 0
         """Answers that nobody waited for any more."""
 
@@ -72,11 +71,13 @@ class ReplyTable:
         waiter.due = due
         # Under way to an earlier tick it goes on from there by itself.
         if waiter.tick == 0 or int(due / TICK_S) + 1 < waiter.tick:
+            self._leave(waiter)
             self._enter(waiter)
 
     def close(self, waiter: Waiter) -> None:
         """Forget a waiter; answers that still come are counted as late."""
         self._waiting.pop(waiter.token, None)
+        self._leave(waiter)
 
     def receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
         """An answer from the wire."""
@@ -89,41 +90,47 @@ class ReplyTable:
         waiter.replied(headers, payload)
 
     def _enter(self, waiter: Waiter) -> None:
-        loop = asyncio.get_running_loop()
-        now = int(loop.time() / TICK_S)
-        tick = min(max(int(waiter.due / TICK_S) + 1, now + 1), now + HORIZON_TICKS)
-        waiter.tick = tick
+        now = asyncio.get_running_loop().time()
+        tick = waiter.tick = max(int(waiter.due / TICK_S), int(now / TICK_S)) + 1
         bucket = self._wheel.get(tick)
         if bucket is None:
-            self._wheel[tick] = [waiter.token]
+            self._wheel[tick] = {waiter}
         else:
-            bucket.append(waiter.token)
-        if self._timer is None:
-            self._last_tick = now
-            self._timer = loop.call_later(TICK_S, self._turn)
+            bucket.add(waiter)
+        if self._timer is None or tick < self._timer_tick:
+            self._wind(tick, now)
+
+    def _leave(self, waiter: Waiter) -> None:
+        bucket = self._wheel.get(waiter.tick)
+        if bucket is not None:
+            bucket.discard(waiter)
+            if not bucket:
+                del self._wheel[waiter.tick]
+        waiter.tick = 0
+
+    def _wind(self, tick: int, now: float) -> None:
+        """Set the timer to a tick."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_tick = tick
+        # Loops round delays to milliseconds: one more, so that the tick has begun.
+        delay_s = min(tick * TICK_S - now + 0.001, LOOK_S)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
 
     def _turn(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = asyncio.get_running_loop().time()
         tick = int(now / TICK_S)
-        # After a stall of the loop there may be many ticks to catch up on: look at the buckets instead.
-        passed = range(self._last_tick + 1, tick + 1)
-        ticks = passed if len(passed) < len(self._wheel) else sorted(t for t in self._wheel if t <= tick)
-        self._last_tick = tick
         overdue: list[Waiter] = []
         self._timer = None
-        for one in ticks:
-            for token in self._wheel.pop(one, ()):
-                waiter = self._waiting.get(token)
-                if waiter is None or waiter.tick != one:
-                    continue
+        for one in sorted(each for each in self._wheel if each <= tick):
+            for waiter in self._wheel.pop(one):
                 waiter.tick = 0
-                if waiter.due > now:
-                    self._enter(waiter)
-                else:
+                if waiter.due <= now:
                     overdue.append(waiter)
-        if self._timer is None and self._wheel:
-            self._timer = loop.call_later(TICK_S, self._turn)
+                else:
+                    self._enter(waiter)
+        if self._wheel:
+            self._wind(min(self._wheel), now)
         for waiter in overdue:
             try:
                 waiter.overdue(now)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_runtime.replies import TICK_S, FutureWaiter, ReplyTable, Waiter
+from pointsman_runtime.replies import LOOK_S, TICK_S, FutureWaiter, ReplyTable, Waiter
 from pointsman_testing import eventually
 
 
@@ -32,21 +32,31 @@ class Counting(Waiter):
 
 
 class Timers:
-    """How many timers of the event loop wait."""
+    """How many timers of reply tables wait, and how many have fired."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.waiting = 0
+        self.fired = 0
+        self._set: list[asyncio.TimerHandle] = []
         self._loop = asyncio.get_running_loop()
         self._call_later = self._loop.call_later
         monkeypatch.setattr(self._loop, "call_later", self._counted)
 
+    @property
+    def waiting(self) -> int:
+        return sum(not timer.cancelled() for timer in self._set)
+
     def _counted(self, delay: float, callback: Callable[..., None], *args: object) -> asyncio.TimerHandle:
+        if not isinstance(getattr(callback, "__self__", None), ReplyTable):
+            return self._call_later(delay, callback, *args)
+
         def run() -> None:
-            self.waiting -= 1
+            self._set.remove(timer)
+            self.fired += 1
             callback(*args)
 
-        self.waiting += 1
-        return self._call_later(delay, run)
+        timer = self._call_later(delay, run)
+        self._set.append(timer)
+        return timer
 
 
 @pytest.fixture
@@ -126,6 +136,16 @@ async def test_settled_waiters_leave_the_wheel_long_before_their_deadline(timers
         await waiter.future
     assert len(table) == 0
     await eventually(lambda: not timers.waiting)
+
+
+async def test_the_wheel_hardly_turns_for_what_is_answered_in_time(timers: Timers) -> None:
+    table = ReplyTable("_INBOX.t")
+    started = loop_time()
+    while loop_time() < started + 0.3:
+        waiter = FutureWaiter(table)
+        table.receive(table.open(waiter, loop_time() + 600), "", b"", b"")
+        await asyncio.sleep(0)  # a turn of the loop
+    assert timers.fired <= 1 + (loop_time() - started) / LOOK_S
 
 
 @given(st.lists(st.floats(0, 0.05), min_size=1, max_size=30))
