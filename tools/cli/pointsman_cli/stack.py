@@ -102,7 +102,7 @@ class Stack:
             async with asyncio.timeout(self.options.start_timeout_s):
                 await self._up()
         except TimeoutError:
-            raise self._not_ready(f"not ready within {self.options.start_timeout_s:g} s") from None
+            raise self._not_ready(f"is not ready within {self.options.start_timeout_s:g} s") from None
         self._write_state()
 
     async def down(self) -> None:
@@ -241,7 +241,7 @@ class Stack:
                 if life.state in (State.GIVEN_UP, State.CRASHED):
                     lines += [f"      {line}" for line in keeper.complaints()]
         detail = "\n".join(lines) or f"  {self.step}"
-        return CommandError(f"the stack is {what}:\n{detail}", f"Logs are in {self._folder.logs}.")
+        return CommandError(f"the stack {what}:\n{detail}", f"Logs are in {self._folder.logs}.")
 
     def _write_state(self) -> None:
         self._folder.write_state(
