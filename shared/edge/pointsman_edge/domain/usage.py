@@ -71,7 +71,7 @@ class UsageTail:
         past = max(0, len(held) - KEPT)
         if past:
             self._events += held.count(_EVENT, 0, past)
-            if _KEY in held:
+            if held.find(_KEY, 0, past + len(_KEY)) >= 0:
                 self._passed = _last(held) or self._passed
         self._pieces = [held[past:]]
         self._kept = len(held) - past
