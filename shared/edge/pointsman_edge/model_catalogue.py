@@ -99,7 +99,7 @@ def _may_name(config: Config, allowed: Sequence[str], name: str) -> bool:
         return True
     # A name that is rewritten is worth what it leads to.
     targets = [target for rewrite in config.rewrites if name in rewrite.match for target in rewrite.to]
-    return any(target != name and may_use(allowed, target, _groups(config, target)) for target in targets)
+    return any(may_use(allowed, target, _groups(config, target)) for target in targets)
 
 
 def _groups(config: Config, name: str) -> Sequence[str]:
