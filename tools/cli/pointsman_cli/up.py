@@ -14,6 +14,7 @@ from rich.text import Text
 from pointsman_cli import session
 from pointsman_cli.plan import Kind
 from pointsman_cli.stack import Stack, StackOptions
+from pointsman_cli.words import counted
 
 
 async def up(options: StackOptions, console: Console) -> None:
@@ -58,7 +59,8 @@ def where(stack: Stack) -> list[Table | Text]:
     if engines:
         lines.append(
             Text(
-                f"  The {len(engines)} engines are simulated. Real ones: {command} up --engine http://host:8000", "dim"
+                f"  {counted(len(engines), 'simulated engine')}. Real ones: {command} up --engine http://host:8000",
+                "dim",
             )
         )
     lines.append(Text("  Ctrl-C ends everything.", "dim"))
