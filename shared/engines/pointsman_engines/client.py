@@ -13,6 +13,9 @@ METRICS_PATHS: Final = ("/metrics", "/prometheus/metrics")
 HEALTH_PATHS: Final = ("/health", "/v2/health/ready")
 """The second is Triton's."""
 
+LARGEST: Final = 16 * 1024 * 1024
+"""Bytes of an answer; the largest exposition has a few hundred kilobytes."""
+
 # An engine compresses its answer in the process that also handles requests; on the same host that's wasted.
 _HEADERS: Final = {"Accept-Encoding": "identity", "Accept": "text/plain;version=0.0.4, */*;q=0.1"}
 _NO_HEADERS: Final[dict[str, str]] = {}
@@ -126,10 +129,14 @@ class EngineClient:
                 timeout=aiohttp.ClientTimeout(total=timeout),
                 allow_redirects=False,
             ) as response:
-                body = await response.read()
+                body = bytearray()
+                async for piece in response.content.iter_any():
+                    body += piece
+                    if len(body) > LARGEST:
+                        raise EngineUnreachable(f"{path} answers more than {LARGEST} bytes")
                 if response.status != 200:
                     raise EngineFailed(path, response.status)
-                return body
+                return bytes(body)
         except TimeoutError:
             raise EngineHung(f"no answer from {path} within {timeout:g} s") from None
         except aiohttp.ClientConnectorError as error:

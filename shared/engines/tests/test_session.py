@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
-from pointsman_engines.client import EngineClient, engine_session
+import pytest
+
+from pointsman_engines.client import LARGEST, EngineClient, EngineUnreachable, engine_session
 from pointsman_testing import eventually
 from pointsman_testing.fake_engine import FakeEngine
 
@@ -29,6 +31,22 @@ async def hung_engine(open_connections: list[int]) -> AsyncGenerator[str]:
         ending.set()
         server.close()
         await server.wait_closed()
+
+
+async def test_an_answer_without_an_end_is_no_answer() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(b"#" * 2**20)
+                await writer.drain()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, engine_session() as session:
+        with pytest.raises(EngineUnreachable, match=f"/metrics answers more than {LARGEST} bytes"):
+            await EngineClient(url, session=session).metrics(timeout=60)
 
 
 async def test_engines_that_hang_leave_the_others_their_connections() -> None:
