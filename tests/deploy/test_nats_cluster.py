@@ -1,8 +1,6 @@
 """The three servers of deploy/k8s/overlays/production, as processes: they find each other over TLS, and one may go."""
 
-import socket
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from pointsman_cli.words import CommandError
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_runtime.stores import CONFIG_BUCKET
 from pointsman_testing import Processes, ServiceProcess, eventually
+from pointsman_testing.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 CERTIFICATES = ROOT / "services/epp-adapter/tests/certificates"
@@ -74,11 +73,10 @@ class Cluster:
 @pytest.fixture
 def ports() -> list[int]:
     """Six that are free: the servers name each other's before they listen."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(6)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+    found: set[int] = set()
+    while len(found) < 6:
+        found.add(free_port())
+    return list(found)
 
 
 async def test_what_is_stored_outlives_one_server_of_three(
@@ -93,7 +91,8 @@ async def test_what_is_stored_outlives_one_server_of_three(
         except (CommandError, JetStreamError, TimeoutError):
             return None  # no leader yet
 
-    assert await eventually(lambda: stored("pools: {}", cluster.settings), timeout=90) == 1
+    # A server that is slow may have stored what it didn't acknowledge in time, and does it again.
+    first = await eventually(lambda: stored("pools: {}", cluster.settings), timeout=90)
     async with bus.connected(cluster.settings) as client:
         js = client.jetstream(timeout=30.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         info = await js.stream_info(f"KV_{CONFIG_BUCKET}")
@@ -102,4 +101,4 @@ async def test_what_is_stored_outlives_one_server_of_three(
     others = cluster.settings.model_copy(
         update={"nats_url": ",".join(f"tls://127.0.0.1:{port}" for port in cluster.clients[1:])}
     )
-    assert await eventually(lambda: stored("pools: {a: {}}", others), timeout=90) == 2
+    assert await eventually(lambda: stored("pools: {a: {}}", others), timeout=90) > first

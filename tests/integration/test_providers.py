@@ -1,7 +1,6 @@
 """External providers behind real processes: chosen, asked with the gateway's keys, and followed by others."""
 
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -21,6 +20,7 @@ from pointsman_testing import eventually
 from pointsman_testing.fake_engine import FakeEngine
 from pointsman_testing.mock_providers import AWS_KEYS, MockProvider
 from pointsman_testing.observer import observing
+from pointsman_testing.ports import free_port
 from pointsman_testing.stack import Stack, StackFactory
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -64,9 +64,7 @@ def configuration(engine: FakeEngine, providers: dict[str, MockProvider], keys: 
     files = {"openai": "key", "anthropic": "key", "bedrock": "aws"}
     (keys / "key").write_text(f"{CANARY}-key\n")
     (keys / "aws").write_text(json.dumps({"aws_access_key_id": AWS_KEYS[0], "aws_secret_access_key": AWS_KEYS[1]}))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        nowhere = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    nowhere = f"http://127.0.0.1:{free_port()}"
     far: dict[str, Any] = {
         name: {"kind": name, "base_url": provider.url, "credential": f"file:{keys / files[name]}"}
         for name, provider in providers.items()

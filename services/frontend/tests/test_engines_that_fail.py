@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from collections import deque
 
 import pytest
@@ -13,6 +12,7 @@ from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
 from pointsman_testing import eventually
 from pointsman_testing.fake_stages import StartEdge
+from pointsman_testing.ports import free_port
 from pointsman_testing.raw_http import post, raw_connection, raw_request
 from pointsman_testing.scripted_engine import ANSWER, Received, Script, ScriptedEngine
 
@@ -23,9 +23,7 @@ EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
 
 def nobody() -> str:
     """The URL of a port that refuses connections."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 async def refuse_with_503(request: Received) -> None:

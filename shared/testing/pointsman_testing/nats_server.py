@@ -3,7 +3,6 @@
 `POINTSMAN_TEST_NATS=container` chooses the container.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -13,7 +12,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
+
+from pointsman_testing.ports import free_port
 
 START_TIMEOUT_S = 60.0
 MAX_PAYLOAD = 8 * 1024 * 1024
@@ -55,7 +56,7 @@ class LocalNatsServer:
 
     def __init__(self, extra_config: str = "", *, max_payload: int = MAX_PAYLOAD, jetstream: bool = True) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="pointsman-nats-"))
-        self._port = -1
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._config = self._folder / "server.conf"
         self._max_payload = max_payload
@@ -77,13 +78,12 @@ class LocalNatsServer:
                     "--config", str(self._config),
                     "--addr", "127.0.0.1",
                     "--port", str(self._port),
-                    "--ports_file_dir", str(self._folder),
                 ],
                 stdout=log,
                 stderr=log,
             )  # fmt: skip
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not (self._knows_port() and _greets(self._port)):
+        while not _greets(self._port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"nats-server did not start:\n{self.log_path.read_text()[-2000:]}")
             time.sleep(0.005)
@@ -115,17 +115,6 @@ class LocalNatsServer:
         store = f'jetstream: {{store_dir: "{self._folder / "jetstream"}", max_mem: 64MB, max_file: 4GB}}\n'
         self._config.write_text(f"max_payload: {self._max_payload}\n{store if self._jetstream else ''}{extra_config}\n")
 
-    def _knows_port(self) -> bool:
-        if self._port > 0:
-            return True
-        path = self._folder / f"nats-server_{self._running().pid}.ports"
-        try:
-            ports = json.loads(path.read_text())
-        except (FileNotFoundError, json.JSONDecodeError):
-            return False
-        self._port = int(ports["nats"][0].rpartition(":")[2])
-        return True
-
     def _end(self, how: signal.Signals) -> None:
         process = self._running()
         process.send_signal(how)
@@ -150,9 +139,7 @@ class ContainerNatsServer:
         from testcontainers.core.wait_strategies import LogMessageWaitStrategy
         from testcontainers.core.waiting_utils import WaitStrategy
 
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = cast("int", probe.getsockname()[1])
+        self._port = free_port()
         ready: WaitStrategy = LogMessageWaitStrategy("Server is ready")
         self._container = (
             DockerContainer("nats:2.12-alpine")

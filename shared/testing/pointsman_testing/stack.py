@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import random
-import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,6 +13,7 @@ from pydantic import JsonValue
 
 from pointsman_testing.eventually import eventually
 from pointsman_testing.nats_server import NatsServer, new_nats_server
+from pointsman_testing.ports import free_port
 from pointsman_testing.processes import READY_TIMEOUT_S, Processes, ServiceProcess
 
 POOL: Final = "llama-8b"
@@ -69,7 +68,7 @@ class EngineProcess:
         self._folder = folder
         self._speedup = speedup
         self._cache = cache
-        self._port = 0
+        self._port = free_port()
         self._admin = ""
 
     @property
@@ -77,7 +76,7 @@ class EngineProcess:
         return f"http://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Start the engine (on the port of its first life) and wait until it listens."""
+        """Start the engine (always on the same port) and wait until it listens."""
         port_file, admin_file = self._folder / f"{self.name}.port", self._folder / f"{self.name}.admin"
         kv_file = self._folder / f"{self.name}.kv"
         for file in (port_file, admin_file, kv_file):
@@ -179,7 +178,7 @@ class Stack:
         self._stored = stored
         self._processes = processes
         self._folder = folder
-        self._door_port = _free_port()
+        self._door_port = free_port()
 
     @property
     def env(self) -> dict[str, str]:
@@ -319,12 +318,3 @@ class StackFactory:
         finally:
             processes.end_all()
             await asyncio.to_thread(nats.close)
-
-
-def _free_port() -> int:
-    """One that stays free until the frontend takes it: the kernel gives those above 32768 to outgoing connections."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
