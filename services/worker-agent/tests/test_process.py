@@ -45,10 +45,12 @@ async def test_an_engine_is_registered_and_its_load_is_told(own_nats_server: Nat
         await eventually(lambda: loads and loads[-1].state == "serving")
         assert loads[-1].boot_id == entry.boot_id
 
-        prompt = {"model": "llama-3.1-8b", "prompt": "x " * 500, "max_tokens": 400, "ignore_eos": True, "n": 3}
+        prompt = {"model": "llama-3.1-8b", "prompt": "x " * 500, "max_tokens": 40_000, "ignore_eos": True, "n": 3}
         answer = asyncio.create_task(http.post(f"{engine.url}/v1/completions", json=prompt))
         await eventually(lambda: any(load.running == 3 and load.kv_usage > 0 for load in loads))
-        (await answer).release()
+        # It lasts until it was seen, however late the agent looks.
+        answer.cancel()
+        await asyncio.wait([answer])
         await eventually(lambda: loads[-1].running == 0)
         assert [load.sequence for load in loads] == list(range(1, len(loads) + 1))
 
