@@ -128,14 +128,15 @@ async def test_an_agent_that_is_told_to_end_drains_its_engine_and_leaves(
         loads = seen.listen(WorkerLoad, ANY, ANY)
         engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url})
         await engine.agent.wait_ready()
-        prompt = {"model": "llama-3.1-8b", "prompt": "x", "max_tokens": 2000, "ignore_eos": True}
+        prompt = {"model": "llama-3.1-8b", "prompt": "x", "max_tokens": 40_000, "ignore_eos": True}
         answer = asyncio.create_task(http.post(f"{engine.url}/v1/completions", json=prompt))
         await eventually(lambda: loads and loads[-1].running == 1)
         ended = asyncio.create_task(engine.agent.terminate())
         await eventually(lambda: loads[-1].state == "draining")
         assert not answer.done(), "the engine is still at work when it is said to drain"
         assert await seen.entry(WorkerRegistration, POOL, "engine-1") is not None
-        (await answer).release()
+        answer.cancel()
+        await asyncio.wait([answer])
         assert await ended == 0
         assert await seen.entry(WorkerRegistration, POOL, "engine-1") is None
         assert loads[-1].state == "draining"
