@@ -79,7 +79,7 @@ class World:
         return await raw_request(self.edge.url, post(path, json.dumps(body).encode()))
 
     async def completed(self) -> ResponseCompleted:
-        await eventually(lambda: self.edge.events.of(ResponseCompleted), timeout=30)
+        await eventually(lambda: self.edge.events.of(ResponseCompleted))
         return self.edge.events.of(ResponseCompleted)[-1]
 
 
@@ -354,7 +354,7 @@ async def test_a_client_that_hangs_up_ends_the_providers_work(
         async with raw_connection(world.edge.url) as client:
             await client.send(post(CHAT, body.encode()))
             await client.reader.readuntil(b"Hello")
-        await eventually(far.gone.is_set, timeout=30)
+        await eventually(far.gone.is_set)
         assert (await world.completed()).outcome == "client_gone"
 
 
@@ -381,7 +381,7 @@ async def test_a_secret_is_in_no_event_log_or_error_and_a_missing_one_is_said_by
             monkeypatch.delenv("TEST_PROVIDER_KEY")
             missing = await world.ask()
             await start_edge(config=config(*world.providers))
-            await eventually(lambda: "provider_credential_missing" in caplog.text, timeout=30)
+            await eventually(lambda: "provider_credential_missing" in caplog.text)
         assert (refused.status, missing.status) == (502, 502)
         assert json.loads(missing.body)["error"]["code"] == "provider_credential"
         logged = "\n".join(str(vars(record)) for record in caplog.records)
