@@ -5,6 +5,7 @@
 # pyright: reportUnknownArgumentType=false
 
 import asyncio
+import sys
 from pathlib import Path
 
 import grpc
@@ -73,6 +74,7 @@ async def test_whoever_speaks_something_else_is_disconnected(start_picker: Start
     assert await answered(picker.client) == 200
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the connections of Linux from /proc")
 async def test_a_client_that_vanishes_without_a_word_is_noticed(start_picker: StartPicker) -> None:
     picker = await start_picker()
     port = int(picker.target.rpartition(":")[2])
