@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 
 import pytest
 from hypothesis import given
@@ -186,18 +186,20 @@ INFO = b'INFO {"server_id": "x", "version": "2.10.0", "max_payload": 1048576}\r\
 
 async def test_a_connection_whose_handshake_failed_is_closed_before_the_next_one_is_opened() -> None:
     opened: list[asyncio.StreamReader] = []
+    serving: list[asyncio.Task[None]] = []
 
     async def lose_the_first_and_fail_the_others(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         opened.append(reader)
-        if len(opened) == 1:
-            writer.write(INFO)
-            await reader.readuntil(b"PING\r\n")
-            writer.write(b"PONG\r\n")
-        else:
-            writer.write(b"HTTP/1.1 400 Bad Request\r\n")
-            with suppress(ConnectionError):
+        serving.extend(filter(None, [asyncio.current_task()]))
+        # A client that got nothing of the machine for long gives up in between.
+        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError):
+            if len(opened) == 1:
+                writer.write(INFO)
+                await reader.readuntil(b"PING\r\n")
+                writer.write(b"PONG\r\n")
+            else:
+                writer.write(b"HTTP/1.1 400 Bad Request\r\n")
                 await reader.read()
-        writer.close()
 
     async with await asyncio.start_server(lose_the_first_and_fail_the_others, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
@@ -207,6 +209,8 @@ async def test_a_connection_whose_handshake_failed_is_closed_before_the_next_one
         await eventually(lambda: all(reader.at_eof() or reader.exception() for reader in opened[:-1]))
         await connection.close()
         await eventually(lambda: opened[-1].at_eof() or opened[-1].exception())
+        async with asyncio.timeout(30):
+            await asyncio.gather(*serving)
 
 
 async def test_closing_while_nothing_answers_ends_at_once() -> None:
