@@ -166,10 +166,8 @@ def build(service: Service[FrontendSettings]) -> None:
 
     def bus() -> str | None:
         """As of every service, but for an edge that can decide alone: whoever asks it is to go on."""
-        if service.bus.connected:
-            return None
-        reason = f"bus disconnected: {service.bus.link.reason}"
-        if configuration.missing is not None:
+        reason = service.bus.missing
+        if reason is None or configuration.missing is not None:
             return reason
         why = useless_alone(rollout.current.compiled, frontend.pools, providers=True)
         return None if why is None else f"{reason}; {why}"

@@ -97,8 +97,8 @@ class Stages:
 
     def missing(self, policy: EdgePolicy) -> Missing | None:
         """What keeps every request from being decided by the stages; None when nothing is known to."""
-        if not self._bus.connected:
-            return Missing(f"bus disconnected: {self._bus.link.reason}", alone=True)
+        if (reason := self._bus.missing) is not None:
+            return Missing(reason, alone=True)
         table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
         for stage in _EVERY_JOURNEY:
             if isinstance(table.where(stage, None, now, patient=True), Nobody):

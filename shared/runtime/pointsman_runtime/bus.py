@@ -73,6 +73,11 @@ class Bus:
         return self.link.connected
 
     @property
+    def missing(self) -> str | None:
+        """Why messages can't be sent now; None when they can."""
+        return None if self.connected else f"bus disconnected: {self.link.reason}"
+
+    @property
     def back_for(self) -> float:
         """Seconds since a lost connection was made again; infinite when none was ever lost. Other processes come
         back with their own delays: shortly after a restart of the bus, a stage that nobody answers for may be one

@@ -92,7 +92,7 @@ class Service(Generic[T]):
         """Whether it makes the stream of events where there is none; the login of an agent may not."""
         self.readiness = Readiness()
         # Edges, which may serve without it, put a check of their own in this one's place.
-        self.readiness.add("bus", lambda: None if self.bus.connected else f"bus disconnected: {self.bus.link.reason}")
+        self.readiness.add("bus", lambda: self.bus.missing)
         self.health = HealthApp(self.readiness, self.registry)
         self._starting: list[Callable[[], Awaitable[None]]] = []
         self._stopping: list[Callable[[], Awaitable[None]]] = []

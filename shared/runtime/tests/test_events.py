@@ -207,6 +207,15 @@ class Watched:
         self.listed += 1
 
 
+async def watching_one_entry(bucket: Bucket) -> Watched:
+    """What a watch of the bucket was told, which is `a` by now."""
+    watched = Watched()
+    bucket.watch(watched.put, watched.lost)
+    await bucket.put("a", b"1")
+    await eventually(lambda: watched.values)
+    return watched
+
+
 async def test_a_watch_tells_what_is_there_and_every_change(process: Connected) -> None:
     await process.open()
     bucket = process.bucket("test-watch")
@@ -249,10 +258,7 @@ async def test_a_watch_goes_on_behind_an_entry_that_nobody_can_make_sense_of(
 async def test_an_entry_that_nobody_renews_is_gone_after_its_ttl(process: Connected) -> None:
     await process.open()
     bucket = process.bucket("test-ttl", ttl_s=1.0)
-    watched = Watched()
-    bucket.watch(watched.put, watched.lost)
-    await bucket.put("a", b"1")
-    await eventually(lambda: watched.values)
+    watched = await watching_one_entry(bucket)
     await eventually(lambda: watched.gone == ["a"])
     await bucket.put("a", b"2")
     await eventually(lambda: watched.values == {"a": b"2"})
@@ -318,10 +324,7 @@ async def test_a_bucket_that_somebody_removes_is_made_again_by_whoever_writes(pr
 async def test_a_bucket_that_somebody_removes_is_made_again_and_watched_on(process: Connected) -> None:
     await process.open()
     bucket = process.bucket("test-removed", ttl_s=1.0)
-    watched = Watched()
-    bucket.watch(watched.put, watched.lost)
-    await bucket.put("a", b"1")
-    await eventually(lambda: watched.values)
+    watched = await watching_one_entry(bucket)
     js = await process.events.jetstream()
     await js.delete_key_value("test-removed")
 
@@ -366,10 +369,7 @@ async def test_a_bucket_that_was_lost_with_its_server_is_made_again(
 ) -> None:
     await process.open()
     bucket = process.bucket("test-lost")
-    watched = Watched()
-    bucket.watch(watched.put, watched.lost)
-    await bucket.put("a", b"1")
-    await eventually(lambda: watched.values)
+    watched = await watching_one_entry(bucket)
     js = await process.events.jetstream()
     await js.delete_key_value("test-lost")
     own_nats_server.kill()
@@ -439,10 +439,7 @@ async def test_a_login_that_is_refused_for_a_while_ends_nothing() -> None:
     server.reload(right)
     await opening
     bucket = process.bucket("test-login")
-    watched = Watched()
-    bucket.watch(watched.put, watched.lost)
-    await bucket.put("a", b"1")
-    await eventually(lambda: watched.values)
+    watched = await watching_one_entry(bucket)
     server.reload(wrong)
     await eventually(lambda: "Authorization Violation" in (process.events.reason or "") and not process.bus.connected)
     server.reload(right)

@@ -17,6 +17,7 @@ from pointsman_contracts.subjects import kv_key
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_runtime.buckets import Entry
+from pointsman_runtime.errors import jetstream_words
 from pointsman_runtime.logs import Log
 
 SAVE_S: Final = 0.4
@@ -148,7 +149,7 @@ class ShardSnapshots:
             self._metrics.unsaved.inc()
             if not self._unsaved:
                 self._unsaved = True
-                _log.warning("limits_not_saved", reason=str(error) or type(error).__name__, hint="told once")
+                _log.warning("limits_not_saved", reason=jetstream_words(error), hint="told once")
             return False
         self._claims[shard] = (written, keeper)
         if self._unsaved:
