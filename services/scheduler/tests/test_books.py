@@ -253,6 +253,48 @@ def test_a_request_that_has_just_come_is_not_doubted_for_what_its_engine_forgot_
     assert lost.request_id in doubtful(bench)["edge-1"]
 
 
+BY_LOAD: dict[str, object] = {"scorers": ["queue", "running"]}
+
+
+@pytest.mark.parametrize("reported", [{"running": 1}, {"waiting": 1}], ids=str)
+def test_a_request_that_ended_while_a_report_was_on_its_way_does_not_decide(reported: dict[str, int]) -> None:
+    bench = Bench(BY_LOAD)
+    bench.join("w0", "w1")
+    bench.now += 1
+    for name in ("w0", "w1"):
+        bench.hear(name)
+    worker = bench.serve()
+    bench.now += 0.02
+    bench.hear(worker, **reported)
+    assert len(set(bench.scores().values())) == 1
+
+
+def test_requests_of_others_count_though_some_of_ours_ended_meanwhile() -> None:
+    bench = Bench(BY_LOAD)
+    bench.join("w0", "w1")
+    bench.now += 1
+    bench.hear("w1")
+    bench.hear("w0", running=3)
+    request = bench.request()
+    bench.place(request, "w0")
+    bench.pool.books.completed(request.key, bench.now, ok=True)
+    bench.now += 0.02
+    bench.hear("w0", running=3)
+    assert bench.chosen() == "w1"
+
+
+def test_the_place_of_a_request_whose_client_left_early_is_free_wherever_its_engine_had_it() -> None:
+    bench = Bench(BY_LOAD)
+    bench.join("w0", "w1")
+    request = bench.request()
+    bench.place(request, "w0")
+    bench.now += 1
+    bench.hear("w1")
+    bench.hear("w0", running=1)
+    bench.pool.books.completed(request.key, bench.now, ok=False)
+    assert len(set(bench.scores().values())) == 1
+
+
 def test_each_scheduler_asks_about_its_own() -> None:
     bench = Bench()
     bench.join("w0")

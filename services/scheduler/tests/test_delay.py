@@ -98,6 +98,15 @@ def test_a_request_that_is_gone_in_its_last_pass_holds_up_nobody() -> None:
     assert (figures.waiting, figures.queued, figures.decoding) == (0.0, 0.0, 1.0)
 
 
+def test_the_predicted_rest_of_a_pass_does_not_outlive_its_last_request() -> None:
+    engines = estimator(2, taught())
+    engines.sent(0, "answered early", 0.0, 6000, 0, told=False)
+    engines.costs(1000, np.zeros(2), 1.0, None, None)
+    engines.ended("answered early", 2.0, 20)
+    first, second = engines.costs(1000, np.zeros(2), 3.0, None, None)
+    assert first == pytest.approx(second)
+
+
 def test_few_workers_and_many_cost_alike() -> None:
     """One formula serves numbers and columns."""
     model, many = taught(), FEW + 4

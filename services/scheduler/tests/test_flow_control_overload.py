@@ -145,7 +145,7 @@ class Overload:
             engine.running -= 1
             hold = self.ledger.of(("", request_id))
             assert hold is not None
-            self.ledger.withdraw(hold)
+            self.ledger.withdraw(hold, now)
             self.start(engine, now)
             self.wake(now)
 

@@ -30,6 +30,7 @@ def orders(bench: Bench, times: int) -> list[list[str]]:
         request = bench.request()
         found.append([worker.name for worker in bench.decide(request, seed).endpoints])
         bench.pool.books.completed(request.key, bench.now, ok=False)
+        bench.now += 1  # what ended is in no report any more
         for number, worker in enumerate(bench.pool.fleet.workers):
             assert worker.report is not None, number
             bench.hear(worker.name, waiting=worker.report.waiting)

@@ -153,7 +153,7 @@ class Books:
 
     def take_off(self, hold: Hold, now: float) -> None:
         """Take a reservation off the books; its prefix entries with it, unless the answer began."""
-        self.ledger.withdraw(hold)
+        self.ledger.withdraw(hold, now)
         if not hold.confirmed:
             self._index.retract(hold.key, now)
         for observer in self.observers:

@@ -138,7 +138,7 @@ class Ledger:
             hold.worker.confirm(hold)
             self._settle(hold.worker)
 
-    def withdraw(self, hold: Hold) -> None:
+    def withdraw(self, hold: Hold, now: float) -> None:
         """Take one reservation off the books; the request goes on elsewhere or has ended."""
         request = hold.request
         holds = self._holds[request]
@@ -146,7 +146,7 @@ class Ledger:
             self._holds[request] = tuple([other for other in holds if other is not hold])
         else:
             del self._holds[request]
-        hold.worker.take_off(hold)
+        hold.worker.take_off(hold, now)
         self._settle(hold.worker)
 
     def end(self, request: RequestKey, now: float) -> None:

@@ -1,6 +1,7 @@
 """One worker: what it registered, what it reported, what is on its books."""
 
 import re
+from collections import deque
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ OPAQUE: Final = "opaque"
 
 VISIBLE_AFTER_S: Final = 0.05
 """A request chosen less than this before a load report came in may be missing from it: it was still on its way
-to the engine, or the report on its way here."""
+to the engine, or the report on its way here. One that ended less than this before may still be in it."""
 
 
 def role_bits(role: str) -> int:
@@ -38,7 +39,7 @@ class Worker:
     """One life of an engine. A restart (`boot_id` changes) makes a new one.
 
     Load figures of the engine are a report old. `load` corrects them by what this scheduler knows to have happened
-    since: requests chosen that no report can show, and requests that ended.
+    since: requests chosen that no report can show, and requests that ended, also those that the report still shows.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class Worker:
         "capacity_tokens",
         "context_tokens",
         "departed_at",
+        "ended_lately",
         "ended_running",
         "ended_waiting",
         "endpoint",
@@ -106,6 +108,8 @@ class Worker:
         self.unseen_tokens = 0
         self.ended_waiting = 0
         self.ended_running = 0
+        self.ended_lately: deque[float] = deque()
+        """Monotonic times at which requests left the books, oldest first: those that the next report may still show."""
         self.surplus_since = NEVER
         """Since when the books hold more than the engine reports; NEVER when they don't."""
         self.register(registration)
@@ -146,8 +150,13 @@ class Worker:
         if report is None:
             waiting, running, kv_usage = self.unseen_waiting, self.unseen_running, 0.0
         else:
-            waiting = max(0, report.waiting - self.ended_waiting) + self.unseen_waiting
-            running = max(0, report.running - self.ended_running) + self.unseen_running
+            waiting = report.waiting - self.ended_waiting
+            running = report.running - self.ended_running
+            if waiting < 0 or running < 0:
+                # The engine may have had a request in its batch that the books still had as waiting, and the reverse.
+                waiting, running = max(0, waiting + min(0, running)), max(0, running + min(0, waiting))
+            waiting += self.unseen_waiting
+            running += self.unseen_running
             kv_usage = report.kv_usage
         if self.unseen_tokens and self.capacity_tokens:
             kv_usage = min(1.0, kv_usage + self.unseen_tokens / self.capacity_tokens)
@@ -168,10 +177,20 @@ class Worker:
             if hold.at <= self.seen_until:
                 break
             self._count_unseen(hold, 1)
+        self._discount_ended(report)
         if self.open > report.running + report.waiting and not self.opaque:
             self.surplus_since = now if self.surplus_since == NEVER else self.surplus_since
         else:
             self.surplus_since = NEVER
+
+    def _discount_ended(self, report: WorkerLoad) -> None:
+        """What the report shows beyond the books is taken for requests that ended while it was on its way."""
+        ended = self.ended_lately
+        while ended and ended[0] <= self.seen_until:
+            ended.popleft()
+        if ended:
+            visible = self.open - self.unseen_waiting - self.unseen_running
+            self.ended_running = max(0, min(len(ended), report.waiting + report.running - visible))
 
     def put(self, hold: "Hold") -> None:
         """Put a reservation on the books."""
@@ -194,7 +213,7 @@ class Worker:
             self._count_unseen(hold, 1)
         hold.confirmed = True
 
-    def take_off(self, hold: "Hold") -> None:
+    def take_off(self, hold: "Hold", now: float) -> None:
         """Take a reservation off the books."""
         del self.holds[hold.key]
         self.open -= 1
@@ -207,6 +226,10 @@ class Worker:
                 self.lora_holds[hold.lora] = left
             else:
                 del self.lora_holds[hold.lora]
+        ended = self.ended_lately
+        ended.append(now)
+        if now - ended[0] > VISIBLE_AFTER_S:
+            ended.popleft()
         if hold.at > self.seen_until:
             self._count_unseen(hold, -1)
         elif hold.confirmed:

@@ -157,6 +157,8 @@ class Shadow:
                 self.waiting -= request.left
             elif request in self._finishing:
                 self._finishing.remove(request)
+            if not self.queue and not self._finishing:
+                self.busy = False  # whatever its pass was predicted to take
             return
         self.decoding -= 1
         self.context = self.context - request.prompt - (self._generated - request.generated) if self.decoding else 0.0
