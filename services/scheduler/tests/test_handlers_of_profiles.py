@@ -153,6 +153,18 @@ def test_the_first_byte_ends_the_work_of_the_prefill_worker() -> None:
     assert again.holds[1].uncached_tokens == 0
 
 
+@pytest.mark.parametrize("place", [0, 1], ids=["by the first endpoint", "by a fallback"])
+def test_an_answer_that_was_not_streamed_ends_the_work_of_all_its_workers(place: int) -> None:
+    bench = split()
+    request = bench.prompt(family=1, blocks=20, stream=False)
+    outcome = bench.decide(request)
+    worker = outcome.endpoints[place].name
+    bench.pool.books.completed(request.key, bench.now, ok=True, output_tokens=5, worker=worker)
+    assert not len(bench.pool.books.ledger)
+    assert bench.pool.books.ledger.ended(request.key)
+    assert {worker.open for worker in bench.pool.fleet} == {0}
+
+
 def test_a_header_names_the_profile_and_a_wrong_name_is_told_the_right_ones() -> None:
     bench = Bench({"handler": {"use": "header-named", "default": "decode"}, "profiles": ROLES})
     bench.join("p", role="prefill")

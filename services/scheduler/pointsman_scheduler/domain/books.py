@@ -68,6 +68,8 @@ class Books:
         if ok and first is not None and worker not in (None, first.worker.name):  # its AttemptFailed was lost
             self._move(first, worker, now)
         for hold in self.ledger.legs(request):
+            if self.ledger.of(request, hold.leg) is not hold:  # the first byte of the answer took this leg off
+                continue
             if ok:
                 if not hold.confirmed:  # it wasn't streamed, or its ResponseStarted was lost
                     self._confirm(hold, now)
