@@ -88,9 +88,10 @@ def test_a_header_that_one_stage_removes_and_another_sets_is_set() -> None:
         HeaderEdit(name="X-One", value="1"),
         HeaderEdit(name="x-engine", value=None),
         HeaderEdit(name="x-two", value=None),
+        HeaderEdit(name="x-level", value="checked"),
     ]
     assert answered(before, edits, {b"x-one", b"x-engine"}) == HeaderChanges(
-        [(b"x-level", b"full"), (b"x-one", b"1")], ["x-engine"]
+        [(b"x-one", b"1"), (b"x-level", b"checked")], ["x-engine"]
     )
 
 

@@ -85,6 +85,12 @@ async def test_the_decisions_headers_are_set_and_what_a_client_may_not_send_is_r
         "headers": (
             HeaderEdit(name="x-prefiller-host-port", value="10.0.0.9:8000"),
             HeaderEdit(name="x-encoder-hosts-ports"),
+            HeaderEdit(name="x-removed", value="by a later stage"),
+            HeaderEdit(name="X-Removed"),
+            HeaderEdit(name="transfer-encoding", value="chunked"),
+            HeaderEdit(name="host", value="elsewhere"),
+            HeaderEdit(name="content-type"),
+            HeaderEdit(name="Content-Type", value="application/json"),
         )
     }
     sent = {
@@ -96,6 +102,8 @@ async def test_the_decisions_headers_are_set_and_what_a_client_may_not_send_is_r
     head, _ = await sent_on(picker.client.open(), headers=sent)
     assert head.set["x-prefiller-host-port"] == "10.0.0.9:8000"
     assert head.set[DESTINATION] == BOTH
+    assert not {"x-removed", "transfer-encoding", "host"} & head.set.keys()
+    assert head.set["content-type"] == "application/json"
     assert head.removed == {
         "x-kv-cache-source-host-port", "x-data-parallel-rank", "x-encoder-hosts-ports", "x-user-id",
         "x-llm-d-inference-objective", "authorization", "cookie", "accept-encoding",

@@ -122,6 +122,11 @@ async def test_the_decision_edits_headers_and_body_and_leaves_the_rest(start_edg
             "headers": (
                 HeaderEdit(name="X-Prefill", value="10.0.0.1:80\r\nx-evil: 1"),
                 HeaderEdit(name="user-agent", value=None),
+                HeaderEdit(name="x-removed", value="by a later stage"),
+                HeaderEdit(name="X-Removed"),
+                HeaderEdit(name="Transfer-Encoding", value="chunked"),
+                HeaderEdit(name="content-length", value="0"),
+                HeaderEdit(name="host", value="elsewhere"),
             ),
         }
         await raw_request(edge.url, post(CHAT, BODY, "User-Agent: tests"))
@@ -130,7 +135,13 @@ async def test_the_decision_edits_headers_and_body_and_leaves_the_rest(start_edg
     assert seen.header("x-prefill") == "10.0.0.1:80  x-evil: 1"
     assert seen.header("x-evil") is None
     assert seen.header("user-agent") is None
+    assert seen.header("x-removed") is None
     assert seen.header("content-length") == str(len(seen.body))
+    assert seen.header("transfer-encoding") is None
+    assert seen.header("host") != "elsewhere"
+    metrics = (await raw_request(edge.url, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")).body.decode()
+    for name in ("transfer-encoding", "content-length", "host"):
+        assert f'pointsman_edge_dropped_header_edits_total{{header="{name}"}} 1.0' in metrics
 
 
 LEFT = (HeaderEdit(name="X-RateLimit-Remaining-Requests", value="7"), HeaderEdit(name="server-timing"))

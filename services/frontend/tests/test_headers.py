@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.header_edits import edited_headers
+from pointsman_edge.domain.header_edits import folded, with_edits
 from pointsman_edge.domain.request_headers import ENGINE_ORDERS, HOP_BY_HOP, HeaderRules
 from pointsman_edge.domain.trust import TrustedProxies
 from pointsman_frontend.domain.engine_request import request_head
@@ -129,7 +129,7 @@ def test_a_flood_of_names_is_not_remembered() -> None:
 
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_an_edited_header_can_never_add_another(name: str, value: str) -> None:
-    headers = edited_headers([], [HeaderEdit(name=name, value=value)])
+    headers = with_edits([], folded([HeaderEdit(name=name, value=value)]))
     head = request_head(target=b"/x", host=b"h", length=0, headers=headers, request_id="r", traceparent=None)
     lines = head.split(b"\r\n")
     assert len(lines) == 4 + len(headers) + 2

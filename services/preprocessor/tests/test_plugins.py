@@ -125,7 +125,7 @@ def test_stream_usage_leaves_other_requests_alone(fields: dict[str, JsonValue]) 
 
 
 def test_the_request_id_reaches_the_engine() -> None:
-    assert processed({"use": "request-id"}).header("x-request-id") == "r-1"
+    assert not processed({"use": "request-id"}).header_edits, "the edge writes x-request-id itself"
     assert processed({"use": "request-id", "header": "X-Trace"}).header("x-trace") == "r-1"
 
 
@@ -153,6 +153,32 @@ def test_a_header_name_must_be_one(use: str) -> None:
     assert "header" in problem(
         {"use": use, "header": "a b", "field": "x"} if use == "field-to-header" else {"use": use, "header": "a b"}
     )
+
+
+FRAMING = ["Content-Length", "transfer-encoding", "Host", "connection", "te", "trailer", "upgrade", "keep-alive"]
+
+
+@pytest.mark.parametrize("name", [*FRAMING, "content_length", "traceparent"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        {"use": "field-to-header", "field": "x", "header": "?"},
+        {"use": "model-to-header", "header": "?"},
+        {"use": "model-to-header", "base_header": "?"},
+        {"use": "request-id", "header": "?"},
+        {"use": "header-guard", "remove": ["?"]},
+    ],
+)
+def test_a_header_that_the_edge_writes_itself_is_refused_when_the_configuration_is_read(
+    use: dict[str, object], name: str
+) -> None:
+    named = {key: [name] if value == ["?"] else name if value == "?" else value for key, value in use.items()}
+    assert f"{name}: the edge writes this header itself; name another one" in problem(named)
+
+
+def test_a_pattern_of_header_guard_leaves_what_the_edge_writes_itself() -> None:
+    incoming = processed({"use": "header-guard", "remove": ["*"]}, {"host": "gateway", "x-a": "1"})
+    assert [*incoming.header_edits] == ["x-a"]
 
 
 def test_a_tenant_has_a_salt_of_its_own_that_the_client_can_only_divide() -> None:

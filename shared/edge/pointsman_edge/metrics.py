@@ -10,11 +10,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from pointsman_edge.domain.exchange import Exchange
+from pointsman_runtime.logs import Log
 
 BOUNDS_S: Final = (
     0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0,
 )  # fmt: skip
 """Upper bounds of the histograms' buckets, in seconds."""
+
+_log = Log("edge")
 
 
 class _Durations:
@@ -47,6 +50,7 @@ class EdgeMetrics(Collector):
         """Connections closed before they brought a request, by reason."""
         self.failed_attempts: Counter[str] = Counter()
         """Attempts that an endpoint didn't answer, by outcome."""
+        self._dropped_edits: Counter[str] = Counter()
         self.unsettled = 0
         """Requests whose usage and cost could not be told."""
         self._requests: Counter[tuple[str, int, str | None]] = Counter()
@@ -59,6 +63,13 @@ class EdgeMetrics(Collector):
     def read(self, name: str, text: str, value: Callable[[], int]) -> None:
         """Expose a counter that somebody else keeps, as `pointsman_edge_<name>_total`."""
         self._others.append((f"pointsman_edge_{name}", text, value))
+
+    def drop_header_edit(self, name: str) -> None:
+        """An edit of this header of a request isn't made: the edge writes the header itself, or no header can have
+        the name."""
+        if name not in self._dropped_edits:
+            _log.warning("header_edit_dropped", header=name, hint="a processor, stage or scheduling plugin sets it")
+        self._dropped_edits[name] += 1
 
     def completed(self, exchange: Exchange) -> None:
         """One request has ended."""
@@ -90,6 +101,12 @@ class EdgeMetrics(Collector):
             "pointsman_edge_refused_connections",
             "Connections closed before they brought a request",
             self.refused_connections,
+        )
+        yield _by(
+            "header",
+            "pointsman_edge_dropped_header_edits",
+            "Edits of request headers that only the edge writes, or that no header can be called",
+            self._dropped_edits,
         )
         yield CounterMetricFamily(
             "pointsman_edge_unsettled", "Requests whose usage and cost could not be told", self.unsettled

@@ -44,7 +44,7 @@ def changes(
 ) -> HeaderChanges:
     """What changes in the request's headers, but for where it goes."""
     sent = {name for name, _ in head.headers}
-    decided = edited(decision.headers, sent)
+    decided = edited(decision.headers, sent, desk.metrics.drop_header_edit)
     removed = {*decided.remove, *stripped(head.headers, headers.engine)}
     all_set = [
         *decided.set,

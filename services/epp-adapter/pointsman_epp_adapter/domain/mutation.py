@@ -1,10 +1,10 @@
 """What changes in a request's headers on its way from Envoy to the engine."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_edge.domain.header_edits import edited_headers, frames
+from pointsman_edge.domain.header_edits import folded, folded_answer
 from pointsman_edge.domain.request_headers import HOP_BY_HOP, SYSTEM_PREFIXES
 
 Header = tuple[bytes, bytes]
@@ -29,22 +29,27 @@ def stripped(sent: Iterable[Header], kept: Iterable[Header]) -> list[str]:
     return [name.decode("ascii", "replace") for name in sorted(gone)]
 
 
-def edited(edits: Sequence[HeaderEdit], present: Collection[bytes]) -> HeaderChanges:
-    """A decision's edits; what isn't `present` needn't be removed."""
-    gone = [edit.name.lower() for edit in edits if edit.value is None]
-    return HeaderChanges(
-        edited_headers([], edits), [name for name in gone if name.encode("ascii", "replace") in present]
-    )
+def edited(edits: Sequence[HeaderEdit], present: Collection[bytes], dropped: Callable[[str], None]) -> HeaderChanges:
+    """A decision's edits; what isn't `present` needn't be removed. `dropped` as `folded`."""
+    return _changes(folded(edits, dropped), present)
 
 
 def answered(changes: HeaderChanges, edits: Sequence[HeaderEdit], present: Collection[bytes]) -> HeaderChanges:
     """`changes` of an answer's headers with the edits of the stages, of those headers that they may change."""
     if not edits:
         return changes
-    set_there, removed = edited([edit for edit in edits if not frames(edit.name)], present)
-    all_set = [*changes.set, *set_there]
+    last = folded_answer(edits)
+    set_there, removed = _changes(last, present)
+    all_set = [*(header for header in changes.set if header[0] not in last), *set_there]
     names = {name.decode("ascii") for name, _ in set_there}
     return HeaderChanges(all_set, [name for name in [*changes.remove, *removed] if name not in names])
+
+
+def _changes(last: dict[bytes, bytes | None], present: Collection[bytes]) -> HeaderChanges:
+    return HeaderChanges(
+        [(name, value) for name, value in last.items() if value is not None],
+        [name.decode("ascii") for name, value in last.items() if value is None and name in present],
+    )
 
 
 def client_headers(sent: Sequence[Header], own: Sequence[Header], *, changed: bool) -> list[Header]:

@@ -15,7 +15,7 @@ from pointsman_edge.domain.engine_load import EngineLoad
 from pointsman_edge.domain.engine_tokens import token_edits
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.header_edits import edited_headers
+from pointsman_edge.domain.header_edits import folded, with_edits
 from pointsman_edge.domain.model_name import renaming
 from pointsman_edge.domain.outward import outward
 from pointsman_edge.domain.policy import EdgePolicy
@@ -83,7 +83,8 @@ class Forwarder:
     async def forward(self, request: Outgoing) -> None:
         """Have the request answered. Raises Refusal when no endpoint does."""
         self._budget.earn()
-        request.headers = edited_headers(request.headers, request.decision.headers)
+        edits = folded(request.decision.headers, self._metrics.drop_header_edit)
+        request.headers = with_edits(request.headers, edits)
         left = _distinct(request.decision.endpoints)
         if request.decision.alternatives:
             left += self._alternatives(request)
@@ -233,7 +234,7 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
         edits = token_edits(config, decision.target, request.exchange.api, request.body, edits, request.tokens)
     headers = request.headers
     if other is not None:
-        retold_headers = edited_headers(headers, retold(decision.headers, other))
+        retold_headers = with_edits(headers, folded(retold(decision.headers, other)))
         headers = [header for header in retold_headers if header[0] not in OF_ONE_POOL]
     body = edited_body(request.body, edits, None if other is None else other.model)
     origin = origin_of(endpoint.url)

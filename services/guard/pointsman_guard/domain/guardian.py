@@ -6,6 +6,7 @@ from typing import ClassVar, Final, cast
 
 from pydantic import Field, JsonValue
 
+from pointsman_core.header_names import SettableHeader
 from pointsman_core.plugins import Params, Plugin
 from pointsman_core.references import HttpUrl, SecretReference
 from pointsman_core.units import PositiveDuration
@@ -21,7 +22,7 @@ class GuardianParams(Params):
     """Where it is asked, with its path."""
     credential: SecretReference | None = None
     """A reference, never a secret: `env:NAME` or `file:PATH`, read by the guard. Sent as a bearer token."""
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    headers: dict[SettableHeader, str] = Field(default_factory=dict[str, str])
     """Further headers; no secrets."""
     timeout: PositiveDuration = 0.5
     """How long it may take; then it has failed."""

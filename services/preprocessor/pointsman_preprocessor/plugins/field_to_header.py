@@ -5,9 +5,9 @@ from typing import Final, cast
 
 from pydantic import Field, JsonValue
 
+from pointsman_core.header_names import SettableHeader
 from pointsman_core.plugins import Params, Plugin
 from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
-from pointsman_preprocessor.plugins.model_to_header import HEADER_NAME
 
 LONGEST_VALUE: Final = 1024
 
@@ -17,7 +17,7 @@ class FieldToHeaderParams(Params):
 
     field: str = Field(min_length=1)
     """Top-level field, or a path into objects, e.g. `metadata.tier`."""
-    header: str = Field(pattern=HEADER_NAME)
+    header: SettableHeader
 
 
 class FieldToHeader(RequestProcessor):

@@ -6,8 +6,9 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import cast
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from pointsman_core.header_names import EDGES_OWN, settable
 from pointsman_core.plugins import Params, Plugin
 from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
 
@@ -23,6 +24,11 @@ class HeaderGuardParams(Params):
     keep: tuple[str, ...] = ()
     """Exceptions."""
 
+    @field_validator("remove")
+    @classmethod
+    def _can_be_removed(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(settable(name) for name in value)
+
 
 class HeaderGuard(RequestProcessor):
     """Removes them. Processors behind it may set headers of the same names."""
@@ -37,7 +43,8 @@ class HeaderGuard(RequestProcessor):
 
         @lru_cache(maxsize=1024)
         def goes(header: str) -> bool:
-            return remove.fullmatch(header) is not None and keep.fullmatch(header) is None
+            # A pattern may mean what the edge writes itself, too, which stays.
+            return header not in EDGES_OWN and bool(remove.fullmatch(header)) and not keep.fullmatch(header)
 
         self._goes = goes
 

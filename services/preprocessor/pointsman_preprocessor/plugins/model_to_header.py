@@ -6,18 +6,16 @@ from typing import cast
 from pydantic import Field
 
 from pointsman_core.config import Config
+from pointsman_core.header_names import SettableHeader
 from pointsman_core.plugins import Params, Plugin, PluginError
 from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
-
-HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
-"""A token of RFC 9110, section 5.6.2."""
 
 
 class ModelToHeaderParams(Params):
     """Names of the headers."""
 
-    header: str = Field(default="X-Gateway-Model-Name", pattern=HEADER_NAME)
-    base_header: str = Field(default="X-Gateway-Base-Model-Name", pattern=HEADER_NAME)
+    header: SettableHeader = "X-Gateway-Model-Name"
+    base_header: SettableHeader = "X-Gateway-Base-Model-Name"
     bases: dict[str, str] = Field(default_factory=dict[str, str])
     """Adapter → base model, for pools that list more than one base model."""
 

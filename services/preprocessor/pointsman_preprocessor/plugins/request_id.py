@@ -3,17 +3,23 @@
 from collections.abc import Mapping
 from typing import cast
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from pointsman_core.header_names import HEADER_NAME, REQUEST_ID, settable
 from pointsman_core.plugins import Params, Plugin
 from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
-from pointsman_preprocessor.plugins.model_to_header import HEADER_NAME
 
 
 class RequestIdParams(Params):
     """Where it goes."""
 
     header: str = Field(default="X-Request-Id", pattern=HEADER_NAME)
+    """`X-Request-Id` is in every request that an edge sends on, with or without this processor."""
+
+    @field_validator("header")
+    @classmethod
+    def _can_be_set(cls, value: str) -> str:
+        return value if value.lower() == REQUEST_ID else settable(value)
 
 
 class RequestId(RequestProcessor):
@@ -24,7 +30,9 @@ class RequestId(RequestProcessor):
 
     def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
         super().__init__(name, params, others)
-        self._header = cast("RequestIdParams", params).header
+        header = cast("RequestIdParams", params).header
+        self._header = None if header.lower() == REQUEST_ID else header
 
     def process(self, incoming: Incoming) -> None:
-        incoming.set_header(self._header, incoming.envelope.request_id)
+        if self._header is not None:
+            incoming.set_header(self._header, incoming.envelope.request_id)

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from pointsman_core.config.section import Section
+from pointsman_core.header_names import settable
 from pointsman_core.references import SecretReference
 from pointsman_core.units import PositiveDuration
 
@@ -51,6 +52,7 @@ class Provider(Section):
                 raise ValueError(f"{name}: a secret doesn't belong in this file; use `credential`")
             if not name.isascii() or any(ord(letter) < 32 for letter in name + text):
                 raise ValueError(f"{name!r}: not a header")
+            settable(name)
         return value
 
     @model_validator(mode="after")

@@ -3,19 +3,14 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from pointsman_core import header_names
 from pointsman_core.given_worker import PREFILLER, WORKER
 from pointsman_core.refusal import Refusal
 
 LONGEST_LIST: Final = 128
 """Headers in one request."""
 
-HOP_BY_HOP: Final = frozenset(
-    {
-        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection",
-        b"te", b"trailer", b"transfer-encoding", b"upgrade",
-    }
-)  # fmt: skip
-"""RFC 9110 §7.6.1: they concern one connection."""
+HOP_BY_HOP: Final = frozenset(name.encode() for name in header_names.HOP_BY_HOP)
 SYSTEM_PREFIXES: Final = (b"x-gateway-", b"x-pointsman-")
 """Written by gateways for gateways; from a client they are forgeries."""
 ROUTING_REQUEST: Final = b"x-routing-request"

@@ -8,6 +8,7 @@ import orjson
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.reply import Decision
 from pointsman_edge.domain.engine_tokens import token_ids
+from pointsman_edge.domain.header_edits import folded
 from pointsman_edge.domain.request_headers import DESTINATION
 
 Header = tuple[bytes, bytes]
@@ -39,7 +40,11 @@ def routing_answer(
         "pool": decision.target.pool,
         "provider": decision.target.provider,
         "level": decision.level,
-        "headers": {edit.name: edit.value for edit in decision.headers if edit.value is not None},
+        "headers": {
+            name.decode("ascii"): value.decode()
+            for name, value in folded(decision.headers).items()
+            if value is not None
+        },
     }
     if tokens is not None:
         document["token_ids"] = token_ids(tokens)
