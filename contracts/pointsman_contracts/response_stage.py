@@ -21,7 +21,7 @@ class AnswerText(Part):
     """Which text it is, e.g. `0/content`: a verdict names it so. The same one in every window."""
     kind: str
     """`text`, `reasoning`, `refusal`, `arguments` (of a tool call, JSON), `result` (what the answer repeats of a tool
-    or a source) or `error`."""
+    or a source), `error`, or `other` (a string that the API doesn't know as a text)."""
     text: str
 
 

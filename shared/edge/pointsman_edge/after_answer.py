@@ -6,14 +6,14 @@ from typing import Final
 
 from pointsman_contracts.journey import AnswerUse, StageReport
 from pointsman_contracts.response_stage import AnswerText, ResponseReview
-from pointsman_edge.domain.answer_texts import slots_of
 from pointsman_edge.domain.answer_window import AnswerWindow
 from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.domain.other_texts import read
 from pointsman_edge.domain.reviewing import Shown, Surrounding, review_of
 from pointsman_edge.domain.stage_trail import StageTrail, in_shadow
-from pointsman_edge.domain.stream_events import EventSplitter, document_of
+from pointsman_edge.domain.stream_events import EventSplitter, unambiguous
 from pointsman_edge.gate import OUTCOMES, Gate, due_ms
-from pointsman_edge.reviews import NoVerdict, Reviewers
+from pointsman_edge.reviews import UNREADABLE, NoVerdict, Reviewers
 
 LARGEST: Final = 4 * 2**20
 """Bytes of an answer that are kept for stages which see it in the end."""
@@ -52,6 +52,9 @@ class AfterAnswer:
         kept = b"".join(self._kept) if self._kept is not None else None
         for gate in self._gates:
             texts = self._texts(kept) if gate.use.content == "text" and kept is not None else ()
+            if texts is None:
+                self._failed(gate, NoVerdict(UNREADABLE, 502, "answer_unreadable"), 0.0, trail)
+                continue
             shown = Shown(
                 status=exchange.status,
                 headers=headers,
@@ -77,22 +80,28 @@ class AfterAnswer:
         try:
             verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
         except NoVerdict as failure:
-            self._reviewers.failed(gate.stage, failure, self._exchange.request_id)
-            outcome, instance, note = "failed", "", failure.what
-        else:
-            self._reviewers.worked(gate.stage)
-            outcome, instance, note = OUTCOMES[verdict.action], verdict.instance, verdict.note
-        trail.add(gate.position, gate.stage, outcome, time.perf_counter() - began, instance, note)
+            self._failed(gate, failure, time.perf_counter() - began, trail)
+            return
+        self._reviewers.worked(gate.stage)
+        took_s, outcome = time.perf_counter() - began, OUTCOMES[verdict.action]
+        trail.add(gate.position, gate.stage, outcome, took_s, verdict.instance, verdict.note)
 
-    def _texts(self, body: bytes) -> tuple[AnswerText, ...]:
-        """The texts of everything that left."""
+    def _failed(self, gate: Gate, failure: NoVerdict, took_s: float, trail: StageTrail) -> None:
+        self._reviewers.failed(gate.stage, failure, self._exchange.request_id)
+        trail.add(gate.position, gate.stage, "failed", took_s, "", failure.what)
+
+    def _texts(self, body: bytes) -> tuple[AnswerText, ...] | None:
+        """The texts of everything that left; None where something of it can't be read."""
         api = self._exchange.api
         if not self._exchange.stream:
-            document = document_of(body)
-            slots = slots_of(api, document) if document is not None else []
-            return tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in slots)
+            if not body.strip():
+                return ()
+            document = unambiguous(body)
+            reading = read(api, document) if document is not None else None
+            if reading is None or not reading.whole:
+                return None
+            return tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in reading.slots)
         splitter = EventSplitter()
         window = AnswerWindow(api, AnswerUse(mode="buffer", content="text"))
-        for event in (*splitter.feed(body), *splitter.rest()):
-            window.add(event)
-        return window.texts()
+        whole = [window.add(event) for event in (*splitter.feed(body), *splitter.rest())]
+        return window.texts() if all(whole) else None

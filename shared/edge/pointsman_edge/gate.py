@@ -14,7 +14,7 @@ OUTCOMES: Final = {"pass": "passed", "replace": "replaced", "block": "blocked"}
 class Gate:
     """One stage before one answer."""
 
-    __slots__ = ("_api", "_asked", "_window", "given_up", "position", "stage", "use")
+    __slots__ = ("_api", "_asked", "_window", "given_up", "position", "stage", "unread", "use")
 
     def __init__(self, position: int, stage: Stage, api: str) -> None:
         self.position = position
@@ -24,6 +24,8 @@ class Gate:
         self._asked = 0
         self.given_up = False
         """The answer was too large to be held for it."""
+        self.unread = False
+        """Something of the answer couldn't be shown to it."""
         self._window: AnswerWindow | None = None
 
     @property

@@ -20,6 +20,7 @@ from pointsman_runtime.replies import FutureWaiter
 TIMEOUT_S: Final = 1.0
 """For a stage whose declaration names none."""
 TOO_LARGE: Final = "can't be asked about so large an answer"
+UNREADABLE: Final = "can't read the whole answer"
 
 _log = Log("response-stages")
 

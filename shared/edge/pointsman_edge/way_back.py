@@ -10,18 +10,20 @@ from pointsman_contracts.journey import AFTER, HeaderEdit, Stage, StageReport
 from pointsman_contracts.response_stage import AnswerText, Verdict
 from pointsman_core.refusal import Refusal
 from pointsman_edge.after_answer import AfterAnswer
-from pointsman_edge.domain.answer_texts import Slot, put_all, slots_of
+from pointsman_edge.domain.answer_texts import Slot, put_all
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
+from pointsman_edge.domain.other_texts import Reading, read
 from pointsman_edge.domain.reviewing import Shown, Surrounding, review_of
 from pointsman_edge.domain.spelling import forget_spelling
 from pointsman_edge.domain.stage_trail import StageTrail
-from pointsman_edge.domain.stream_events import Document, EventSplitter, StreamEvent, document_of
+from pointsman_edge.domain.stream_events import Document, EventSplitter, StreamEvent, unambiguous
 from pointsman_edge.domain.withheld import StreamEnd
 from pointsman_edge.gate import OUTCOMES, Gate, due_ms
-from pointsman_edge.reviews import TOO_LARGE, NoVerdict, Reviewers
+from pointsman_edge.reviews import TOO_LARGE, UNREADABLE, NoVerdict, Reviewers
 
 _LEVEL: Final = b"x-pointsman-level"
+_NO_TEXT: Final = Reading([], whole=True)
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -110,8 +112,14 @@ class WayBack:
                 continue
             wants_text = gate.use.content == "text"
             if document is None and wants_text:
-                document = document_of(body)
-            slots = slots_of(self._exchange.api, document) if document is not None and wants_text else []
+                document = unambiguous(body)
+            reading = _NO_TEXT
+            if wants_text and document is not None:
+                reading = read(self._exchange.api, document)
+            if wants_text and (not reading.whole or (document is None and body.strip())):
+                self._unread(gate)
+                continue
+            slots = reading.slots
             if changed and gate.use.content == "body":
                 body = orjson.dumps(document)
             texts = tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in slots)
@@ -189,7 +197,8 @@ class WayBack:
                 yield left
             return
         for event in events:
-            gate.window.add(event)
+            if not gate.window.add(event):
+                self._unread(gate)
             if gate.window.due:
                 async for left in self._past(position + 1, await self._decide(gate, last=False)):
                     yield left
@@ -263,6 +272,13 @@ class WayBack:
             code=failure.code,
             retry_after_s=1.0 if failure.status == 503 else None,
         )
+
+    def _unread(self, gate: Gate) -> None:
+        """Something of the answer can't be shown to a stage that looks. Raises Withheld where it may not pass unseen;
+        elsewhere that is said once of an answer."""
+        if not gate.unread:
+            gate.unread = True
+            self._failed(gate, NoVerdict(UNREADABLE, 502, "answer_unreadable"), 0.0)
 
     def _report(self, gate: Gate, outcome: str, took_s: float, instance: str, note: str | None) -> None:
         self._trail.add(gate.position, gate.stage, outcome, took_s, instance, note)

@@ -16,6 +16,8 @@ _CHOICE_TEXTS: Final = {
     "refusal": "refusal",
 }
 """Members of a chat's message or delta, and of a completion's choice."""
+_DEEPER: Final = frozenset({"tool_calls", "function_call", "audio", "reasoning_details"})
+"""Members of a chat's message or delta with texts inside."""
 _PART_TEXTS: Final = {"text": "text", "refusal": "refusal", "thinking": "reasoning"}
 """Members of the parts of a chat's message."""
 _DETAIL_TEXTS: Final = {"text": "reasoning", "summary": "reasoning"}
@@ -44,6 +46,11 @@ class Slot:
         """It holds the whole of a text that events before it brought piece by piece."""
         self.complete = complete
         """No event brings more of it."""
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Where it stands: the identity of the object that holds it, and the member's name."""
+        return id(self._holder), self._key
 
     @property
     def choice(self) -> str:
@@ -82,7 +89,8 @@ def slots_of(api: str, document: Document) -> list[Slot]:
         find = _response_event if "type" in document else _response
     elif api == MESSAGES:
         find = _message if document.get("type") == "message" else _message_event
-    return [slot for slot in (*_error(document), *find(document)) if slot.text]
+    found = [slot for slot in find(document) if slot.text]
+    return [*(slot for slot in _error(document) if slot.text), *found] if _is_error(document) else found
 
 
 def finished_choices(document: Document) -> list[str]:
@@ -94,9 +102,11 @@ def finished_choices(document: Document) -> list[str]:
     ]
 
 
+def _is_error(document: Document) -> bool:
+    return bool(document.get("error")) or "error" in (document.get("object"), document.get("type"))
+
+
 def _error(document: Document) -> Iterator[Slot]:
-    if not document.get("error") and "error" not in (document.get("object"), document.get("type")):
-        return
     said = document.get("error")
     holder = cast("Document", said) if isinstance(said, dict) else document
     yield from _texts(holder, "error", {"message": "error", "error": "error"})
@@ -114,6 +124,8 @@ def _choices(document: Document) -> Iterator[Slot]:
 
 def _said(said: Document, prefix: str) -> Iterator[Slot]:
     yield from _texts(said, prefix, _CHOICE_TEXTS)
+    if _DEEPER.isdisjoint(said) and not isinstance(said.get("content"), list):
+        return  # as most events of a stream
     for position, part in enumerate(objects(said, "content")):
         yield from _chat_part(part, f"{prefix}/content/{position}")
     for position, call in enumerate(objects(said, "tool_calls")):

@@ -10,11 +10,14 @@ from typing import Final
 from pointsman_contracts.journey import AnswerUse
 from pointsman_contracts.response_stage import AnswerText
 from pointsman_edge.domain.answer_texts import Slot, finished_choices, put_all, slots_of
+from pointsman_edge.domain.other_texts import OTHER, Reading, read
 from pointsman_edge.domain.routes import RESPONSES
 from pointsman_edge.domain.spelling import forget_spelling
 from pointsman_edge.domain.stream_events import StreamEvent
 
 _SENTENCE_ENDS: Final = (".", "!", "?", "\n", "。", "！", "？", "।")  # noqa: RUF001 - of other scripts
+_SILENT: Final = 8
+"""Events without more of a text that its API doesn't know, after which it counts as complete."""
 _CLOSING: Final = " \"')]»”’"  # noqa: RUF001 - quotes of other scripts
 
 
@@ -48,6 +51,9 @@ class AnswerWindow:
         self._released: dict[str, str] = {}
         self._known: set[str] = set()
         self._altered: set[str] = set()
+        self._looks = use.content == "text"
+        self._added = 0
+        self._others: dict[str, int] = {}
 
     @property
     def due(self) -> bool:
@@ -56,21 +62,34 @@ class AnswerWindow:
             return False
         return self._unseen >= self._size or (self._sentence_ends and 2 * self._unseen >= self._size)
 
-    def add(self, event: StreamEvent) -> None:
-        """Hold an event."""
+    def add(self, event: StreamEvent) -> bool:
+        """Hold an event. Whether all of it will be shown; true for a stage that doesn't look."""
         held = _Held(event)
         self._held.append(held)
         self.size += len(event.raw)
+        self._added += 1
+        readable = not self._looks or event.readable
         if event.document is None:
-            return
+            return readable
+        reading = read(self._api, event.document) if self._looks else Reading(slots_of(self._api, event.document), True)
+        self._sort(held, reading.slots)
+        for choice in finished_choices(event.document):
+            self._closed |= self._open.get(choice, set())
+        return readable and reading.whole
+
+    def _sort(self, held: _Held, slots: Iterable[Slot]) -> None:
+        """Note the texts of an event, and which of those before it are complete."""
         came: dict[str, set[str]] = {}
-        for slot in slots_of(self._api, event.document):
+        for slot in slots:
             if slot.repeats and slot.part in self._known:
                 held.repeats.append(slot)
                 self._closed.add(slot.part)
                 continue
             self._known.add(slot.part)
-            came.setdefault(slot.choice, set()).add(slot.part)
+            if slot.choice == OTHER:
+                self._others[slot.part] = self._added
+            else:
+                came.setdefault(slot.choice, set()).add(slot.part)
             held.fresh.append(slot)
             if slot.complete:
                 self._closed.add(slot.part)
@@ -84,8 +103,11 @@ class AnswerWindow:
             # left to come of one that the next event goes on without.
             self._closed |= self._open.get(choice, set()) - parts
             self._open[choice] = parts
-        for choice in finished_choices(event.document):
-            self._closed |= self._open.get(choice, set())
+        if self._others:
+            over = [part for part, last in self._others.items() if self._added - last >= _SILENT]
+            self._closed.update(over)
+            for part in over:
+                del self._others[part]
 
     def texts(self) -> tuple[AnswerText, ...]:
         """What is held, by text, in the order in which they began."""

@@ -5,24 +5,51 @@ from typing import Final, cast
 
 import orjson
 
+from pointsman_core.duplicate_members import has_duplicate_member
+
 Document = dict[str, object]
 
 _END: Final = re.compile(rb"\r\n\r\n|\n\n|\n\r\n|\r\r")
 _SPLIT: Final = 3
 """Bytes of an end that may have arrived before the rest of it."""
+_DONE: Final = b"[DONE]"
+_WITHOUT_TEXT: Final = re.compile(
+    rb"event: ?[\w.-]{0,64}|id: ?[\w.:-]{0,128}|retry:[ 0-9]{0,10}|:[ A-Za-z.-]{0,64}|data"
+)
+"""Lines beside the data that hold no text: names of events, and comments in words that keep a connection open."""
 
 
 class StreamEvent:
     """One event with the bytes that it came in."""
 
-    __slots__ = ("changed", "document", "raw")
+    __slots__ = ("_beside", "_data", "_readable", "changed", "document", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
-        self.document: Document | None = _document(raw)
+        lines = raw.splitlines()
+        said = [line[5:] for line in lines if line.startswith(b"data:")]
+        self._beside = lines if len(said) != 1 or len(lines) != 2 or lines[1] else None
+        self._data = b"\n".join(said).strip()
+        self.document: Document | None = document_of(self._data) if said else None
         """Its data; None when that isn't a JSON object, as in `[DONE]`."""
         self.changed = False
         """The document isn't what came any more."""
+        self._readable: bool | None = None
+
+    @property
+    def readable(self) -> bool:
+        """Whether `document` is all that a client can read in the event; asked before it is changed."""
+        if self._readable is None:
+            self._readable = self._is_readable()
+        return self._readable
+
+    def _is_readable(self) -> bool:
+        for line in self._beside or ():
+            if line and not line.startswith(b"data:") and not _WITHOUT_TEXT.fullmatch(line):
+                return False
+        if self.document is None:
+            return self._data in (b"", _DONE)
+        return _is_unambiguous(self._data, self.document)
 
     def encode(self) -> bytes:
         """The very bytes that came, unless the document was changed."""
@@ -74,6 +101,14 @@ def document_of(data: bytes) -> Document | None:
     return cast("Document", document) if isinstance(document, dict) else None
 
 
-def _document(raw: bytes) -> Document | None:
-    lines = [line[5:] for line in raw.splitlines() if line.startswith(b"data:")]
-    return document_of(b"\n".join(lines)) if lines else None
+def unambiguous(data: bytes) -> Document | None:
+    """As `document_of`, of which every reader reads the same; None where a member occurs twice."""
+    document = document_of(data)
+    return document if document is not None and _is_unambiguous(data.strip(), document) else None
+
+
+def _is_unambiguous(data: bytes, document: Document) -> bool:
+    try:
+        return not has_duplicate_member(data, document)
+    except orjson.JSONEncodeError:  # deeper than orjson writes, as a changed one would have to be
+        return False
