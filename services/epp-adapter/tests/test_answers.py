@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
+from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.reply import ChosenEndpoint
@@ -77,6 +77,25 @@ async def test_what_stages_say_in_the_answers_headers_reaches_the_client(start_p
     assert head.set["x-ratelimit-remaining-requests"] == "7"
     assert head.removed == {"server-timing"}
     assert "content-type" not in head.set
+
+
+INTERNAL = {
+    "x-llm-d-request-dropped-reason": "a", "x-llm-d-inference-objective": "b", "x-gateway-destination-endpoint": "c",
+    "x-pointsman-tenant": "d", "x-prefiller-host-port": "e", "x-data-parallel-rank": "f", "x-worker-instance-id": "g",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reviewed", [False, True])
+async def test_what_gateways_tell_each_other_is_taken_off_an_engines_answer(
+    reviewed: bool, start_picker: StartPicker
+) -> None:
+    picker = await start_picker()
+    if reviewed:
+        picker.stages.changes["response"] = (Stage(service="guard", answer=AnswerUse(mode="buffer")),)
+    exchange = await answering(picker)
+    await exchange.response(headers={**INTERNAL, "x-engine": "kept"}, end=True)
+    head = await exchange.reply()
+    assert head.removed == INTERNAL.keys()
 
 
 async def test_a_stream_in_full_duplex_passes_event_by_event_with_the_name_that_was_asked_for(

@@ -127,6 +127,17 @@ async def test_other_paths_stay_within_the_subset(start_picker: StartPicker) -> 
         assert (refused.status, json.loads(refused.body or b"")["error"]["code"]) == (503, "endpoint_not_in_subset")
 
 
+async def test_other_paths_that_no_engine_can_take_are_rejected_with_a_reason(start_picker: StartPicker) -> None:
+    picker = await start_picker(other_paths=True)
+    for url in ("https://engine.example", ""):
+        view = WorkerView(worker="a", url=url)
+        picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(view,)))
+        exchange = picker.client.open()
+        await exchange.request(method="GET", path="/version", end=True)
+        refused = await exchange.reply()
+        assert (refused.status, refused.set["x-pointsman-dropped-reason"]) == (503, "rejected-no-endpoints")
+
+
 @pytest.mark.parametrize(
     "path",
     [

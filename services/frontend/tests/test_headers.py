@@ -141,7 +141,8 @@ def test_an_engines_own_headers_stop_at_the_edge() -> None:
     sent = [
         (b"content-type", b"application/json"), (b"content-length", b"5"), (b"connection", b"close"),
         (b"transfer-encoding", b"chunked"), (b"x-request-id", b"e"), (b"server", b"s"), (b"date", b"d"),
-        (b"x-pointsman-level", b"x"), (b"x-gateway-y", b"z"), (b"x-other", b"1"),
+        (b"x-pointsman-level", b"x"), (b"x-gateway-y", b"z"),
+        (b"x-llm-d-z", b"1"), (b"x-prefiller-host-port", b"1"), (b"x-other", b"1"),
     ]  # fmt: skip
     assert ResponseHeaderRules().pass_on(sent) == [(b"content-type", b"application/json"), (b"x-other", b"1")]
 

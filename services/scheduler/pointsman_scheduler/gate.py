@@ -10,7 +10,7 @@ from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.logs import Log
 from pointsman_runtime.stage import Hop
-from pointsman_scheduler.domain.flow_control import Dispatch, Dropped, Figures, FlowController, FlowPolicy, Item
+from pointsman_scheduler.domain.flow_control import Dispatch, Drop, Dropped, Figures, FlowController, FlowPolicy, Item
 from pointsman_scheduler.domain.gauge import Gauge
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
@@ -70,6 +70,10 @@ class Gate:
     def enter(self, journey: Journey, hop: Hop[Journey]) -> Decision | Rejection | Parked:
         """A request has come: it goes to an engine at once, waits, or ends."""
         queue = self._queues.get(journey.target.pool or "") if journey.target is not None else None
+        if queue is not None and queue.pool.books.ledger.ended_before(_key(journey), journey.received_ms):
+            # On the books it would take a place until its edge is asked about it.
+            self._metrics.of(queue.pool.pool).dropped(Drop.CANCELLED.name.lower())
+            return hop.refuse(Drop.CANCELLED.refusal(retry_after_s=1.0))
         if queue is None or not queue.flow.policy.enabled or queue.pool.books.ledger.of(_key(journey)) is not None:
             return self._decide(journey, hop, 0.0)
         flow, policy = queue.flow, queue.flow.policy

@@ -90,7 +90,7 @@ class Handlers:
         ok, now = event.outcome == "ok", self._clock()
         named = self._pools.get(event.pool)
         for pool in self._pools if named is None else (named,):
-            pool.books.completed(request, now, ok, tokens, event.duration_ms, event.worker)
+            pool.books.completed(request, now, ok, tokens, event.duration_ms, event.worker, event.at_ms)
             self._gate.stirred(pool.pool)
 
     def reserved(self, message: Reservations) -> None:

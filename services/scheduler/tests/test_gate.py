@@ -70,13 +70,16 @@ class Desk:
         self.handlers.registered(Entry(f"llama.{worker}", registration.encode(), 1))
         self.handlers.load(WorkerLoad(worker=worker, pool="llama", boot_id="1", sequence=1, at_ms=0))
 
-    def ask(self, request_id: str, attempt: int = 1, edge: str = "edge-1", **facts: object) -> RecordedHop[Journey]:
+    def ask(
+        self, request_id: str, attempt: int = 1, edge: str = "edge-1", received_ms: int = 1000, **facts: object
+    ) -> RecordedHop[Journey]:
         """A journey arrives; the first answer is the first of `sent`."""
         journey = builders.journey(
             "scheduler",
             request_id=request_id,
             edge=edge,
             attempt=attempt,
+            received_ms=received_ms,
             target=Target(model="llama-8b", pool="llama"),
             request=RequestFacts.model_validate({"api": "chat.completions", "prompt_tokens": 10} | facts),
         )
@@ -84,10 +87,12 @@ class Desk:
         hop.finish(self.handlers.schedule(journey, hop))
         return hop
 
-    def end(self, request_id: str, outcome: str = "ok", pool: str = "llama", edge: str = "edge-1") -> None:
+    def end(
+        self, request_id: str, outcome: str = "ok", pool: str = "llama", edge: str = "edge-1", at_ms: int = 2000
+    ) -> None:
         self.handlers.completed(
             ResponseCompleted(
-                request_id=request_id, source=edge, sequence=1, at_ms=0, pool=pool, status=200, outcome=outcome
+                request_id=request_id, source=edge, sequence=1, at_ms=at_ms, pool=pool, status=200, outcome=outcome
             )
         )
 
@@ -131,6 +136,21 @@ async def test_a_request_that_waits_takes_what_is_best_when_it_leaves(desk: Desk
     decision = second.sent[1]
     assert isinstance(decision, Decision)
     assert decision.endpoints[0].worker == "w2"
+
+
+async def test_a_request_whose_client_left_before_its_journey_came_takes_no_place(desk: Desk) -> None:
+    desk.end("left", "client_gone", pool="", at_ms=1500)
+    late = desk.ask("left", received_ms=1000)
+    (rejection,) = late.sent
+    assert isinstance(rejection, Rejection)
+    assert (rejection.code, rejection.dropped_reason) == ("client_disconnected", "rejected-context-cancelled")
+    assert kinds(desk.ask("next")) == ["Decision"]
+
+
+async def test_a_request_id_that_a_client_uses_again_is_another_request(desk: Desk) -> None:
+    assert kinds(desk.ask("again", received_ms=1000)) == ["Decision"]
+    desk.end("again", at_ms=1500)
+    assert kinds(desk.ask("again", received_ms=1500)) == ["Decision"]
 
 
 class Unsendable(RecordedHop[Journey]):

@@ -87,7 +87,11 @@ class Stages:
         except NoReply as error:
             if self._settling():
                 raise StagesMissing("the bus is back, the stages don't answer yet") from error
-            raise Closed("The gateway could not decide in time; try again shortly.", "decision_timeout") from error
+            raise Closed(
+                "The gateway could not decide in time; try again shortly.",
+                "decision_timeout",
+                dropped_reason="rejected-deadline-exceeded",
+            ) from error
         if isinstance(reply, Rejection) and reply.code == STAGE_UNAVAILABLE:
             if self._without_scheduler(reply):
                 raise StagesMissing("no live scheduler")

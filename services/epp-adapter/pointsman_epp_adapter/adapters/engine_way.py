@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pointsman_contracts.reply import Decision
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.request_headers import ClientHeaders
-from pointsman_edge.domain.static_choice import Closed, outside_subset
+from pointsman_edge.domain.static_choice import NoEndpoints, outside_subset
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import WholeBody
@@ -19,13 +19,16 @@ _log = Log("exchange")
 
 
 def chosen(desk: Desk, exchange: Exchange, decision: Decision, head: RequestHead) -> list[Destination]:
-    """The endpoints that Envoy can be sent to, in order; at least one. A provider has no address. Raises Closed."""
+    """The endpoints that Envoy can be sent to, in order; at least one. A provider has no address.
+
+    Raises NoEndpoints.
+    """
     if decision.target.provider is not None:
         return [Destination(decision.target.provider, "")]
     found = destinations(decision.endpoints)
     if not found:
         _log.warning("not_routable", request_id=exchange.request_id, hint="Envoy takes http://<ip>:<port>")
-        raise Closed("The engine that was chosen can't be reached this way.", "endpoint_not_routable")
+        raise NoEndpoints("The engine that was chosen can't be reached this way.", "endpoint_not_routable")
     # The scheduler's filter `subset` sees to it, and this edge where it decides alone; a policy without it doesn't.
     found = within(found, head.subset)
     if not found:

@@ -9,7 +9,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.eligible import Eligible
 from pointsman_edge.domain.model_list import model_entry, model_list
 from pointsman_edge.domain.routes import METHOD, ROUTES
-from pointsman_edge.domain.static_choice import Closed, EngineState
+from pointsman_edge.domain.static_choice import EngineState, NoEndpoints
 from pointsman_edge.domain.wrong_method import WrongMethod
 from pointsman_edge.model_catalogue import ModelCatalogue
 from pointsman_epp_adapter.adapters import wire
@@ -61,7 +61,7 @@ class OtherPaths:
         state = EngineState(load.open_on, self._avoided)
         chosen = destinations(any_engine(desk.policy().config, desk.pools, state, eligible))
         if not chosen:
-            raise Closed("No engine can be reached this way.", "endpoint_not_routable")
+            raise NoEndpoints("No engine can be reached this way.", "endpoint_not_routable")
         addresses = ",".join(each.address for each in chosen)
         ours = [
             (DESTINATION.encode(), addresses.encode()),

@@ -9,7 +9,7 @@ from pointsman_edge.domain.error_body import SERVER_ERROR
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.domain.model_name import renaming
-from pointsman_edge.domain.request_headers import SYSTEM_PREFIXES
+from pointsman_edge.domain.request_headers import internal
 from pointsman_edge.domain.unasked_usage import without_unasked_usage
 from pointsman_edge.way_back import WayBack
 from pointsman_epp_adapter.adapters import refused_by_envoy, wire
@@ -200,7 +200,7 @@ class Watching:
 
     def _changes(self, head: ResponseHead, answer: Answer) -> HeaderChanges:
         sent = {name for name, _ in head.headers}
-        removed = [name.decode("ascii", "replace") for name in sorted(sent) if name.startswith(SYSTEM_PREFIXES)]
+        removed = [name.decode("ascii", "replace") for name in sorted(sent) if internal(name)]
         if answer.rewriting is not None:
             removed.append("content-length")
         return answered(HeaderChanges(self._own(), removed), self._exchange.answer_headers, sent)

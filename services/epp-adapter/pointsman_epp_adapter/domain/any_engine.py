@@ -6,13 +6,13 @@ from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import Config
 from pointsman_edge.domain.eligible import Eligible
-from pointsman_edge.domain.static_choice import ENDPOINTS, Closed, EngineState, outside_subset
+from pointsman_edge.domain.static_choice import ENDPOINTS, EngineState, NoEndpoints, outside_subset
 
 
 def any_engine(
     config: Config, pools: Mapping[str, PoolSnapshot], engines: EngineState, eligible: Eligible
 ) -> tuple[ChosenEndpoint, ...]:
-    """Those of all pools that serve, fewest own attempts first. Raises Closed when there is none."""
+    """Those of all pools that serve, fewest own attempts first. Raises NoEndpoints when there is none."""
     found = sorted(
         eligible.of(_serving(pools.values(), config)),
         key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
@@ -20,7 +20,7 @@ def any_engine(
     if not found and eligible.subset is not None:
         raise outside_subset()
     if not found:
-        raise Closed("No engine is known; try again shortly.")
+        raise NoEndpoints("No engine is known; try again shortly.")
     return tuple(ChosenEndpoint(worker=view.worker, url=view.url) for view in found[:ENDPOINTS])
 
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_edge.domain.header_edits import folded, folded_answer
-from pointsman_edge.domain.request_headers import HOP_BY_HOP, SYSTEM_PREFIXES
+from pointsman_edge.domain.request_headers import HOP_BY_HOP, internal
 
 Header = tuple[bytes, bytes]
 
@@ -59,7 +59,8 @@ def client_headers(sent: Sequence[Header], own: Sequence[Header], *, changed: bo
     kept = [
         header
         for header in sent
-        if not header[0].startswith((b":", *SYSTEM_PREFIXES))
+        if not header[0].startswith(b":")
+        and not internal(header[0])
         and header[0] not in names
         and not (changed and header[0] == b"content-length")
     ]

@@ -245,7 +245,9 @@ class Proxy:
         if reason == "timeout":
             refusal = Refusal(504, "The request took too long.", type=SERVER_ERROR, code="request_timeout")
         else:
-            refusal = Closed("The gateway is shutting down; try again.", "shutting_down")
+            refusal = Closed(
+                "The gateway is shutting down; try again.", "shutting_down", dropped_reason="rejected-shutting-down"
+            )
         exchange.end(reason, client.status or refusal.status, refusal.message)
         if not client.started:
             await _briefly(client.refuse(refusal))

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pointsman_edge.domain.request_headers import HOP_BY_HOP, SYSTEM_PREFIXES
+from pointsman_edge.domain.request_headers import HOP_BY_HOP, internal
 
 _OURS: Final = frozenset({b"content-length", b"date", b"server", b"x-request-id", b"request-id"})
 """Written by the edge."""
@@ -30,6 +30,6 @@ class ResponseHeaderRules:
     def _classify(self, name: bytes) -> bool:
         if len(self._passes) >= _REMEMBERED:
             self._passes.clear()
-        passed = name not in HOP_BY_HOP and name not in _OURS and not name.startswith(SYSTEM_PREFIXES)
+        passed = name not in HOP_BY_HOP and name not in _OURS and not internal(name)
         self._passes[name] = passed
         return passed

@@ -62,8 +62,10 @@ class Books:
         output_tokens: int | None = None,
         duration_ms: float | None = None,
         worker: str | None = None,
+        told_ms: int = 0,
     ) -> None:
-        """The request is over. `ok`: it was answered to its end, by `worker` where that is known."""
+        """The request is over. `ok`: it was answered to its end, by `worker` where that is known. `told_ms` as in
+        `Ledger.end`."""
         first = self.ledger.of(request)
         if ok and first is not None and worker not in (None, first.worker.name):  # its AttemptFailed was lost
             self._move(first, worker, now)
@@ -79,7 +81,7 @@ class Books:
                 for observer in self.observers:
                     observer.completed(hold, now, output_tokens, duration_ms)
             self.take_off(hold, now)
-        self.ledger.end(request, now)
+        self.ledger.end(request, now, told_ms)
 
     def edge_gone(self, edge: str, now: float) -> int:
         """An edge died, and its connections to engines with it. Returns how many of its requests were open."""

@@ -8,7 +8,7 @@ request is over: they travel on different subjects.
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_scheduler.domain.request import RequestKey
@@ -91,6 +91,12 @@ class Hold:
         )
 
 
+class _End(NamedTuple):
+    at: float
+    """Monotonic."""
+    told_ms: int
+
+
 class Ledger:
     """`settle` is called with each worker whose books changed."""
 
@@ -98,7 +104,7 @@ class Ledger:
         self._settle = settle
         self._holds: dict[RequestKey, tuple[Hold, ...]] = {}
         # A plain dictionary finds its first key past all that were taken out before it.
-        self._ended: OrderedDict[RequestKey, float] = OrderedDict()
+        self._ended: OrderedDict[RequestKey, _End] = OrderedDict()
 
     def __len__(self) -> int:
         """Requests on the books."""
@@ -122,6 +128,12 @@ class Ledger:
     def ended(self, request: RequestKey) -> bool:
         """Whether the request ended a short while ago."""
         return request in self._ended
+
+    def ended_before(self, request: RequestKey, received_ms: int) -> bool:
+        """Whether the request that its edge received at `received_ms` is over: its journey comes after the word of its
+        end. A later request of the same id isn't. Times by the edge's clock, in Unix milliseconds."""
+        end = self._ended.get(request)
+        return end is not None and received_ms < end.told_ms
 
     def reserve(self, hold: Hold) -> None:
         """Put a reservation on the books. There must be none for this request and leg."""
@@ -149,10 +161,11 @@ class Ledger:
         hold.worker.take_off(hold, now)
         self._settle(hold.worker)
 
-    def end(self, request: RequestKey, now: float) -> None:
-        """The request is over: late word of its reservations is to be ignored."""
-        self._ended[request] = now
-        while (oldest := next(iter(self._ended))) != request and now - self._ended[oldest] > REMEMBER_ENDED_S:
+    def end(self, request: RequestKey, now: float, told_ms: int = 0) -> None:
+        """The request is over: late word of its reservations is to be ignored. `told_ms`: when its edge said so, by the
+        edge's clock; 0 when it didn't."""
+        self._ended[request] = _End(now, told_ms)
+        while (oldest := next(iter(self._ended))) != request and now - self._ended[oldest].at > REMEMBER_ENDED_S:
             del self._ended[oldest]
 
     def doubtful(self, now: float, mine: Callable[[str], bool]) -> dict[str, list[str]]:

@@ -26,6 +26,8 @@ _ANTHROPIC: Final = {
 }
 """Status → Anthropic's error type, https://docs.anthropic.com/en/api/errors; other 4xx are `invalid_request_error`,
 other 5xx `api_error`."""
+_DROPPED_REASON: Final = (b"x-pointsman-dropped-reason", b"x-llm-d-request-dropped-reason")
+"""The second is what clients of llm-d's endpoint picker read (endpoint-picker.md §1.11)."""
 _UNSAFE: Final = re.compile(r"[^\x20-\x7e]+")
 
 
@@ -42,7 +44,8 @@ def error_headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
     if refusal.retry_after_s is not None:
         headers.append((b"retry-after", str(max(1, math.ceil(refusal.retry_after_s))).encode()))
     if refusal.dropped_reason is not None:
-        headers.append((b"x-pointsman-dropped-reason", _UNSAFE.sub(" ", refusal.dropped_reason).encode()))
+        reason = _UNSAFE.sub(" ", refusal.dropped_reason).encode()
+        headers += [(name, reason) for name in _DROPPED_REASON]
     return headers
 
 

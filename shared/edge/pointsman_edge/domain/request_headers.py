@@ -41,6 +41,7 @@ IDENTITY_HEADERS: Final = (
 """Names by which proxies in front tell who the client is; a `*` at the end stands for anything."""
 
 _GATEWAYS: Final = GIVEN_WORKER | ENGINE_ORDERS
+_INTERNAL_PREFIXES: Final = (*SYSTEM_PREFIXES, b"x-llm-d-")
 _UNREPEATABLE: Final = frozenset(
     {b"authorization", b"x-api-key", b"api-key", b"content-type", b"content-encoding", b"content-length", b"host"}
 )
@@ -180,6 +181,11 @@ class HeaderRules:
         if spelt in CREDENTIALS and not self._forward_credentials:
             use &= ~_ENGINE
         return use | _ONCE if name in _UNREPEATABLE else use
+
+
+def internal(name: bytes) -> bool:
+    """Whether a header of an engine's answer is for gateways alone, and no client's business. `name` in lower case."""
+    return name.startswith(_INTERNAL_PREFIXES) or name in _GATEWAYS
 
 
 def check_content(headers: ClientHeaders) -> None:

@@ -26,13 +26,35 @@ ALL: Final = Eligible()
 class Closed(Refusal):
     """503 with Retry-After: what is missing can't be done without."""
 
-    def __init__(self, message: str, code: str = "gateway_unavailable", *, detail: str | None = None) -> None:
-        super().__init__(503, message, type="server_error", code=code, retry_after_s=RETRY_AFTER_S, detail=detail)
+    def __init__(
+        self,
+        message: str,
+        code: str = "gateway_unavailable",
+        *,
+        dropped_reason: str = "rejected-unavailable",
+        detail: str | None = None,
+    ) -> None:
+        super().__init__(
+            503,
+            message,
+            type="server_error",
+            code=code,
+            retry_after_s=RETRY_AFTER_S,
+            dropped_reason=dropped_reason,
+            detail=detail,
+        )
+
+
+class NoEndpoints(Closed):
+    """No engine is known that may serve the request."""
+
+    def __init__(self, message: str, code: str = "gateway_unavailable") -> None:
+        super().__init__(message, code, dropped_reason="rejected-no-endpoints")
 
 
 def outside_subset() -> Closed:
     """No engine is known that the proxy's subset names."""
-    return Closed("No engine of those that the proxy allows can be used.", "endpoint_not_in_subset")
+    return NoEndpoints("No engine of those that the proxy allows can be used.", "endpoint_not_in_subset")
 
 
 class StaticPolicy(NamedTuple):
@@ -151,10 +173,10 @@ def elsewhere(
 
 def _nobody(model: str, eligible: Eligible) -> Closed:
     if eligible.worker is not None:
-        return Closed("The worker that was given can't be reached at the moment; try again shortly.")
+        return NoEndpoints("The worker that was given can't be reached at the moment; try again shortly.")
     if eligible.subset is not None:
         return outside_subset()
-    return Closed(f"No engine of the pool that serves {model[:100]!r} is known; try again shortly.")
+    return NoEndpoints(f"No engine of the pool that serves {model[:100]!r} is known; try again shortly.")
 
 
 def _possible(config: Config) -> Mapping[str, Profile]:
@@ -214,7 +236,7 @@ def _selected(
         target = Target(model=served.name, pool=served.pool, lora=served.lora)
         if _workers(config, target, pools, eligible):
             return target
-    raise Closed("No model can be chosen at the moment; name one, or try again shortly.")
+    raise NoEndpoints("No model can be chosen at the moment; name one, or try again shortly.")
 
 
 def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot], eligible: Eligible) -> list[WorkerView]:
