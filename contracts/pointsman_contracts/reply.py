@@ -85,6 +85,9 @@ class Rejection(Message):
     retry_after_s: float | None = None
     dropped_reason: str | None = None
     """Value of `x-pointsman-dropped-reason`, e.g. `rejected-saturated`."""
+    missing: str | None = None
+    """Service that has no live replica, where that ended the journey: an edge may hold the request until one is
+    back."""
     answer_headers: tuple[HeaderEdit, ...] = ()
     """Changes of the error's headers, e.g. how much of a limit is left."""
     profile: str | None = None

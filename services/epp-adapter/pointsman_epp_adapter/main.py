@@ -143,7 +143,8 @@ def build(service: Service[EppAdapterSettings]) -> None:
             registry=service.registry,
         )
     )
-    adapter.metrics.read("resent", "Requests sent into the stages a second time", lambda: client.resent)
+    adapter.metrics.read("held", "Requests held while a stage had no live replica", lambda: client.held.total)
+    adapter.metrics.read("resent", "Times that a request was sent into the stages again", lambda: client.resent)
     adapter.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
     bus.listen(PoolSnapshot, adapter.handlers.snapshot, ANY, keep="latest")
     service.events.handle(OpenRequestsQuery, adapter.handlers.open_requests, service.process.instance)

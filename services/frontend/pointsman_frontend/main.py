@@ -156,7 +156,8 @@ def build(service: Service[FrontendSettings]) -> None:
             registry=service.registry,
         )
     )
-    frontend.metrics.read("resent", "Requests sent into the stages a second time", lambda: client.resent)
+    frontend.metrics.read("held", "Requests held while a stage had no live replica", lambda: client.held.total)
+    frontend.metrics.read("resent", "Times that a request was sent into the stages again", lambda: client.resent)
     frontend.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
     service.bus.listen(PoolSnapshot, frontend.handlers.snapshot, ANY, keep="latest")
     service.events.handle(OpenRequestsQuery, frontend.handlers.open_requests, service.process.instance)

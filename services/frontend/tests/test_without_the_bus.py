@@ -223,15 +223,57 @@ async def test_just_after_the_bus_came_back_a_missing_stage_lets_the_edge_decide
         await stage.close()
 
 
-async def test_no_answer_means_503_after_one_more_try(buses: Buses) -> None:
+async def test_no_answer_within_the_decision_timeout_means_503(buses: Buses) -> None:
     preprocessor, edge = buses.make("preprocessor"), buses.make("frontend")
     attempts: list[int] = []
     preprocessor.stage(PreprocessRequest, lambda request, _: attempts.append(request.attempt))
     await buses.meet()
+    policy = compile_policy(load({"edge": {"hop_budget": "50ms", "decision_timeout": "400ms"}}), 1)
     with pytest.raises(Closed) as closed:
-        await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+        await stages(edge).decide(builders.preprocess_request(), BODY, policy, None)
     assert closed.value.code == "decision_timeout"
-    assert attempts == [1, 2]
+    assert attempts[:2] == [1, 2]
+
+
+async def test_a_request_waits_for_a_scheduler_that_was_there_a_moment_ago_unless_the_edge_may_decide_alone(
+    buses: Buses,
+) -> None:
+    preprocessor, scheduler, edge = buses.make("preprocessor"), buses.make("scheduler"), buses.make("frontend")
+
+    def forward(request: PreprocessRequest, hop: Hop[PreprocessRequest]) -> Decision | Rejection:
+        if request.attempt > 1:
+            return builders.decision(request.request_id)
+        missing = {"target": Target(model="m", pool="p"), "missing": "scheduler"}
+        return hop.reject(503, "No live instance.", code="stage_unavailable").model_copy(update=missing)
+
+    preprocessor.stage(PreprocessRequest, forward)
+    await buses.meet()
+    await scheduler.close()
+    now = asyncio.get_running_loop().time
+    await eventually(lambda: not edge.heartbeat.table.alive("scheduler", "scheduler-1", now()))
+    with pytest.raises(StagesMissing, match="no live scheduler"):
+        await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+    insists = compile_policy(load({"profiles": {"standard": {"static": "deny"}}}), 1)
+    asking = asyncio.create_task(stages(edge).decide(builders.preprocess_request(), BODY, insists, None))
+    again = buses.make("scheduler", "2")
+    again.open()
+    await again.wait_connected()
+    again.serve()
+    assert isinstance(await asking, Decision)
+
+
+async def test_an_edge_is_not_missing_what_its_requests_are_held_for(buses: Buses) -> None:
+    edge, preprocessor = buses.make("frontend"), buses.make("preprocessor")
+    buses.make("profile-picker")
+    await buses.meet()
+    await preprocessor.close()
+    table, now = edge.heartbeat.table, asyncio.get_running_loop().time
+    table.unreachable("preprocessor", None)
+    assert stages(edge).missing(POLICY) is None
+    await eventually(lambda: not table.lately("preprocessor", None, 1.0, now()))
+    assert stages(edge).missing(POLICY) is None
+    brief = compile_policy(load({"edge": {"decision_timeout": "1s"}}), 1)
+    assert stages(edge).missing(brief) == Missing("no live preprocessor", alone=False)
 
 
 async def test_a_lost_bus_lets_the_edge_decide_alone(buses: Buses) -> None:

@@ -17,7 +17,9 @@ from pointsman_edge.domain.requested_model import requested_model
 from pointsman_edge.domain.static_choice import Closed, EngineState, choose
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusCongested, BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
-from pointsman_runtime.journey_client import FIRST_STAGE, JourneyClient, Settled
+from pointsman_runtime.held_requests import Place
+from pointsman_runtime.journey_client import JourneyClient
+from pointsman_runtime.pending_request import FIRST_STAGE, Settled
 from pointsman_runtime.presence import Nobody
 
 SETTLING_S: Final = 5.0
@@ -69,6 +71,7 @@ class Stages:
                 hop_budget_s=limits.hop_budget,
                 timeout_s=limits.decision_timeout,
                 traceparent=traceparent,
+                gives_up=self._decided_alone if policy.static.closed is None else None,
             )
         except BusDisconnected as error:
             raise StagesMissing(f"bus disconnected: {error.reason}") from error
@@ -81,6 +84,8 @@ class Stages:
                 code="body_too_large",
             ) from error
         except NobodyListens as error:
+            if (reason := self._bus.missing) is not None:
+                raise StagesMissing(reason) from error
             if self._settling():
                 raise StagesMissing(f"the bus is back, {error.who} isn't yet") from error
             raise Closed(f"No live instance of {error.who}; try again shortly.", STAGE_UNAVAILABLE) from error
@@ -104,12 +109,22 @@ class Stages:
         if (reason := self._bus.missing) is not None:
             return Missing(reason, alone=True)
         table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        within_s = policy.limits.decision_timeout
         for stage in _EVERY_JOURNEY:
-            if isinstance(table.where(stage, None, now, patient=True), Nobody):
+            # While requests are held for a stage that was there a moment ago, they are served, if late.
+            if isinstance(table.where(stage, None, now, patient=True), Nobody) and not (
+                self._client.waits_for(Place(stage), within_s, now)
+            ):
                 return Missing(f"no live {stage}", alone=self._settling())
         if policy.config.pools and isinstance(table.where("scheduler", None, now), Nobody):
+            if policy.static.closed is not None and self._client.waits_for(Place("scheduler"), within_s, now):
+                return None
             return Missing("no live scheduler", alone=True)
         return None
+
+    def _decided_alone(self, stage: str) -> bool:
+        """Whether an edge that may decide alone does so while this stage is missing."""
+        return stage == "scheduler" or self._settling()
 
     def _settling(self) -> bool:
         return self._bus.back_for < SETTLING_S

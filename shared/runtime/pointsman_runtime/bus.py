@@ -18,6 +18,7 @@ from pointsman_runtime.addresses import Addresses
 from pointsman_runtime.custom_stages import CustomStages
 from pointsman_runtime.errors import BusDisconnected, MessageTooLarge, NobodyListens, NoReply
 from pointsman_runtime.heartbeat import Heartbeat
+from pointsman_runtime.hop_budget import budget_of
 from pointsman_runtime.link import Link
 from pointsman_runtime.listener import Listener
 from pointsman_runtime.logs import Log
@@ -291,7 +292,8 @@ class Bus:
                 if len(payload) > JOURNEY_LIMIT:
                     raise MessageTooLarge(Journey.address.type_id, JOURNEY_LIMIT, len(payload))
                 instance = where.instance if isinstance(where, Direct) else None
-                deadline = min(journey.deadline_ms, time.time_ns() // 1_000_000 + round(self.hop_budget_s * 1000))
+                budget_ms = round(budget_of(journey.attempt, self.hop_budget_s) * 1000)
+                deadline = min(journey.deadline_ms, time.time_ns() // 1_000_000 + budget_ms)
                 headers = message_headers.build(Journey.address.type_id, deadline_ms=deadline, traceparent=traceparent)
                 self.link.publish(self._addresses.stage(stage.service, instance, route), payload, reply_to, headers)
                 return

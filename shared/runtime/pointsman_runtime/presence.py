@@ -101,6 +101,12 @@ class PresenceTable:
         if len(routes) != len(entry.routes) or not entry.routes.issuperset(routes):
             entry.routes = frozenset(routes)
 
+    def unreachable(self, service: str, instance: str | None) -> None:
+        """The server says that this instance, or none of the service, subscribes: it takes no work until it beats."""
+        for name, entry in self._services.get(service, {}).items():
+            if instance is None or name == instance:
+                entry.ready = False
+
     def where(
         self, service: str, route: str | None, now: float, *, resent: bool = False, patient: bool = False
     ) -> Where:
@@ -145,6 +151,14 @@ class PresenceTable:
         """Whether this instance was heard of lately."""
         entry = self._services.get(service, {}).get(instance)
         return entry is not None and entry.heard >= self._time(now) - SILENT_AFTER_S
+
+    def lately(self, service: str, route: str | None, within_s: float, now: float) -> bool:
+        """Whether any instance for this route was heard of within so many seconds, ready or not."""
+        since = self._time(now) - within_s
+        return any(
+            entry.heard >= since and (not entry.routes or route is None or route in entry.routes)
+            for entry in self._services.get(service, {}).values()
+        )
 
     def silence(self, service: str, instance: str, now: float) -> float:
         """Seconds since this instance was heard of; infinite when it never was."""

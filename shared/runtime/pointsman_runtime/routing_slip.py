@@ -59,10 +59,10 @@ def with_memos(journey: Journey, noted: tuple[Stage, ...]) -> Journey:
 
 
 def unanswered(journey: Journey, sender: str) -> Rejection:
-    """The answer to the edge when nobody lives who could take the next stage."""
+    """The answer to the edge when no live replica could take the next stage."""
     stage = journey.itinerary[0].service
     text = f"No live instance of {stage}; try again shortly."
-    return _rejection(journey, sender, 503, STAGE_UNAVAILABLE, text, RETRY_AFTER_S)
+    return _rejection(journey, sender, 503, STAGE_UNAVAILABLE, text, RETRY_AFTER_S, missing=stage)
 
 
 def failed(journey: Journey, sender: str, status: int, code: str, message: str) -> Rejection:
@@ -81,7 +81,14 @@ def astray(journey: Journey, sender: str) -> Rejection:
 
 
 def _rejection(
-    journey: Journey, sender: str, status: int, code: str, message: str, retry_after_s: float | None
+    journey: Journey,
+    sender: str,
+    status: int,
+    code: str,
+    message: str,
+    retry_after_s: float | None,
+    *,
+    missing: str | None = None,
 ) -> Rejection:
     return Rejection(
         request_id=journey.request_id,
@@ -92,6 +99,7 @@ def _rejection(
         code=code,
         message=message,
         retry_after_s=retry_after_s,
+        missing=missing,
         profile=journey.profile,
         target=journey.target,
         answer_headers=journey.answer_headers,

@@ -7,8 +7,10 @@ import pytest
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
 from pointsman_runtime.journey_client import JourneyClient
+from pointsman_runtime.pending_request import TRIES
 from pointsman_runtime.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
@@ -50,6 +52,90 @@ async def test_without_a_preprocessor_the_edge_knows_at_once(buses: Buses) -> No
         await client.send(builders.preprocess_request(), b"{}")
 
 
+async def test_an_answer_that_comes_after_several_tries_still_counts(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    hops: list[Hop[Request]] = []
+    stage.stage(Request, lambda request, hop: hops.append(hop))
+    client = JourneyClient(edge)
+    await buses.meet()
+    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.02))
+    await eventually(lambda: len(hops) >= 3)
+    hops[0].finish(decide(hops[0].message, hops[0]))
+    answer = await waiting
+    assert isinstance(answer, Decision)
+    assert answer.attempt == 1
+
+
+async def test_a_request_waits_for_the_only_replica_to_come_back(buses: Buses) -> None:
+    edge, first = buses.make("frontend"), buses.make("preprocessor", "1")
+    first.stage(Request, decide)
+    client = JourneyClient(edge)
+    await buses.meet()
+    await first.close()
+    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    await eventually(lambda: len(client.held) == 1)
+    await comes(buses, "preprocessor", "2")
+    assert isinstance(await waiting, Decision)
+    assert (len(client.held), len(edge.replies)) == (0, 0)
+
+
+async def test_a_request_waits_for_a_later_stage_that_another_one_misses(buses: Buses) -> None:
+    edge, stage, picker = buses.make("frontend"), buses.make("preprocessor"), buses.make("profile-picker", "1")
+
+    def forward(request: Request, hop: Hop[Request]) -> Decision | Rejection:
+        if any(stage.heartbeat.table.instances("profile-picker", loop_time()).values()):
+            return decide(request, hop)
+        return hop.reject(503, "No live instance.", code="stage_unavailable").model_copy(
+            update={"missing": "profile-picker"}
+        )
+
+    stage.stage(Request, forward)
+    client = JourneyClient(edge)
+    await buses.meet()
+    await picker.close()
+    await eventually(lambda: not picker_lives(stage) and not picker_lives(edge))
+    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    await eventually(lambda: len(client.held) == 1)
+    await comes(buses, "profile-picker", "2")
+    assert isinstance(await waiting, Decision)
+
+
+async def test_a_request_is_held_for_no_longer_than_a_decision_may_take(buses: Buses) -> None:
+    edge, stage = buses.make("frontend"), buses.make("preprocessor")
+    stage.stage(Request, decide)
+    client = JourneyClient(edge)
+    await buses.meet()
+    await stage.close()
+    with pytest.raises(NobodyListens):
+        await client.send(builders.preprocess_request(), b"{}", timeout_s=0.2)
+    assert (client.held.total, len(client.held), len(edge.replies)) == (1, 0, 0)
+
+
+async def test_a_request_that_would_rather_fail_is_not_held(buses: Buses) -> None:
+    edge, stage = buses.make("frontend"), buses.make("preprocessor")
+    stage.stage(Request, decide)
+    client = JourneyClient(edge)
+    await buses.meet()
+    await stage.close()
+    with pytest.raises(NobodyListens):
+        await client.send(builders.preprocess_request(), b"{}", gives_up=lambda stage: stage == "preprocessor")
+    assert client.held.total == 0
+
+
+async def test_a_client_that_hangs_up_is_not_held_any_more(buses: Buses) -> None:
+    edge, stage = buses.make("frontend"), buses.make("preprocessor")
+    stage.stage(Request, decide)
+    client = JourneyClient(edge)
+    await buses.meet()
+    await stage.close()
+    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    await eventually(lambda: len(client.held) == 1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (len(client.held), len(edge.replies)) == (0, 0)
+
+
 async def test_a_request_that_nobody_answers_is_sent_once_more(buses: Buses) -> None:
     stage, edge = buses.make("preprocessor"), buses.make("frontend")
     seen: list[int] = []
@@ -68,16 +154,27 @@ async def test_a_request_that_nobody_answers_is_sent_once_more(buses: Buses) -> 
     assert client.resent == 1
 
 
-async def test_a_request_that_nobody_answers_twice_ends_without_a_third_try(buses: Buses) -> None:
+async def test_a_request_that_no_stage_ever_answers_is_sent_a_few_times_and_ends_at_its_timeout(buses: Buses) -> None:
     stage, edge = buses.make("preprocessor"), buses.make("frontend")
     seen: list[int] = []
     stage.stage(Request, lambda request, hop: seen.append(request.attempt))
     client = JourneyClient(edge)
     await buses.meet()
     with pytest.raises(NoReply):
-        await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05)
-    assert seen == [1, 2]
+        await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.001, timeout_s=1)
+    assert seen == list(range(1, TRIES + 1))
     assert len(edge.replies) == 0
+
+
+async def test_an_edge_that_would_rather_go_on_alone_ends_after_the_second_try(buses: Buses) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    seen: list[int] = []
+    stage.stage(Request, lambda request, hop: seen.append(request.attempt))
+    client = JourneyClient(edge)
+    await buses.meet()
+    with pytest.raises(NoReply):
+        await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05, gives_up=lambda stage: True)
+    assert seen == [1, 2]
 
 
 async def test_a_re_sent_request_goes_around_the_replica_that_swallowed_it(buses: Buses) -> None:
@@ -210,6 +307,20 @@ async def test_without_a_connection_the_edge_knows_at_once(buses: Buses) -> None
     client = JourneyClient(edge)
     with pytest.raises(BusDisconnected):
         await client.send(builders.preprocess_request(), b"{}")
+
+
+async def comes(buses: Buses, service: str, instance: str) -> None:
+    """One more replica starts."""
+    bus = buses.make(service, instance)
+    if service == "preprocessor":
+        bus.stage(Request, decide)
+    bus.open()
+    await bus.wait_connected()
+    bus.serve()
+
+
+def picker_lives(bus: Bus) -> bool:
+    return bus.heartbeat.table.alive("profile-picker", "profile-picker-1", loop_time())
 
 
 def loop_time() -> float:

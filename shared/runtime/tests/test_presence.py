@@ -130,6 +130,28 @@ def test_one_that_said_goodbye_is_not_waited_for(world: World) -> None:
     assert world.where(patient=True) == Nobody()
 
 
+def test_one_that_the_server_does_not_know_is_not_addressed_until_it_beats(world: World) -> None:
+    world.lives("a")
+    world.lives("b")
+    world.table.unreachable("scheduler", "a")
+    assert world.where() == world.where(patient=True) == Group()
+    world.table.unreachable("scheduler", None)
+    assert world.where() == world.where(patient=True) == Nobody()
+    world.lives("b")
+    assert world.where(resent=True) == Direct("b")
+
+
+def test_one_that_was_heard_of_within_a_time_was_there_lately(world: World) -> None:
+    world.lives("a", routes=("small",))
+    world.stops("a")
+    world.passes(2)
+    assert world.table.lately("scheduler", "small", 3, world.now)
+    assert world.table.lately("scheduler", None, 3, world.now)
+    assert not world.table.lately("scheduler", "large", 3, world.now)
+    assert not world.table.lately("scheduler", "small", 1, world.now)
+    assert not world.table.lately("preprocessor", None, 3, world.now)
+
+
 def test_a_silent_one_is_remembered_as_long_as_the_server_may_deal_to_it(world: World) -> None:
     world.lives("a")
     world.lives("b")

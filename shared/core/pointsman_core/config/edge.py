@@ -15,9 +15,10 @@ class Edge(Section):
     request_timeout: PositiveDuration = 600.0
     """From accepting a request to its last byte; then 504."""
     decision_timeout: PositiveDuration = 30.0
-    """How long a decision may take, waiting in flow control included; then 503."""
+    """How long a decision may take, waiting in flow control and for a stage that has just lost its only replica
+    included; then 503."""
     hop_budget: PositiveDuration = 0.6
-    """How long the edge waits for an answer from the stages before it re-sends the request once; beyond 1.5 s also how
+    """How long the edge waits for an answer from the stages before it sends the request again; beyond 1.5 s also how
     long a stage without a second replica is asked though it is silent."""
     first_byte_timeout: PositiveDuration = 300.0
     """How long one endpoint may take to its first byte; then the next one is tried."""
