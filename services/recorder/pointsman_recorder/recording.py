@@ -7,22 +7,27 @@ once it is in the store and its usage in the ledger; sums are made of the ledger
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
+from pointsman_recorder.adapters.confirmations import NotWritten
 from pointsman_recorder.adapters.event_feed import EventFeed
-from pointsman_recorder.adapters.ledger import Ledger, Missed
+from pointsman_recorder.adapters.ledger import Ledger
 from pointsman_recorder.adapters.metrics import Metrics
+from pointsman_recorder.adapters.pull import Missed
 from pointsman_recorder.adapters.store import Store
+from pointsman_recorder.domain.usage_record import Owed
 from pointsman_runtime.backoff import full_jitter
+from pointsman_runtime.errors import BusError
 from pointsman_runtime.logs import Log
 
-WRITTEN_AT_ONCE: Final = 256
+WRITTEN_AT_ONCE: Final = 1024
+"""Records."""
 _FORGET_EVERY_S: Final = 60.0
-_EXPECTED: Final = (NatsError, JetStreamError, OSError, TimeoutError, sqlite3.Error, Missed)
+_EXPECTED: Final = (NatsError, JetStreamError, BusError, OSError, TimeoutError, sqlite3.Error, Missed, NotWritten)
 """What passes: the bus is away, the disk is full. The work begins anew where it was left."""
 
 _log = Log("recorder")
@@ -85,8 +90,8 @@ class Recording:
                     self._is_behind(0)
                     continue
                 kept = await self._store.keep(batch.entries)
-                await self._write_owed()
-                await batch.acknowledge()
+                await self._write(kept.owed)
+                self._feed.acknowledge(batch)
                 for subject, size, sequence in batch.unreadable:
                     _log.warning("malformed_message", subject=subject, size=size, sequence=sequence)
                 for outcome, count in (
@@ -95,12 +100,18 @@ class Recording:
                     self._metrics.events.labels(outcome).inc(count)
                 self._is_behind(batch.behind)
         finally:
-            await self._feed.close()
+            self._feed.close()
 
     async def _write_owed(self) -> None:
-        while owed := await self._store.owed(WRITTEN_AT_ONCE):
+        """What an earlier try, or an earlier process, left unwritten, or what it didn't read in the ledger."""
+        after = ""
+        while owed := await self._store.owed(after, WRITTEN_AT_ONCE):
+            await self._write(owed)
+            after = owed[-1].key
+
+    async def _write(self, owed: Sequence[Owed]) -> None:
+        if owed:
             await self._ledger.write(owed)
-            await self._store.paid([key for key, _, _ in owed])
             self._metrics.records.inc(len(owed))
 
     async def _forget(self) -> None:

@@ -1,11 +1,12 @@
 """What is kept of an event, and what of it is charged."""
 
+import orjson
 import pytest
 
-from pointsman_contracts import headers
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Target
 from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.usage import UsageRecord
 from pointsman_recorder.domain.entry import entry
 from pointsman_recorder.domain.usage_record import counted, day_of, record_of
 
@@ -23,56 +24,75 @@ COMPLETED = ResponseCompleted(
     served="llama-8b-chat",
     cost=0.25,
 )
-GIVEN = {headers.TYPE: ResponseCompleted.address.type_id, headers.MESSAGE_ID: "subject:edge-1:7"}
+KIND = ResponseCompleted.address.type_id
 
 
-def test_an_event_is_known_by_its_publishers_id_and_else_by_its_place() -> None:
-    kept = entry(GIVEN, COMPLETED.encode(), "PM_EVENTS:3", 5)
+def record(completed: ResponseCompleted) -> UsageRecord:
+    return record_of(completed.encode())
+
+
+def test_an_event_is_kept_with_what_the_ledger_is_owed_for_it() -> None:
+    kept = entry(KIND, "subject:edge-1:7", COMPLETED.encode(), 5)
     assert kept is not None
-    assert (kept.key, kept.request_id, kept.at_ms, kept.completed) == (
-        "subject:edge-1:7",
-        "r-1",
-        COMPLETED.at_ms,
-        COMPLETED,
+    assert kept[:5] == ("subject:edge-1:7", "r-1", COMPLETED.at_ms, KIND, COMPLETED.encode())
+    assert kept.owed is not None
+    assert (kept.owed.key, kept.owed.tenant) == ("r-1@edge-1/llama-8b/7/1767225599999", "acme")
+    assert UsageRecord.decode(kept.owed.record) == record(COMPLETED)
+
+
+def test_an_event_of_an_unknown_type_is_kept_by_the_time_that_the_stream_got_it() -> None:
+    assert entry("", "PM_EVENTS:3", b'{"something": "else"}', 5) == (
+        *("PM_EVENTS:3", None, 5, ""),
+        *(b'{"something": "else"}', None),
     )
-    foreign = entry({}, b'{"something": "else"}', "PM_EVENTS:3", 5)
-    assert foreign is not None
-    assert (foreign.key, foreign.request_id, foreign.at_ms, foreign.completed) == ("PM_EVENTS:3", None, 5, None)
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"request_id": 5}', b'{"request_id": "x"'])
 def test_what_cant_be_read_is_no_event(body: bytes) -> None:
-    assert entry({}, body, "p", 0) is None
-    assert entry(GIVEN, body, "p", 0) is None
+    assert entry("", "p", body, 0) is None
+    assert entry(KIND, "p", body, 0) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"source": None}, {"sequence": "7"}, {"pool": 1}, {"request_id": None}, {"at_ms": "soon"}, {"status": None}),
+        *({"target": "llama"}, {"usage": {"prompt_tokens": "many"}}, {"identity": "acme"}, {"cost": "free"}),
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_an_end_with_a_fact_of_the_wrong_kind_is_no_event(wrong: dict[str, object]) -> None:
+    body = {**orjson.loads(COMPLETED.encode()), **wrong}
+    assert entry(KIND, "p", orjson.dumps(body), 0) is None
 
 
 def test_a_record_says_who_used_what_of_which_model_and_what_it_costs() -> None:
-    record = record_of(COMPLETED)
-    assert (record.identity, record.model, record.pool, record.cost) == (
+    found = record(COMPLETED)
+    assert (found.identity, found.model, found.pool, found.cost) == (
         Identity(tenant="acme", subject="ci"),
         "llama-8b-chat",
         "llama-8b",
         0.25,
     )
-    assert counted(record) == (1, 0, 10, 4, 5, 2, 0, 0.25, 0)
+    assert counted(found) == (1, 0, 10, 4, 5, 2, 0, 0.25, 0)
 
 
 def test_a_request_that_used_nothing_has_its_record_too() -> None:
     rejected = COMPLETED.model_copy(
         update={"usage": None, "cost": None, "served": None, "target": None, "status": 429, "outcome": "rejected"}
     )
-    assert counted(record_of(rejected)) == (1, 1, 0, 0, 0, 0, 0, 0.0, 0)
+    assert counted(record(rejected)) == (1, 1, 0, 0, 0, 0, 0, 0.0, 0)
 
 
 def test_tokens_without_a_price_are_told() -> None:
     estimated = COMPLETED.model_copy(update={"usage": Usage(prompt_tokens=3, estimated=True), "cost": None})
-    assert counted(record_of(estimated)) == (1, 0, 3, 0, 0, 0, 1, 0.0, 1)
+    assert counted(record(estimated)) == (1, 0, 3, 0, 0, 0, 1, 0.0, 1)
 
 
 @pytest.mark.parametrize("other", [{"sequence": 8}, {"source": "edge-2"}], ids=["later", "at another edge"])
 def test_a_client_that_uses_its_request_id_again_is_charged_again(other: dict[str, object]) -> None:
     again = COMPLETED.model_copy(update=other)
-    assert record_of(again).key != record_of(COMPLETED).key
+    assert record(again).key != record(COMPLETED).key
 
 
 @pytest.mark.parametrize(

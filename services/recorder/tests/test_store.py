@@ -3,20 +3,21 @@
 import asyncio
 import shutil
 import tempfile
+import zlib
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pointsman_contracts import headers
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import FILE, Database
+from pointsman_recorder.adapters.event_text import body_of, compressed
 from pointsman_recorder.adapters.store import Bounds, Store
 from pointsman_recorder.domain.entry import Entry, entry
 
@@ -43,8 +44,7 @@ def event(number: int, *, tenant: str = "acme", tokens: int = 10, day: int = 20_
         served="llama",
         cost=tokens / 4,
     )
-    given = {headers.TYPE: ResponseCompleted.address.type_id, headers.MESSAGE_ID: f"e:{number}"}
-    found = entry(given, completed.encode(), "", 0)
+    found = entry(ResponseCompleted.address.type_id, f"e:{number}", completed.encode(), 0)
     assert found is not None
     return found
 
@@ -58,7 +58,7 @@ class Recorder(RuleBasedStateMachine):
         self.published: list[Entry] = []
         self.acknowledged = 0
         self.ledger: list[bytes] = []
-        self.written: list[str] = []
+        self.unwritten: list[bytes] = []
         self.caught_up = False
         self.store = Store(Database(self.folder), LONG)
 
@@ -71,22 +71,22 @@ class Recorder(RuleBasedStateMachine):
     def keep(self, many: int, back: int) -> None:
         """Events come, some of them again."""
         start = max(0, self.acknowledged - back)
-        run(self.store.keep(self.published[start : start + many]))
-        if not run(self.store.owed(100)):
+        kept = run(self.store.keep(self.published[start : start + many]))
+        self.unwritten = [*self.unwritten, *(each.record for each in kept.owed)]
+        if not self.unwritten:
             self.acknowledged = min(len(self.published), max(self.acknowledged, start + many))
+
+    @rule(many=st.integers(min_value=1, max_value=3))
+    def write(self, many: int) -> None:
+        """The ledger gets some of what it is owed."""
+        self.ledger += self.unwritten[:many]
+        self.unwritten = self.unwritten[many:]
 
     @rule()
     @precondition(lambda self: self.caught_up)
-    def write(self) -> None:
-        """The ledger gets what it is owed; whether the recorder hears of it is another step."""
-        owed = run(self.store.owed(3))
-        self.ledger += [record for _, _, record in owed]
-        self.written = [key for key, _, _ in owed]
-
-    @rule()
-    def hear(self) -> None:
-        run(self.store.paid(self.written))
-        self.written = []
+    def write_again(self) -> None:
+        """The work begins anew: the ledger gets what wasn't read there yet, whether it has it or not."""
+        self.unwritten = [each.record for each in run(self.store.owed("", 100))]
 
     @rule(many=st.integers(min_value=1, max_value=100))
     def read(self, many: int) -> None:
@@ -104,7 +104,7 @@ class Recorder(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
             self.acknowledged = 0
         self.store = Store(Database(self.folder), LONG)
-        self.written = []
+        self.unwritten = []
         self.caught_up = False
 
     @invariant()
@@ -120,16 +120,13 @@ class Recorder(RuleBasedStateMachine):
         """In the end everything comes to rest: each request is charged once."""
         self.read(100_000)
         run(self.store.keep(self.published))
-        while owed := run(self.store.owed(100)):
-            self.ledger += [record for _, _, record in owed]
-            run(self.store.paid([key for key, _, _ in owed]))
+        self.ledger += [each.record for each in run(self.store.owed("", 10_000))]
         self.read(100_000)
+        assert run(self.store.owed("", 10_000)) == []
         rows, _ = run(self.store.sums(UsageQuery(by=("tenant",))))
         for tenant in ("acme", "", "other"):
-            own = [one.completed for one in self.published if one.completed and one.completed.identity]
-            tokens = [
-                one.usage.prompt_tokens for one in own if one.usage and one.identity and one.identity.tenant == tenant
-            ]
+            own = [UsageRecord.decode(one.owed.record) for one in self.published if one.owed]
+            tokens = [one.usage.prompt_tokens for one in own if one.identity.tenant == tenant]
             found = next((row for row in rows if row.tenant == tenant), UsageSum())
             assert (found.requests, found.prompt_tokens) == (len(tokens), sum(tokens))
             assert found.cost == pytest.approx(sum(tokens) / 4)
@@ -148,7 +145,7 @@ async def test_sums_are_told_apart_by_what_was_asked(tmp_path: Path) -> None:
     store = Store(Database(tmp_path), LONG)
     events = [event(1, tenant="a"), event(2, tenant="a", day=20_001), event(3, tenant="b"), event(4, tenant="b")]
     await store.keep(events)
-    records = [UsageRecord.decode(record) for _, _, record in await store.owed(10)]
+    records = [UsageRecord.decode(each.record) for each in await store.owed("", 10)]
     assert await store.count("ledger", records, 4) == 4
     assert await store.count("ledger", records, 8) == 0
 
@@ -174,15 +171,16 @@ async def test_a_process_with_the_name_of_an_earlier_one_is_told_from_it(tmp_pat
     store = Store(Database(tmp_path), LONG)
     first, other = event(1, tokens=1), event(1, tokens=2, request="r-2")
     assert first.key == other.key
-    assert await store.keep([first, first, other]) == (2, 1)
-    assert len(await store.owed(10)) == 2
+    kept = await store.keep([first, first, other])
+    assert (kept.new, kept.repeated) == (2, 1)
+    assert len(await store.owed("", 10)) == 2
     await store.close()
 
 
 async def test_old_events_go_and_sums_stay_for_longer(tmp_path: Path) -> None:
     store = Store(Database(tmp_path), Bounds(event_days=1.0, event_bytes=2**30, sum_days=36_500.0))
     await store.keep([event(1), event(2)])
-    await store.count("ledger", [UsageRecord.decode(record) for _, _, record in await store.owed(10)], 2)
+    await store.count("ledger", [UsageRecord.decode(each.record) for each in await store.owed("", 10)], 2)
     assert await store.forget(event_stream_days=7.0) == 2
     assert await store.story("r-1") == ([], False)
     [row], _ = await store.sums(UsageQuery(by=()))
@@ -194,8 +192,8 @@ async def test_the_oldest_events_make_room_for_new_ones(tmp_path: Path) -> None:
     store = Store(Database(tmp_path), LONG)
     entries = [event(number) for number in range(4000)]
     await store.keep(entries)
-    while owed := await store.owed(1000):
-        await store.paid([key for key, _, _ in owed])
+    records = [UsageRecord.decode(each.record) for each in await store.owed("", 4000)]
+    await store.count("ledger", records, 4000)
     bound = await store.size() * 3 // 4
     await store.close()
     store = Store(Database(tmp_path), LONG._replace(event_bytes=bound))
@@ -214,6 +212,24 @@ async def test_a_story_that_is_too_long_keeps_its_end(tmp_path: Path) -> None:
     assert 0 < len(events) < 3000
     assert ResponseCompleted.decode(events[-1].body).sequence == 2999
     await store.close()
+
+
+async def test_a_body_that_an_earlier_version_kept_is_read_alike(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    row = (b"key", "r-1", 5, "request.scheduled.v1", zlib.compress(b'{"request_id": "r-1"}', 1))
+    database.connection.execute("INSERT INTO events (key, request_id, at_ms, type, body) VALUES (?, ?, ?, ?, ?)", row)
+    database.connection.execute("PRAGMA user_version = 1")
+    database.close()
+    store = Store(Database(tmp_path), LONG)
+    assert not store.fresh
+    [event], _ = await store.story("r-1")
+    assert event.body == '{"request_id": "r-1"}'
+    await store.close()
+
+
+@given(st.binary(max_size=5000))
+def test_a_body_comes_back_as_it_was_kept(body: bytes) -> None:
+    assert body_of(compressed(body)) == body
 
 
 def test_a_folder_belongs_to_one_recorder(tmp_path: Path) -> None:

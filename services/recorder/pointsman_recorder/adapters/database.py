@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final, TextIO
 
 FILE: Final = "recorder.db"
-_VERSION: Final = 1
+_VERSION: Final = 2
+"""1 has no bodies that are compressed as `event_text` does it; it is read as it is."""
 _SCHEMA: Final = """
 CREATE TABLE events (
     id INTEGER PRIMARY KEY,
@@ -47,7 +48,9 @@ class Database:
         self.empty = version == 0
         """It was made just now."""
         if self.empty:
-            self.connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+            self.connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+        if version < _VERSION:
+            self.connection.execute(f"PRAGMA user_version = {_VERSION}")
 
     @property
     def size(self) -> int:

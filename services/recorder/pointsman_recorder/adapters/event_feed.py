@@ -1,23 +1,29 @@
 """The stream of events, read by a durable consumer: what wasn't acknowledged comes again, also to the next process."""
 
+import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
-from nats.aio.msg import Msg
-from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
+from pointsman_contracts.headers import MESSAGE_ID, TYPE
+from pointsman_recorder.adapters.pull import BATCH, Pull, Taken
 from pointsman_recorder.domain.entry import Entry, entry
+from pointsman_runtime import message_headers
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.events import Events
 from pointsman_runtime.stores import EVENT_STREAM, EVENT_SUBJECTS
 
-BATCH: Final = 256
-_WAIT_S: Final = 1.0
 _ACK_WAIT_S: Final = 30.0
 """How long a batch may take; then it comes again."""
+_PIECE: Final = 32
+"""Events that are read before other work of the process has its turn."""
 _DAY_S: Final = 86400.0
 _FOR_EVER_DAYS: Final = 36500.0
+_TYPE_NAME: Final = f"\r\n{TYPE}:".encode()
+_ID_NAME: Final = f"\r\n{MESSAGE_ID}:".encode()
 
 
 class Unreadable(NamedTuple):
@@ -33,82 +39,91 @@ class Unreadable(NamedTuple):
 class Batch:
     """Some events as they came, and what they are."""
 
-    def __init__(self, messages: list[Msg]) -> None:
-        self._messages = messages
+    def __init__(self, last: Taken) -> None:
         self.entries: list[Entry] = []
         self.unreadable: list[Unreadable] = []
+        self.last = last
+
+    @classmethod
+    async def of(cls, messages: list[Taken]) -> Self:
+        """Read messages, of which there is at least one; others have a turn between the pieces."""
+        batch = cls(messages[-1])
+        for start in range(0, len(messages), _PIECE):
+            batch._read(messages[start : start + _PIECE])
+            await asyncio.sleep(0)
+        return batch
+
+    def _read(self, messages: Sequence[Taken]) -> None:
         for message in messages:
-            metadata = message.metadata
-            position = f"{metadata.stream}:{metadata.sequence.stream}"
-            stored_ms = round(metadata.timestamp.timestamp() * 1000)
-            read = entry(message.headers or {}, message.data, position, stored_ms)
+            kind = message_headers.find(message.headers, _TYPE_NAME) or ""
+            name = message_headers.find(message.headers, _ID_NAME) or f"{EVENT_STREAM}:{message.sequence}"
+            read = entry(kind, name, message.payload, message.stored_ms)
             if read is None:
-                self.unreadable.append(Unreadable(message.subject, len(message.data), metadata.sequence.stream))
+                self.unreadable.append(Unreadable(message.subject, len(message.payload), message.sequence))
             else:
                 self.entries.append(read)
 
     @property
     def behind(self) -> int:
         """Events that follow it."""
-        return self._messages[-1].metadata.num_pending
-
-    async def acknowledge(self) -> None:
-        """It is kept: it needn't come again."""
-        # Each by itself: one for all up to the last would stand for those too that a lost connection swallowed.
-        for message in self._messages:
-            await message.ack()
+        return self.last.following
 
 
 class EventFeed:
     """One durable consumer, by its name."""
 
-    def __init__(self, events: Events, durable: str) -> None:
+    def __init__(self, events: Events, bus: Bus, durable: str) -> None:
         self._events = events
+        self._link = bus.link
         self._durable = durable
-        self._subscription: JetStreamContext.PullSubscription | None = None
+        self._pull = Pull(bus.link, f"{bus.process.inbox}.feed")
+        events.on_connected(self._pull.renew)
 
     async def open(self, *, from_the_beginning: bool) -> float:
         """Begin to read where the last process left off; returns how many days the stream keeps an event.
 
-        `from_the_beginning`: read everything that the stream has, wherever somebody left off.
+        `from_the_beginning`: read everything that the stream has, whatever was read before.
         """
-        # Somebody may have deleted it; the loss of a server's store is noticed at the next connection.
+        # The stream may be deleted by others; the loss of a server's store is noticed at the next connection.
         config = (await self._events.make_event_stream()).config
         js = await self._events.jetstream()
-        after = 0
-        with suppress(NotFoundError):  # nobody has read it
+        after = delivered = 0
+        found = False
+        with suppress(NotFoundError):  # nothing has read it yet
             left = await js.consumer_info(EVENT_STREAM, self._durable)
+            found = True
             if left.ack_floor is not None and not from_the_beginning:
                 after = left.ack_floor.stream_seq
-            # What a process had in hand when it died would come after `ack_wait`; made anew, it comes at once.
-            if from_the_beginning or left.num_ack_pending:
+            # What a process had in hand when it died would come after `ack_wait`; made anew, it comes at once. Earlier
+            # versions acknowledged each event by itself.
+            if from_the_beginning or left.num_ack_pending or left.config.ack_policy != AckPolicy.ALL:
                 await js.delete_consumer(EVENT_STREAM, self._durable)
-        self._subscription = await js.pull_subscribe(
-            EVENT_SUBJECTS,
-            durable=self._durable,
-            stream=EVENT_STREAM,
-            config=ConsumerConfig(
-                ack_policy=AckPolicy.EXPLICIT,
+                found = False
+            elif left.delivered is not None:
+                delivered = left.delivered.consumer_seq
+        if not found:
+            wanted = ConsumerConfig(
+                durable_name=self._durable,
+                filter_subject=EVENT_SUBJECTS,
+                ack_policy=AckPolicy.ALL,
                 ack_wait=_ACK_WAIT_S,
                 deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
                 opt_start_seq=after + 1,
                 max_ack_pending=4 * BATCH,
-            ),
-        )
+            )
+            await js.add_consumer(EVENT_STREAM, wanted)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+        self._pull.open(EVENT_STREAM, self._durable, delivered)
         return config.max_age / _DAY_S if config.max_age else _FOR_EVER_DAYS
 
     async def next(self) -> Batch | None:
-        """The next events; None when none came for a second."""
-        if self._subscription is None:
-            raise RuntimeError("the feed isn't open")
-        try:
-            messages = await self._subscription.fetch(BATCH, timeout=_WAIT_S)
-        except TimeoutError:
-            return None
-        return Batch(messages) if messages else None
+        """The next events; None when none came for some seconds. Raises Missed: open it again."""
+        messages = await self._pull.next()
+        return await Batch.of(messages) if messages else None
 
-    async def close(self) -> None:
+    def acknowledge(self, batch: Batch) -> None:
+        """It is kept, and so is everything before it: it needn't come again."""
+        self._link.publish(batch.last.acknowledge, b"")
+
+    def close(self) -> None:
         """Read no more; another process goes on where this one is."""
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
-            await subscription.unsubscribe()
+        self._pull.close()

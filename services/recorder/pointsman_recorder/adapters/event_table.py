@@ -1,15 +1,17 @@
 """The events in the database: each once, found by request, forgotten by age and by room."""
 
 import sqlite3
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from typing import Final
 
 from pointsman_contracts.story import KeptEvent
 from pointsman_recorder.adapters.database import Database
+from pointsman_recorder.adapters.event_text import body_of, compressed
 from pointsman_recorder.domain.entry import Entry
 
-_AT_ONCE = 2000
+_ADD: Final = "INSERT OR IGNORE INTO events (key, request_id, at_ms, type, body) VALUES (?, ?, ?, ?, ?)"
+_AT_ONCE: Final = 2000
 """Events that are deleted in one transaction."""
 
 
@@ -20,13 +22,15 @@ class EventTable:
         self._database = database
         self._connection: sqlite3.Connection = database.connection
 
-    def add(self, entry: Entry) -> bool:
-        """Keep an event; False when it is there already."""
-        done = self._connection.execute(
-            "INSERT OR IGNORE INTO events (key, request_id, at_ms, type, body) VALUES (?, ?, ?, ?, ?)",
-            (digest(entry.key, entry.body), entry.request_id, entry.at_ms, entry.type, zlib.compress(entry.body, 1)),
-        )
-        return done.rowcount == 1
+    def add(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Keep events; those that weren't there yet."""
+        cursor = self._connection.cursor()
+        new: list[Entry] = []
+        for entry in entries:
+            key, body = digest(entry.key, entry.body), compressed(entry.body)
+            if cursor.execute(_ADD, (key, entry.request_id, entry.at_ms, entry.type, body)).rowcount == 1:
+                new.append(entry)
+        return new
 
     def of_request(self, request_id: str, room: int) -> tuple[list[KeptEvent], bool]:
         """The latest events of a request that fit into so many bytes, in the order of the stream; whether there are
@@ -36,7 +40,7 @@ class EventTable:
         )
         found: list[KeptEvent] = []
         for kind, body in rows:
-            text = zlib.decompress(body).decode()
+            text = body_of(body).decode()
             room -= len(text)
             if room < 0:
                 return found[::-1], True

@@ -1,6 +1,5 @@
 """The usage ledger: the stream `PM_USAGE`, with one message for each request."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple
 
@@ -17,17 +16,19 @@ from nats.js.api import (
 from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
-from pointsman_contracts import headers
 from pointsman_contracts.subjects import REST, ROOT, subject
 from pointsman_contracts.usage import NO_TENANT, UsageRecord
+from pointsman_recorder.adapters.confirmations import Confirmations
+from pointsman_recorder.adapters.pull import Pull
+from pointsman_recorder.domain.usage_record import Owed
 from pointsman_recorder.settings import RecorderSettings
+from pointsman_runtime import message_headers
+from pointsman_runtime.bus import Bus
 from pointsman_runtime.events import Events
 from pointsman_runtime.logs import Log
 
 STREAM: Final = "PM_USAGE"
 SUBJECTS: Final = f"{ROOT}.{UsageRecord.address.kind}.{REST}"
-_BATCH: Final = 256
-_WAIT_S: Final = 1.0
 _PUBLISH_S: Final = 5.0
 _TWICE_WITHIN_S: Final = 600.0
 """How long the server itself recognises a record that is written again. Later, readers recognise it by its key."""
@@ -52,22 +53,24 @@ class Page(NamedTuple):
 class Ledger:
     """Makes the stream where it isn't there, writes, and reads."""
 
-    def __init__(self, events: Events, settings: RecorderSettings) -> None:
+    def __init__(self, events: Events, bus: Bus, settings: RecorderSettings) -> None:
         self._events = events
+        self._bus = bus
         self._settings = settings
+        self._pull = Pull(bus.link, f"{bus.process.inbox}.ledger")
+        events.on_connected(self._pull.renew)
 
-    async def write(self, records: Sequence[tuple[str, str, bytes]]) -> None:
-        """Add records (key, tenant, message); returns once the server has all of them. Raises nats-py's errors, and
-        then any of them may be written."""
-        js = await self._events.jetstream()
+    async def write(self, records: Sequence[Owed]) -> None:
+        """Add records, of which there is at least one; returns once the server has all of them.
 
-        async def one(key: str, tenant: str, record: bytes) -> None:
-            given = {headers.MESSAGE_ID: key, headers.TYPE: UsageRecord.address.type_id}
-            await js.publish(subject(UsageRecord, tenant or NO_TENANT), record, timeout=_PUBLISH_S, headers=given)
-
-        async with asyncio.TaskGroup() as group:
-            for record in records:
-                group.create_task(one(*record))
+        Raises NotWritten, and what `Link.publish` raises: then any of them may be written.
+        """
+        waiting = Confirmations(self._bus.replies, len(records), _PUBLISH_S)
+        with waiting as reply_to:
+            for each in records:
+                given = message_headers.build(UsageRecord.address.type_id, message_id=each.key)
+                self._bus.link.publish(subject(UsageRecord, each.tenant or NO_TENANT), each.record, reply_to, given)
+            await waiting.all()
 
     async def read(self, ledger: str, after: int) -> AsyncIterator[Page]:
         """Every record after this sequence of this ledger, for ever; from the first one when it is another ledger.
@@ -80,10 +83,10 @@ class Ledger:
         last = after if found == ledger else 0
         # What it had may all be gone by age.
         yield Page(found, [], last, info.state.last_seq <= last or not info.state.messages, [])
-        subscription = await js.pull_subscribe(
-            SUBJECTS,
-            stream=STREAM,
-            config=ConsumerConfig(
+        consumer = await js.add_consumer(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+            STREAM,
+            ConsumerConfig(
+                filter_subject=SUBJECTS,
                 ack_policy=AckPolicy.NONE,
                 deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
                 opt_start_seq=last + 1,
@@ -91,30 +94,23 @@ class Ledger:
                 mem_storage=True,
             ),
         )
-        begun = False
+        self._pull.open(STREAM, consumer.name, 0)
         try:
             while True:
-                try:
-                    messages = await subscription.fetch(_BATCH, timeout=_WAIT_S)
-                except TimeoutError:
-                    continue
+                messages = await self._pull.next()
                 if not messages:
                     continue
                 records: list[UsageRecord] = []
                 unreadable: list[int] = []
                 for message in messages:
-                    sequence = message.metadata.sequence.stream
-                    # The oldest may be gone, but nothing from the middle.
-                    if begun and sequence != last + 1:
-                        raise Missed(last)
-                    begun, last = True, sequence
                     try:
-                        records.append(UsageRecord.decode(message.data))
+                        records.append(UsageRecord.decode(message.payload))
                     except ValidationError:
-                        unreadable.append(sequence)
-                yield Page(found, records, last, messages[-1].metadata.num_pending == 0, unreadable)
+                        unreadable.append(message.sequence)
+                end = messages[-1]
+                yield Page(found, records, end.sequence, end.following == 0, unreadable)
         finally:
-            await subscription.unsubscribe()
+            self._pull.close()
 
     async def _made(self) -> StreamInfo:
         """The stream, made unless there is one: its owner may have set other limits."""
@@ -139,10 +135,3 @@ class Ledger:
                     allow_direct=True,
                 )
             )
-
-
-class Missed(Exception):
-    """Records after this sequence didn't arrive."""
-
-    def __init__(self, last: int) -> None:
-        super().__init__(f"records after {last} didn't arrive")

@@ -13,7 +13,7 @@ from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_table import EventTable
 from pointsman_recorder.adapters.usage_table import UsageTable
 from pointsman_recorder.domain.entry import Entry
-from pointsman_recorder.domain.usage_record import day_of, record_of
+from pointsman_recorder.domain.usage_record import Owed, day_of
 
 LARGEST_ANSWER: Final = 700_000
 """Bytes of events in one answer; the smallest `max_payload` that servers have by default is 1 MiB."""
@@ -29,6 +29,8 @@ class Kept(NamedTuple):
 
     new: int
     repeated: int
+    owed: list[Owed]
+    """What the new ones owe to the ledger."""
 
 
 class Bounds(NamedTuple):
@@ -55,30 +57,17 @@ class Store:
         """Keep events, each once; the usage of those that end a request is owed to the ledger from then on."""
 
         def keep() -> Kept:
-            new = 0
             with self._transaction():
-                for entry in entries:
-                    if not self._events.add(entry):
-                        continue
-                    new += 1
-                    if entry.completed is not None:
-                        self._usage.owe(record_of(entry.completed))
-            return Kept(new, len(entries) - new)
+                new = self._events.add(entries)
+                owed = [entry.owed for entry in new if entry.owed is not None]
+                self._usage.owe(owed)
+            return Kept(len(new), len(entries) - len(new), owed)
 
         return await self._run(keep)
 
-    async def owed(self, at_most: int) -> list[tuple[str, str, bytes]]:
+    async def owed(self, after: str, at_most: int) -> list[Owed]:
         """As `UsageTable.owed`."""
-        return await self._run(lambda: self._usage.owed(at_most))
-
-    async def paid(self, keys: Sequence[str]) -> None:
-        """As `UsageTable.paid`."""
-
-        def paid() -> None:
-            with self._transaction():
-                self._usage.paid(keys)
-
-        await self._run(paid)
+        return await self._run(lambda: self._usage.owed(after, at_most))
 
     async def progress(self) -> tuple[str, int]:
         """As `UsageTable.progress`."""
@@ -89,7 +78,7 @@ class Store:
 
         def count() -> int:
             with self._transaction():
-                new = sum(self._usage.count(record) for record in records)
+                new = self._usage.count(records)
                 self._usage.read_to(ledger, sequence)
             return new
 

@@ -10,8 +10,12 @@ from typing import Final
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_table import digest
-from pointsman_recorder.domain.usage_record import USAGE_COLUMNS, counted, day_of
+from pointsman_recorder.domain.usage_record import USAGE_COLUMNS, Counted, Owed, counted, day_of
 
+_COUNT: Final = "INSERT OR IGNORE INTO usage_counted VALUES (?, ?)"
+_OWE: Final = (
+    "INSERT OR IGNORE INTO usage_unwritten SELECT ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM usage_counted WHERE key = ?)"
+)
 KEYS: Final = ("day", "tenant", "subject", "model")
 _ADD: Final = (
     f"INSERT INTO usage_sums ({', '.join((*KEYS, *USAGE_COLUMNS))}) "  # noqa: S608 - of names in this service
@@ -26,22 +30,16 @@ class UsageTable:
     def __init__(self, database: Database) -> None:
         self._connection: sqlite3.Connection = database.connection
 
-    def owe(self, record: UsageRecord) -> None:
-        """The ledger is to get a record, unless it has it."""
-        known = self._connection.execute("SELECT 1 FROM usage_counted WHERE key = ?", (digest(record.key),))
-        if known.fetchone() is None:
-            row = (record.key, record.identity.tenant, record.encode())
-            self._connection.execute("INSERT OR IGNORE INTO usage_unwritten VALUES (?, ?, ?)", row)
+    def owe(self, records: Sequence[Owed]) -> None:
+        """The ledger is to get these records, those of them that it doesn't have."""
+        self._connection.executemany(_OWE, [(*each, digest(each.key)) for each in records])
 
-    def owed(self, at_most: int) -> list[tuple[str, str, bytes]]:
-        """Records that the ledger is to get: key, tenant, message."""
-        return self._connection.execute(
-            "SELECT key, tenant, record FROM usage_unwritten LIMIT ?", (at_most,)
-        ).fetchall()
-
-    def paid(self, keys: Sequence[str]) -> None:
-        """The ledger has these."""
-        self._connection.executemany("DELETE FROM usage_unwritten WHERE key = ?", [(key,) for key in keys])
+    def owed(self, after: str, at_most: int) -> list[Owed]:
+        """Records that weren't read in the ledger yet, by their keys, which are greater than `after`."""
+        rows = self._connection.execute(
+            "SELECT key, tenant, record FROM usage_unwritten WHERE key > ? ORDER BY key LIMIT ?", (after, at_most)
+        )
+        return [Owed(*row) for row in rows]
 
     @property
     def progress(self) -> tuple[str, int]:
@@ -54,16 +52,22 @@ class UsageTable:
         rows = [("ledger", ledger), ("sequence", str(sequence))]
         self._connection.executemany("INSERT OR REPLACE INTO progress VALUES (?, ?)", rows)
 
-    def count(self, record: UsageRecord) -> bool:
-        """Add a record of the ledger to the sums; False when it was counted already."""
-        row = (digest(record.key), record.at_ms)
-        if self._connection.execute("INSERT OR IGNORE INTO usage_counted VALUES (?, ?)", row).rowcount != 1:
-            return False
-        identity = record.identity
-        keys = (day_of(record.at_ms), identity.tenant, identity.subject, record.model)
-        self._connection.execute(_ADD, (*keys, *counted(record)))
-        self._connection.execute("DELETE FROM usage_unwritten WHERE key = ?", (record.key,))
-        return True
+    def count(self, records: Sequence[UsageRecord]) -> int:
+        """Add records of the ledger to the sums, each once; how many weren't counted yet."""
+        cursor = self._connection.cursor()
+        new: list[UsageRecord] = []
+        sums: dict[tuple[str, ...], Counted] = {}
+        for record in records:
+            if cursor.execute(_COUNT, (digest(record.key), record.at_ms)).rowcount != 1:
+                continue
+            new.append(record)
+            identity = record.identity
+            row = (day_of(record.at_ms), identity.tenant, identity.subject, record.model)
+            known = sums.get(row)
+            sums[row] = counted(record) if known is None else known.plus(counted(record))
+        cursor.executemany(_ADD, [(*row, *amounts) for row, amounts in sums.items()])
+        cursor.executemany("DELETE FROM usage_unwritten WHERE key = ?", [(record.key,) for record in new])
+        return len(new)
 
     def forget(self, keys_before_ms: int, day: str) -> None:
         """Delete what no event can come again for, and sums of days before one."""

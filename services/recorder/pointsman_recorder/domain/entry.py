@@ -1,13 +1,10 @@
 """An event as it is kept."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from pydantic import ValidationError
-
-from pointsman_contracts import headers
 from pointsman_contracts.message import Part
 from pointsman_contracts.response import ResponseCompleted
+from pointsman_recorder.domain.usage_record import Owed, record_of
 
 
 class Entry(NamedTuple):
@@ -21,8 +18,11 @@ class Entry(NamedTuple):
     type: str
     body: bytes
     """As it was published."""
-    completed: ResponseCompleted | None
-    """The event, when it is the end of a request."""
+    owed: Owed | None
+    """What the ledger is to get, when it is the end of a request."""
+
+
+_COMPLETED: Final = ResponseCompleted.address.type_id
 
 
 class _Head(Part):
@@ -30,16 +30,17 @@ class _Head(Part):
     at_ms: int | None = None
 
 
-def entry(given: Mapping[str, str], body: bytes, position: str, stored_ms: int) -> Entry | None:
-    """From a message's headers and body; None when it isn't an event that can be read.
+def entry(kind: str, name: str, body: bytes, stored_ms: int) -> Entry | None:
+    """From a message's type, id and body; None when it isn't an event that can be read.
 
-    `position` names it where its publisher gave it no id; `stored_ms` is when the stream got it.
+    `stored_ms` is when the stream got it, for an event that doesn't say when it happened.
     """
-    kind = given.get(headers.TYPE, "")
     try:
-        completed = ResponseCompleted.decode(body) if kind == ResponseCompleted.address.type_id else None
-        head = completed or _Head.__pydantic_validator__.validate_json(body)
-    except ValidationError:
+        if kind == _COMPLETED:
+            record = record_of(body)
+            owed = Owed(record.key, record.identity.tenant, record.encode())
+            return Entry(name, record.request_id, record.at_ms, kind, body, owed)
+        head = _Head.__pydantic_validator__.validate_json(body)
+    except ValueError:
         return None
-    at_ms = stored_ms if head.at_ms is None else head.at_ms
-    return Entry(given.get(headers.MESSAGE_ID) or position, head.request_id, at_ms, kind, body, completed)
+    return Entry(name, head.request_id, stored_ms if head.at_ms is None else head.at_ms, kind, body, None)

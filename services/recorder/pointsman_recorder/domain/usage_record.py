@@ -1,10 +1,14 @@
 """From the end of a request to its entry in the usage ledger, and from there to sums."""
 
 from datetime import UTC, datetime
-from typing import NamedTuple
+from operator import add
+from typing import NamedTuple, cast
+
+import orjson
+from pydantic import JsonValue
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.response import Usage
 from pointsman_contracts.usage import UsageRecord
 
 _ERROR = 400
@@ -12,23 +16,46 @@ _LAST_MS = 253_402_300_799_000
 """The end of the year 9999."""
 
 
-def record_of(completed: ResponseCompleted) -> UsageRecord:
-    """The entry of a request. There is one for each, whether it used anything or not."""
-    target = completed.target
-    return UsageRecord(
-        key=f"{completed.request_id}@{completed.source}/{completed.pool}/{completed.sequence}/{completed.at_ms}",
-        request_id=completed.request_id,
-        at_ms=completed.at_ms,
-        identity=completed.identity or Identity(),
-        model=completed.served or (target.model if target is not None else ""),
-        pool=target.pool if target is not None else None,
-        provider=target.provider if target is not None else None,
-        api=completed.api,
-        stream=completed.stream,
-        status=completed.status,
-        outcome=completed.outcome,
-        usage=completed.usage or Usage(),
-        cost=completed.cost,
+class Owed(NamedTuple):
+    """A record that the ledger is to get."""
+
+    key: str
+    tenant: str
+    record: bytes
+    """The message."""
+
+
+def record_of(body: bytes) -> UsageRecord:
+    """The entry of a request, from its `ResponseCompleted`. There is one for each, whether it used anything or not.
+
+    Raises ValueError for what is no such event.
+    """
+    # Half of what a validation of the whole event costs, and what the ledger gets is validated all the same.
+    match orjson.loads(body):
+        case {"source": str(source), "pool": str(pool), "sequence": int(sequence), **rest}:
+            facts = cast("dict[str, JsonValue]", rest)
+        case _:
+            raise ValueError("no end of a request")
+    target = facts.get("target") or {}
+    if not isinstance(target, dict):
+        raise ValueError("no target")  # noqa: TRY004 - of the same kind as what pydantic raises
+    request_id, at_ms = facts.get("request_id"), facts.get("at_ms")
+    return UsageRecord.__pydantic_validator__.validate_python(
+        {
+            "key": f"{request_id}@{source}/{pool}/{sequence}/{at_ms}",
+            "request_id": request_id,
+            "at_ms": at_ms,
+            "identity": facts.get("identity") or Identity(),
+            "model": facts.get("served") or target.get("model") or "",
+            "pool": target.get("pool"),
+            "provider": target.get("provider"),
+            "api": facts.get("api") or "",
+            "stream": facts.get("stream") or False,
+            "status": facts.get("status"),
+            "outcome": facts.get("outcome"),
+            "usage": facts.get("usage") or Usage(),
+            "cost": facts.get("cost"),
+        }
     )
 
 
@@ -44,6 +71,10 @@ class Counted(NamedTuple):
     estimated: int
     cost: float
     unpriced: int
+
+    def plus(self, other: "Counted") -> "Counted":
+        """What both add."""
+        return Counted._make(map(add, self, other))
 
 
 USAGE_COLUMNS = Counted._fields

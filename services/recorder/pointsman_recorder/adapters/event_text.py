@@ -1,0 +1,48 @@
+"""How the body of an event lies in the store: compressed against words that events are made of.
+
+A body is short; most of what would be found twice in it stands in every other body too. Bodies of earlier versions,
+compressed without the words, are read alike.
+"""
+
+import zlib
+from typing import Final
+
+_WORDS: Final = (
+    b'"reasoning_tokens":0,"estimated":true,"answered_by":"semantic-cache","saved":{,"rank":0,"prefix":"approximate",'
+    b'"precise","filtered":{},"opaque":[],"error":"no endpoint","omitted":0,"queued_ms":0.0,"reasons":["static"],'
+    b'"level":"degraded","dropped_reason":"provider":"lora":"base":"client_gone","cut_off","timeout","engine_error",'
+    b'"blocked","rejected","next_worker":"boot_id":"ttft_ms":"took_ms":0.1,"note":"outcome":"refused","status":503,'
+    b'"code":"limited","stage":"preprocessor","profile-picker","model-selector","guard","scheduler","instance":'
+    b'"frontend-","plan":"","subject":"","cost":0.0001,"api":"chat.completions","stream":true,"status":200,'
+    b'{"request_id":"req-","attempt":1,"source":"scheduler-","sequence":1,"at_ms":1,"edge":"frontend-","pool":"",'
+    b'"model":"","target":{"model":"","pool":""},"profile":"standard","primary":"default","runs":[{"profile":"default",'
+    b'"chosen":["'
+    b'"],"weights":{"prefix":1.0,"queue":1.0,"kv-usage":1.0,"load":1.0},"candidates":{"workers":["'
+    b'"],"ages_ms":[0.0],"running":[0,0],"waiting":[0,0],"kv_usage":[0.0,0.0],"matched_tokens":[0,0],'
+    b'"scores":{"prefix":[1.0,1.0],"load":[0.5,0.5]},"totals":[null,1.0]}}],"endpoints":["'
+    b'"],"reason":"the only candidate","prompt_tokens":1,"cached_tokens":0,"decided_us":100.0,"revision":1,'
+    b'"policy_hash":"","seed":0,"level":"full","trail":[{"stage":"preprocessor","instance":"preprocessor-",'
+    b'"outcome":"passed","took_ms":0.1},{"stage":"scheduler","instance":"scheduler-","outcome":"passed","took_ms":0.1}]}'
+    b'{"request_id":"req-","source":"frontend-","sequence":1,"at_ms":1,"pool":"","worker":"","model":"",'
+    b'"target":{"model":"","pool":""},"profile":"standard","api":"chat.completions","stream":false,"status":200,'
+    b'"outcome":"ok","reason":"","level":"full","attempts":[{"worker":"","outcome":"answered","status":200,'
+    b'"took_ms":1.0,"reason":""}],"decided_ms":1.0,"ttft_ms":1.0,"duration_ms":1.0,"usage":{"prompt_tokens":1,'
+    b'"completion_tokens":1,"cached_tokens":0,"reasoning_tokens":0,"estimated":false},"answers":1,"identity":{"tenant":"",'
+    b'"subject":"","plan":""},"served":"","bytes_out":1,"stages":[]}'
+)
+"""Never changed: what is in a store is read by them."""
+
+
+_FRESH: Final = zlib.compressobj(level=1, wbits=12, memLevel=5, zdict=_WORDS)
+"""Knows the words already. A window of 4 KiB holds them and a body."""
+
+
+def compressed(body: bytes) -> bytes:
+    """What is kept for a body."""
+    compressor = _FRESH.copy()
+    return compressor.compress(body) + compressor.flush()
+
+
+def body_of(kept: bytes) -> bytes:
+    """The body that something is kept for."""
+    return zlib.decompressobj(zdict=_WORDS).decompress(kept)

@@ -1,0 +1,160 @@
+"""What a recorder reads of a stream: everything once and in order, or a word that it isn't so."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from pointsman_recorder.adapters.confirmations import Confirmations, NotWritten
+from pointsman_recorder.adapters.pull import BATCH, Missed, Pull
+from pointsman_runtime.link import Link
+from pointsman_runtime.replies import ReplyTable
+from pointsman_testing import eventually
+from pointsman_testing.memory_nats import MemoryNats
+
+ASK = "$JS.API.CONSUMER.MSG.NEXT.S.c"
+
+
+class Server:
+    """Gives the messages that a test has it give."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.asked: list[int] = []
+        self._to = ""
+        link.subscribe(ASK, self._ask)
+
+    def _ask(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+        del subject, headers
+        self._to = reply
+        self.asked.append(json.loads(payload)["batch"])
+
+    def give(self, first: int, last: int, domain: str = "") -> None:
+        for number in range(first, last + 1):
+            to = f"$JS.ACK.{domain}S.c.1.{1000 + number}.{number}.1700000000000000000.{last - number}"
+            self._link.publish(self._to, f"{number}".encode(), to + (".token" if domain else ""))
+
+    def say(self, status: str) -> None:
+        self._link.publish(self._to, b"", "", f"NATS/1.0 {status}\r\n\r\n".encode())
+
+
+@pytest.fixture
+async def server_and_pull() -> AsyncIterator[tuple[Server, Pull]]:
+    nats = MemoryNats()
+    theirs, ours = nats.link(), nats.link()
+    for link in (theirs, ours):
+        link.open()
+    await eventually(lambda: theirs.connected and ours.connected)
+    server, pull = Server(theirs), Pull(ours, "_INBOX.feed")
+    yield server, pull
+    pull.close()
+    await ours.close()
+    await theirs.close()
+
+
+@pytest.mark.parametrize("domain", ["", "hub.ACCHASH."], ids=["plain", "in a domain"])
+async def test_messages_come_in_order_with_their_places(server_and_pull: tuple[Server, Pull], domain: str) -> None:
+    server, pull = server_and_pull
+    pull.open("S", "c", 0)
+    reading = asyncio.ensure_future(pull.next())
+    await eventually(lambda: server.asked == [BATCH])
+    server.give(1, 3, domain)
+    taken = await reading
+    assert [(each.payload, each.sequence, each.stored_ms, each.following) for each in taken] == [
+        (b"1", 1001, 1_700_000_000_000, 2),
+        (b"2", 1002, 1_700_000_000_000, 1),
+        (b"3", 1003, 1_700_000_000_000, 0),
+    ]
+    assert taken[-1].acknowledge.startswith(f"$JS.ACK.{domain}S.c.1.1003.3.")
+
+
+async def test_a_full_batch_waits_for_no_more_and_room_is_filled_again(server_and_pull: tuple[Server, Pull]) -> None:
+    server, pull = server_and_pull
+    pull.open("S", "c", 5)
+    reading = asyncio.ensure_future(pull.next())
+    await eventually(lambda: server.asked == [BATCH])
+    server.give(6, 5 + BATCH)
+    assert len(await reading) == BATCH
+    reading = asyncio.ensure_future(pull.next())
+    await eventually(lambda: server.asked == [BATCH, BATCH])
+    server.give(6 + BATCH, 6 + BATCH)
+    assert [each.sequence for each in await reading] == [1006 + BATCH]
+
+
+async def test_a_message_that_was_lost_on_its_way_is_told(server_and_pull: tuple[Server, Pull]) -> None:
+    server, pull = server_and_pull
+    pull.open("S", "c", 0)
+    reading = asyncio.ensure_future(pull.next())
+    await eventually(lambda: server.asked)
+    server.give(1, 2)
+    server.give(4, 5)
+    with pytest.raises(Missed, match="message 3"):
+        await reading
+
+
+async def test_a_consumer_that_is_gone_is_told_and_one_opened_anew_reads_on(
+    server_and_pull: tuple[Server, Pull],
+) -> None:
+    server, pull = server_and_pull
+    pull.open("S", "c", 0)
+    reading = asyncio.ensure_future(pull.next())
+    await eventually(lambda: server.asked)
+    server.say("409 Consumer Deleted")
+    with pytest.raises(Missed, match="409"):
+        await reading
+    pull.close()
+    pull.open("S", "c", 0)
+    reading = asyncio.ensure_future(pull.next())
+    await eventually(lambda: len(server.asked) == 2)
+    server.give(1, 1)
+    assert len(await reading) == 1
+
+
+async def test_a_request_that_ended_or_was_forgotten_is_made_again(server_and_pull: tuple[Server, Pull]) -> None:
+    server, pull = server_and_pull
+    pull.open("S", "c", 0)
+    for number in range(2):
+        reading = asyncio.ensure_future(pull.next())
+        await eventually(lambda: len(server.asked) == number + 1)  # noqa: B023 - awaited in the same turn
+        if number:
+            pull.renew()
+        else:
+            server.say("408 Request Timeout")
+        assert await reading == []
+    reading = asyncio.ensure_future(pull.next())
+    await eventually(lambda: server.asked == [BATCH] * 3)
+    server.give(1, 1)
+    assert len(await reading) == 1
+
+
+async def test_records_are_written_once_each_is_confirmed() -> None:
+    table = ReplyTable("_INBOX.r")
+    waiting = Confirmations(table, 2, 60.0)
+    with waiting as to:
+        table.receive(to, "", b"", b'{"stream":"S","seq":1}')
+        written = asyncio.ensure_future(waiting.all())
+        await asyncio.sleep(0)
+        assert not written.done()
+        table.receive(to, "", b"", b'{"stream":"S","seq":2,"duplicate":true}')
+        await written
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize("answer", [b"", b'{"error":{"code":503,"description":"no room"},"stream":"S","seq":0}'])
+async def test_a_record_that_the_stream_refuses_is_told(answer: bytes) -> None:
+    table = ReplyTable("_INBOX.r")
+    waiting = Confirmations(table, 2, 60.0)
+    with waiting as to:
+        table.receive(to, "", b"", answer)
+        with pytest.raises(NotWritten, match="refused"):
+            await waiting.all()
+    assert len(table) == 0
+
+
+async def test_records_that_nothing_confirms_are_given_up_in_time() -> None:
+    table = ReplyTable("_INBOX.r")
+    waiting = Confirmations(table, 1, 0.01)
+    with waiting, pytest.raises(NotWritten, match="1 messages"):
+        await waiting.all()
+    assert len(table) == 0
