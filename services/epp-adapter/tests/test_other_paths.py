@@ -19,7 +19,7 @@ async def test_models_are_listed_without_an_engine(start_picker: StartPicker) ->
     assert [model["id"] for model in json.loads(listed.body or b"")["data"]] == ["llama-8b"]
 
 
-@pytest.mark.parametrize("path", ["/v1/models/org%2Fllama", "/v1/models/org/llama", "/v1%2Fmodels/org%2Fllama"])
+@pytest.mark.parametrize("path", ["/v1/models/org%2Fllama", "/v1/models/org/llama", "/v1/m%6Fdels/org/llama"])
 async def test_a_model_is_told_by_its_name_however_that_is_spelt(path: str, start_picker: StartPicker) -> None:
     picker = await start_picker(config={"pools": {"p": {"models": ["org/llama"]}}})
     exchange = picker.client.open()
@@ -30,8 +30,20 @@ async def test_a_model_is_told_by_its_name_however_that_is_spelt(path: str, star
 
 async def test_an_apis_path_is_known_however_it_is_spelt(start_picker: StartPicker) -> None:
     picker = await start_picker()
-    await sent_on(picker.client.open(), path="/v1/chat%2Fcompletions")
+    await sent_on(picker.client.open(), path="/v1/ch%61t/completions")
     assert [request.path for request, _, _ in picker.stages.asked] == ["/v1/chat/completions"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat%2Fcompletions", "/v1/chat%2fcompletions?x=1", "/v1%5cmodels", "/x%2Fmetrics"]
+)
+async def test_a_path_that_hides_a_slash_is_refused(path: str, start_picker: StartPicker) -> None:
+    picker = await start_picker(other_paths=True)
+    exchange = picker.client.open()
+    await exchange.request(path=path, end=True)
+    refused = await exchange.reply()
+    assert (refused.status, json.loads(refused.body or b"")["error"]["code"]) == (400, "invalid_path")
+    assert not picker.stages.asked
 
 
 @pytest.mark.parametrize(
@@ -142,7 +154,7 @@ async def test_other_paths_that_no_engine_can_take_are_rejected_with_a_reason(st
     "path",
     [
         "/v1/chat/completions/", "//v1/chat/completions", "/v1//chat/completions", "/v1/./completions",
-        "/v1/x/../messages", "/v1/chat%252Fcompletions", "/v1%5Cembeddings", "/V1/Responses",
+        "/v1/x/../messages", "/v1/chat%252Fcompletions", "/v1%255Cembeddings", "/V1/Responses",
         "/v1/models/../completions/", "//v1/models",
     ],
 )  # fmt: skip

@@ -42,6 +42,14 @@ JSON = "content-type: application/json"
 REFUSED = {
     "unknown path": (request("GET /v2/nothing HTTP/1.1"), 404, "unknown_path"),
     "unknown path with a body": (post("/v1/nothing", BODY), 404, "unknown_path"),
+    "hidden slash": (post("/v1/chat%2Fcompletions", BODY), 400, "invalid_path"),
+    "hidden slash with a query": (post("/v1/chat%2fcompletions?x=%2f", BODY), 400, "invalid_path"),
+    "hidden backslash": (request("GET /v1%5cmodels HTTP/1.1"), 400, "invalid_path"),
+    "chunks in HTTP/1.0": (
+        request("POST /v1/chat/completions HTTP/1.0", "transfer-encoding: chunked") + b"0\r\n\r\n",
+        400,
+        "invalid_http",
+    ),
     "root": (request("GET / HTTP/1.1"), 404, "unknown_path"),
     "path outside": (request("GET /../etc/passwd HTTP/1.1"), 404, "unknown_path"),
     "path that isn't UTF-8": (request("GET /%ff%fe HTTP/1.1"), 404, "unknown_path"),

@@ -19,6 +19,7 @@ from pointsman_guard.domain.linear_model import LinearModel, trained
 from pointsman_guard.domain.policy import Failure, Judgement, Policy
 from pointsman_guard.training import main as train
 from pointsman_testing.minilm import minilm
+from pointsman_testing.name_resolution import leads_to
 
 URL: Final = "http://127.0.0.1:9/check"
 CORPUS: Final = Path(__file__).parent / "corpus"
@@ -151,11 +152,58 @@ async def test_over_http_a_guardian_gets_the_credential_and_its_failures_are_tol
         use: dict[str, object] = {"use": "openai-moderation", "url": url, "credential": "env:GUARDIAN_KEY"}
         said = await policy(outside, use).judge(Checked("request", "a", "1", TEXTS))
         with pytest.raises(DetectorFailed, match="lacks its credential env:NOT_THERE"):
-            await outside.post(url, {}, credential="env:NOT_THERE", headers={}, timeout_s=1)
+            await outside.post(url, {}, credential="env:NOT_THERE", headers={}, timeout_s=1, private=False)
     await outside.close()
     assert seen == ["Bearer sk-guardian"]
     assert problem in said.failures[0].problem
     assert "bluebird" not in said.failures[0].problem
+
+
+@pytest.mark.parametrize(
+    ("url", "private", "words"),
+    [
+        ("http://169.254.169.254/latest", False, "metadata services are never asked"),
+        ("http://169.254.169.254/latest", True, "metadata services are never asked"),
+        ("http://10.0.0.9/check", False, "`private: true` allows it"),
+        ("http://guardian.guards.svc/check", False, "`private: true` allows it"),
+        ("http://me:secret@guardian.example/check", True, "no user and no password"),
+    ],
+)
+@pytest.mark.parametrize("use", ["webhook", "openai-moderation"])
+def test_a_guardian_where_none_may_be_is_refused_with_the_configuration(
+    use: str, url: str, private: bool, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        policy(Outside(None), {"use": use, "url": url, "model": "m", "private": private} if use != "webhook"
+               else {"use": use, "url": url, "private": private})  # fmt: skip
+    assert "secret" not in str(caught.value)
+    assert policy(Outside(None), {"use": "webhook", "url": "http://10.0.0.9/check", "private": True})
+
+
+async def test_a_guardian_whose_name_leads_to_a_refused_address_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.getaddrinfo", leads_to("169.254.169.254"))
+    outside = Reach(1)
+    use: dict[str, object] = {"use": "webhook", "url": "http://guardian.example/check"}
+    said = await policy(outside, use).judge(Checked("request", "a", "1", TEXTS))
+    await outside.close()
+    assert "metadata services are never asked" in said.failures[0].problem
+
+
+async def test_a_guardian_that_redirects_is_not_followed() -> None:
+    asked: list[str] = []
+
+    async def serve(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(status=307, headers={"location": "/elsewhere"})
+
+    app = web.Application()
+    app.router.add_post("/{path}", serve)
+    outside = Reach(1)
+    async with TestServer(app) as server:
+        use: dict[str, object] = {"use": "webhook", "url": str(server.make_url("/check"))}
+        said = await policy(outside, use).judge(Checked("request", "a", "1", TEXTS))
+    await outside.close()
+    assert (asked, said.failures[0].problem) == (["/check"], "was answered with status 307")
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from pointsman_preprocessor.adapters.published_keys import LARGEST, PublishedKey
 from pointsman_preprocessor.adapters.stored_keys import StoredKeys
 from pointsman_runtime.buckets import Bucket, Entry
 from pointsman_testing import eventually
+from pointsman_testing.name_resolution import leads_to
 
 
 def published(*kids: str) -> bytes:
@@ -77,7 +78,7 @@ async def read(sets: PublishedKeys, url: str) -> None:
 async def test_a_set_is_read_before_anybody_needs_it_and_again_when_a_key_is_missing(
     issuer: Issuer, sets: PublishedKeys
 ) -> None:
-    sets.follow(issuer.url)
+    sets.follow(issuer.url, private=False)
     sets.tick()
     keys = await eventually(lambda: sets.get(issuer.url))
     assert keys.find("one", "ES256") is not None
@@ -105,6 +106,15 @@ async def test_what_cannot_be_read_anew_stays_in_force(issuer: Issuer, sets: Pub
     issuer.status, issuer.body = 200, published("two")
     await read(sets, issuer.url)
     assert sets.get(issuer.url) is not keys
+
+
+async def test_a_set_whose_name_leads_to_a_refused_address_is_not_asked_for(
+    sets: PublishedKeys, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("socket.getaddrinfo", leads_to("10.0.0.9"))
+    await read(sets, "http://id.example/keys")
+    assert sets.get("http://id.example/keys") is None
+    assert "a private address; `private: true` allows it" in str([vars(record) for record in caplog.records])
 
 
 async def test_a_key_missed_in_a_set_just_read_is_looked_for_at_once(issuer: Issuer, sets: PublishedKeys) -> None:

@@ -12,6 +12,7 @@ from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.endpoint_embedder import EndpointEmbedder
 from pointsman_semantic_cache.adapters.lexical_embedder import LexicalEmbedder
 from pointsman_semantic_cache.domain.embedding import LONGEST, EmbedderUnavailable
+from pointsman_testing.name_resolution import leads_to
 
 
 class Service:
@@ -23,12 +24,13 @@ class Service:
         self.answer: object = {"data": [{"embedding": [3.0, 4.0]}]}
         self.status = 200
         self.hangs = False
+        self.location = ""
 
     async def embed(self, request: web.Request) -> web.Response:
         self.asked.append((request.headers.get("authorization"), await request.json()))
         if self.hangs:
             await asyncio.Event().wait()
-        return web.json_response(self.answer, status=self.status)
+        return web.json_response(self.answer, status=self.status, headers={"location": self.location})
 
 
 @pytest.fixture
@@ -75,6 +77,35 @@ async def test_a_service_that_fails_is_told_without_the_question(service: Servic
     await hurried.close()
     with pytest.raises(EmbedderUnavailable, match="env:NOWHERE is empty or missing"):
         await EndpointEmbedder(service.url, "e5", "env:NOWHERE", 1.0).embed("secret")
+
+
+async def test_a_service_that_redirects_or_leads_to_a_refused_address_is_not_followed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.status, service.location = 307, "/v1/elsewhere"
+    embedder = EndpointEmbedder(service.url, "e5", None, 5.0)
+    with pytest.raises(EmbedderUnavailable, match="answers 307"):
+        await embedder.embed("hello")
+    await embedder.close()
+    monkeypatch.setattr("socket.getaddrinfo", leads_to("169.254.169.254"))
+    embedder = EndpointEmbedder("http://embeddings.example/v1", "e5", None, 5.0)
+    with pytest.raises(EmbedderUnavailable) as refused:
+        await embedder.embed("hello")
+    assert "metadata services are never asked" in str(refused.value.args)
+    await embedder.close()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"url": "http://10.0.0.9/v1"}, "`private: true` allows it"),
+        ({"url": "http://169.254.169.254/v1", "private": True}, "metadata services are never asked"),
+        ({"url": "http://me:secret@e.example/v1"}, "no user and no password"),
+    ],
+)
+def test_a_service_where_none_may_be_is_refused_with_the_configuration(more: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load({"caches": {"a": {"embeddings": {"use": "endpoint", "model": "e5"} | more}}})
 
 
 async def test_what_cannot_be_loaded_is_told_and_tried_again_with_the_next_configuration(tmp_path: Path) -> None:

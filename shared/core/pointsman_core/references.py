@@ -17,6 +17,10 @@ def _is_http(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https"):
         raise ValueError(f"{value!r}: a URL begins with http:// or https:// here")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a URL has no user and no password here; use a `credential`, where there is one")
+    if "\\" in value or not value.isprintable() or " " in value:
+        raise ValueError("this URL has characters that no URL has")
     if not parts.hostname:
         raise ValueError(f"{value!r}: this URL names no host")
     _ = parts.port  # raises ValueError for one that can't be

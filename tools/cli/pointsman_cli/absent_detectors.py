@@ -13,10 +13,17 @@ class Nobody:
     """Detectors that ask somebody get no answer here."""
 
     async def post(
-        self, url: str, document: JsonValue, *, credential: str | None, headers: Mapping[str, str], timeout_s: float
+        self,
+        url: str,
+        document: JsonValue,
+        *,
+        credential: str | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        private: bool,
     ) -> JsonValue:
         """As `Outside.post`."""
-        del document, credential, headers, timeout_s
+        del document, credential, headers, timeout_s, private
         raise DetectorFailed(f"{url} isn't asked here")
 
     def read(self, path: str) -> bytes:

@@ -4,6 +4,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.path_spelling import check_path
 from pointsman_edge.domain.routes import METHOD, ROUTES
 from pointsman_edge.domain.wrong_method import WrongMethod
 from pointsman_edge.model_catalogue import NotListed
@@ -54,15 +55,17 @@ class Processor:
         named: Final = dict(head.headers)
         method = named.get(b":method", b"").decode("ascii", "replace")
         # As the frontend's server has it, and every engine's.
-        path = unquote(named.get(b":path", b"").partition(b"?")[0].decode("utf-8", "replace"))
+        raw_path = named.get(b":path", b"").partition(b"?")[0]
+        path = unquote(raw_path.decode("utf-8", "replace"))
         routed = self._desk.settings.mode == "body-based-routing"
-        api = None if routed or method != METHOD else ROUTES.get(path)
-        if api is not None:
-            await Exchanging(self._desk, stream, head, path, api).run()
-            return
         try:
             if routed:
                 await self._others.name_model(stream, head)
+                return
+            check_path(raw_path)
+            api = ROUTES.get(path) if method == METHOD else None
+            if api is not None:
+                await Exchanging(self._desk, stream, head, path, api).run()
             else:
                 await self._others.serve(stream, head, method, path)
         except Refusal as refusal:

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_body, error_headers
 from pointsman_edge.domain.model_list import model_entry, model_list
+from pointsman_edge.domain.path_spelling import check_path
 from pointsman_edge.domain.routes import METHOD, ROUTES
 from pointsman_edge.domain.wrong_method import WrongMethod
 from pointsman_edge.model_catalogue import ModelCatalogue, NotListed
@@ -50,6 +51,11 @@ class EdgeApp(FastAPI):
             await super().__call__(scope, receive, send)
             return
         path: str = scope["path"]
+        try:
+            check_path(scope["raw_path"])
+        except Refusal as refusal:
+            await Client(send, self._id_of(scope), ROUTES.get(path, "")).refuse(refusal)
+            return
         api = ROUTES.get(path)
         if api is not None:
             if scope["method"] == METHOD:

@@ -83,6 +83,7 @@ class _Connection(HttpToolsProtocol):
         self._message_open = False
         self._timer: asyncio.TimerHandle | None = None
         self._hung_up: Callable[[], None] | None = None
+        self._fault = "This is not a valid HTTP/1.1 request."
 
     # As uvicorn narrows it.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -104,7 +105,7 @@ class _Connection(HttpToolsProtocol):
         try:
             self._parse(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):  # of upgrades only CONNECT is left
-            self._refuse(400, "This is not a valid HTTP/1.1 request.", "invalid_http")
+            self._refuse(400, self._fault, "invalid_http")
             return
         if self._phase is _Phase.IDLE:
             # Empty lines, or the end of an unwanted body: uvicorn has stopped its timer, and no request began.
@@ -129,6 +130,10 @@ class _Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
             return
+        if self.parser.get_http_version() != "1.1" and any(name == b"transfer-encoding" for name, _ in self.headers):
+            # A proxy of HTTP/1.0 in front knows no chunks, and sees the body end elsewhere (RFC 9112, 6.1).
+            self._fault = "A body in chunks needs HTTP/1.1; send its content-length."
+            raise ValueError(self._fault)
         self._phase = _Phase.SERVED
         super().on_headers_complete()
         # The scope keeps what it has; trailers, which must not pass for headers (RFC 9110, 6.5.1), are for nobody.

@@ -10,6 +10,7 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_guard.domain.checking import DetectorFailed, Embedder
+from pointsman_runtime import outbound
 
 if TYPE_CHECKING:
     from pointsman_embedding.onnx_model import OnnxModel
@@ -19,26 +20,36 @@ LARGEST = 2**20
 
 
 class Reach:
-    """One session for every guardian, opened by the first request; each embedding model once."""
+    """One session for guardians, and one for those on private addresses, opened by the first request; each embedding
+    model once."""
 
     def __init__(self, connections: int) -> None:
         self._connections = connections
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._embedders: dict[str, OnnxModel] = {}
 
     async def post(
-        self, url: str, document: JsonValue, *, credential: str | None, headers: Mapping[str, str], timeout_s: float
+        self,
+        url: str,
+        document: JsonValue,
+        *,
+        credential: str | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        private: bool,
     ) -> JsonValue:
         """As `Outside.post`."""
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._connections)
-            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        session = self._sessions.get(private)
+        if session is None:
+            connector = outbound.connector(private=private, limit=self._connections)
+            session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+            self._sessions[private] = session
         sent = {"content-type": "application/json", **headers}
         if credential is not None:
             sent["authorization"] = f"Bearer {_secret(credential)}"
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         try:
-            async with self._session.post(
+            async with session.post(
                 url, data=orjson.dumps(document), headers=sent, timeout=timeout, allow_redirects=False
             ) as answer:
                 if answer.status != 200:
@@ -49,7 +60,7 @@ class Reach:
         except TimeoutError:
             raise DetectorFailed("was too slow") from None
         except aiohttp.ClientError as error:
-            raise DetectorFailed(f"can't be reached ({type(error).__name__})") from error
+            raise DetectorFailed(f"can't be reached ({outbound.reason_of(error)})") from error
         try:
             return cast("JsonValue", orjson.loads(body))
         except orjson.JSONDecodeError:
@@ -71,11 +82,11 @@ class Reach:
         return found
 
     async def close(self) -> None:
-        """End the session and the models' threads."""
+        """End the sessions and the models' threads."""
         for embedder in self._embedders.values():
             embedder.close()
-        if self._session is not None:
-            await self._session.close()
+        for session in self._sessions.values():
+            await session.close()
 
 
 def _secret(reference: str) -> str:

@@ -77,10 +77,17 @@ class Outside(Protocol):
     """How detectors reach what isn't in this process. The service provides it."""
 
     async def post(
-        self, url: str, document: JsonValue, *, credential: str | None, headers: Mapping[str, str], timeout_s: float
+        self,
+        url: str,
+        document: JsonValue,
+        *,
+        credential: str | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        private: bool,
     ) -> JsonValue:
-        """Send JSON, get JSON. `credential`: a reference as in `providers`, sent as a bearer token. Raises
-        DetectorFailed."""
+        """Send JSON, get JSON. `credential`: a reference as in `providers`, sent as a bearer token; `private`: `url`
+        may lead to a private address. Raises DetectorFailed."""
         ...
 
     def read(self, path: str) -> bytes:

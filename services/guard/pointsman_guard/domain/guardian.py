@@ -2,14 +2,15 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final, Self, cast
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from pointsman_core.header_names import SettableHeader
 from pointsman_core.plugins import Params, Plugin
 from pointsman_core.references import HttpUrl, SecretReference
 from pointsman_core.units import PositiveDuration
+from pointsman_core.url_addresses import check_url
 from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, DetectorFailed, Finding, Outside
 
 Object = dict[str, JsonValue]
@@ -20,6 +21,8 @@ class GuardianParams(Params):
 
     url: HttpUrl
     """Where it is asked, with its path."""
+    private: bool = False
+    """`url` may lead to a private address."""
     credential: SecretReference | None = None
     """A reference, never a secret: `env:NAME` or `file:PATH`, read by the guard. Sent as a bearer token."""
     headers: dict[SettableHeader, str] = Field(default_factory=dict[str, str])
@@ -28,6 +31,11 @@ class GuardianParams(Params):
     """How long it may take; then it has failed."""
     roles: tuple[str, ...] = ("user", "tool", "assistant")
     """Whose texts of a prompt it gets; `*` is everybody's. Of an answer it gets all."""
+
+    @model_validator(mode="after")
+    def _may_be_asked(self) -> Self:
+        check_url(self.url, private=self.private)
+        return self
 
 
 class Guardian(Detector):
@@ -60,6 +68,7 @@ class Guardian(Detector):
             credential=asks.credential,
             headers=asks.headers,
             timeout_s=asks.timeout,
+            private=asks.private,
         )
         return self.findings(answer, checked, shown)
 

@@ -8,6 +8,7 @@ from typing import Final
 import aiohttp
 
 from pointsman_preprocessor.domain.key_sets import KeySet, KeySets, parse_key_set, prepare
+from pointsman_runtime import outbound
 from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.logs import Log
 
@@ -26,6 +27,7 @@ class _Published:
     """One address."""
 
     def __init__(self) -> None:
+        self.private = False
         self.keys: KeySet | None = None
         self.text = b""
         self.tried_s = float("-inf")
@@ -45,12 +47,12 @@ class PublishedKeys(KeySets):
         self._fresh_s: Final = fresh_s
         self._floor_s: Final = floor_s
         self._published: Final[dict[str, _Published]] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: Final[dict[bool, aiohttp.ClientSession]] = {}
 
-    def follow(self, url: str) -> None:
+    def follow(self, url: str, *, private: bool) -> None:
         """As `KeySets.follow`."""
         prepare()
-        self._published.setdefault(url, _Published())
+        self._published.setdefault(url, _Published()).private = private
 
     def get(self, url: str) -> KeySet | None:
         """As `KeySets.get`."""
@@ -78,8 +80,8 @@ class PublishedKeys(KeySets):
     async def close(self) -> None:
         """End what is under way."""
         await end_all(published.reading for published in self._published.values() if published.reading is not None)
-        if self._session is not None:
-            await self._session.close()
+        for session in self._sessions.values():
+            await session.close()
 
     def _begin(self, url: str, published: _Published) -> None:
         published.tried_s = time.monotonic()
@@ -87,13 +89,13 @@ class PublishedKeys(KeySets):
 
     async def _read(self, url: str, published: _Published) -> None:
         try:
-            text = await self._fetched(url)
+            text = await self._fetched(url, private=published.private)
             if text != published.text:
                 published.keys = parse_key_set(text)
                 published.text = text
                 _log.info("key_set_read", url=url, keys=len(published.keys))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            problem = type(error).__name__ if not isinstance(error, ValueError) else str(error)
+            problem = outbound.reason_of(error) if not isinstance(error, ValueError) else str(error)
             if published.failing != problem:
                 published.failing = problem
                 _log.warning("key_set_unreadable", url=url, problem=problem, in_force=published.keys is not None)
@@ -104,10 +106,13 @@ class PublishedKeys(KeySets):
             # Here and not when the task is over: whoever sees these keys and misses one asks for another reading.
             published.reading = None
 
-    async def _fetched(self, url: str) -> bytes:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
-        async with self._session.get(url, allow_redirects=False) as answer:
+    async def _fetched(self, url: str, *, private: bool) -> bytes:
+        session = self._sessions.get(private)
+        if session is None:
+            session = self._sessions[private] = aiohttp.ClientSession(
+                connector=outbound.connector(private=private), timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)
+            )
+        async with session.get(url, allow_redirects=False) as answer:
             if answer.status != 200:
                 raise ValueError(f"the answer has status {answer.status}")
             text = await answer.content.read(LARGEST + 1)

@@ -30,6 +30,9 @@ def grant_of(claims: Mapping[str, JsonValue], names: ClaimNames, tenant: str) ->
     if limits is not None and not isinstance(limits, dict):
         raise ValueError(f"the claim {names.limits} isn't an object")
     models = _at(claims, names.models)
+    if isinstance(_at(claims, names.tenant), int):
+        # 7 and "7" would be one tenant.
+        raise ValueError(f"the claim {names.tenant} isn't a text")  # noqa: TRY004 - a client's value, not a type of ours
     return Grant(
         _text(claims, names.tenant) or tenant,
         _text(claims, names.subject),

@@ -34,12 +34,14 @@ class KeySet:
                 self._nameless.append(key)
 
     def find(self, kid: str | None, algorithm: str) -> "PyJWK | None":
-        """The key that a token names, or the only one of its algorithm when it names none; None for a token that claims
+        """The key that a token names, or the only one of the set when it names none; None for a token that claims
         another algorithm than the key's."""
         if kid is not None and kid in self._named:
             found = [self._named[kid]]
         elif kid is None:
             found = [*self._named.values(), *self._nameless]
+            if len(found) > 1:
+                return None
         else:
             found = self._nameless
         fitting = [key for key in found if key.algorithm_name == algorithm]
@@ -75,8 +77,8 @@ class KeySets(ABC):
     """Key sets that are published elsewhere."""
 
     @abstractmethod
-    def follow(self, url: str) -> None:
-        """Keep the set at this address at hand and fresh."""
+    def follow(self, url: str, *, private: bool) -> None:
+        """Keep the set at this address at hand and fresh. `private`: it may lead to a private address."""
 
     @abstractmethod
     def get(self, url: str) -> KeySet | None:

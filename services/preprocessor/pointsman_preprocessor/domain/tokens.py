@@ -95,6 +95,9 @@ def verified(token: str, key: "PyJWK", expected: Expected, now_s: float) -> dict
     begins = _time(claims, "nbf")
     if begins is not None and begins > now_s + expected.leeway_s:
         raise TokenRefused("The token isn't valid yet.")
+    issued = _time(claims, "iat")
+    if issued is not None and issued > now_s + expected.leeway_s:
+        raise TokenRefused("The token was issued in the future (`iat`).")
     return claims
 
 

@@ -10,7 +10,9 @@ from pydantic import Field, JsonValue, model_validator
 
 from pointsman_core.config import Config
 from pointsman_core.plugins import Params, Plugin
+from pointsman_core.references import HttpUrl
 from pointsman_core.units import Duration
+from pointsman_core.url_addresses import check_url
 from pointsman_preprocessor.domain.admission import unauthorized
 from pointsman_preprocessor.domain.claims import ClaimNames, grant_of
 from pointsman_preprocessor.domain.credentials import bearer
@@ -31,8 +33,10 @@ class JwtAuthParams(Params):
     """The `iss` of its tokens, to the letter. Tokens of other issuers are left to the processors behind."""
     audience: tuple[str, ...] = ()
     """The `aud` must have one of these; default: a token for anybody will do."""
-    jwks: str | None = None
+    jwks: HttpUrl | None = None
     """Where the issuer publishes its keys."""
+    private: bool = False
+    """`jwks` may lead to a private address."""
     plaintext: bool = False
     """Allow `http://` for the keys of another host."""
     keys: tuple[dict[str, JsonValue], ...] = ()
@@ -60,6 +64,7 @@ class JwtAuthParams(Params):
                 raise ValueError(
                     "jwks: begins with https://; allow `plaintext: true` for http:// where nobody listens in"
                 )
+            check_url(self.jwks, private=self.private)
         if self.keys and len(KeySet(self.keys)) < len(self.keys):
             raise ValueError(f"keys: a key isn't for {', '.join(sorted(ALGORITHMS))}")
         unknown = set(self.required) - {"tenant", "subject", "plan"}
@@ -99,7 +104,7 @@ class JwtAuth(RequestProcessor):
         if self._params.jwks is not None:
             self._sets = ports.find(KeySets)
             if self._sets is not None:
-                self._sets.follow(self._params.jwks)
+                self._sets.follow(self._params.jwks, private=self._params.private)
 
     def process(self, incoming: Incoming) -> Awaitable[None] | None:
         if incoming.read(IDENTITY) is not None:
@@ -138,6 +143,8 @@ class JwtAuth(RequestProcessor):
         now_s = incoming.envelope.received_ms / 1000
         if key is None:
             text = "The token isn't signed by a known key of its issuer with that key's algorithm."
+            if head.kid is None and len(keys) > 1:
+                text = "The token names no key (`kid`), and its issuer has several."
             raise unauthorized(incoming, text, "invalid_token")
         try:
             claims = verified(token, key, self._expected, now_s)

@@ -71,4 +71,10 @@ async def _built(settings: Embeddings) -> Embedder:
             # Reading 90 MB would stop the loop.
             return await asyncio.to_thread(OnnxEmbedder, Path(settings.directory or ""))
         case "endpoint":
-            return EndpointEmbedder(settings.url or "", settings.model or "", settings.credential, settings.timeout)
+            return EndpointEmbedder(
+                settings.url or "",
+                settings.model or "",
+                settings.credential,
+                settings.timeout,
+                private=settings.private,
+            )

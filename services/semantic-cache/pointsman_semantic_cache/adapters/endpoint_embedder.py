@@ -7,6 +7,7 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, Field, ValidationError
 
+from pointsman_runtime import outbound
 from pointsman_semantic_cache.adapters.references import ReferenceMissing, secret
 from pointsman_semantic_cache.domain.embedding import LONGEST, EmbedderUnavailable, Vector
 
@@ -26,11 +27,15 @@ class EndpointEmbedder:
 
     threshold = 0.8
 
-    def __init__(self, url: str, model: str, credential: str | None, timeout_s: float) -> None:
+    def __init__(
+        self, url: str, model: str, credential: str | None, timeout_s: float, *, private: bool = False
+    ) -> None:
+        """`private`: `url` may lead to a private address."""
         self._url: Final = f"{url.rstrip('/')}/embeddings"
         self._model: Final = model
         self._credential: Final = credential
         self._timeout: Final = aiohttp.ClientTimeout(total=timeout_s)
+        self._private: Final = private
         self._session: aiohttp.ClientSession | None = None
         self.name: Final = f"endpoint:{url.rstrip('/')}:{model}"
 
@@ -45,15 +50,17 @@ class EndpointEmbedder:
             except ReferenceMissing as missing:
                 raise EmbedderUnavailable(str(missing)) from missing
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout)
+            self._session = aiohttp.ClientSession(
+                connector=outbound.connector(private=self._private), timeout=self._timeout
+            )
         body = orjson.dumps({"model": self._model, "input": text, "encoding_format": "float"})
         try:
-            async with self._session.post(self._url, data=body, headers=headers) as response:
+            async with self._session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
                 if response.status != _OK:
                     raise EmbedderUnavailable(f"the embeddings endpoint answers {response.status}")
                 answer = _Answer.model_validate_json(await response.read())
         except (TimeoutError, aiohttp.ClientError) as error:
-            raise EmbedderUnavailable("the embeddings endpoint doesn't answer", type(error).__name__) from error
+            raise EmbedderUnavailable("the embeddings endpoint doesn't answer", outbound.reason_of(error)) from error
         except ValidationError as error:
             raise EmbedderUnavailable("the embeddings endpoint's answer has no embedding") from error
         vector = np.asarray(answer.data[0].embedding, np.float32)

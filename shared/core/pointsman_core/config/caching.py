@@ -10,6 +10,7 @@ from pointsman_core.config.stages import StageUse
 from pointsman_core.plugins import unknown
 from pointsman_core.references import HttpUrl, SecretReference
 from pointsman_core.units import PositiveDuration, PositiveSize
+from pointsman_core.url_addresses import check_url
 
 CACHE: Final = "semantic-cache"
 """The stage."""
@@ -37,6 +38,8 @@ class Embeddings(Section):
     """`endpoint`."""
     credential: SecretReference | None = None
     """A reference, never a secret: `env:NAME` or `file:PATH`, read by the semantic-cache; `endpoint`."""
+    private: bool = False
+    """`url` may lead to a private address; `endpoint`."""
     timeout: PositiveDuration = 0.25
     """After this the question counts as one that nobody asked before; `endpoint`."""
     threshold: float | None = Field(default=None, gt=0, le=1)
@@ -51,6 +54,8 @@ class Embeddings(Section):
                 raise ValueError(f"`use: {self.use}` needs `{name}`")
             if given and not needed and not (name == "credential" and self.use == "endpoint"):
                 raise ValueError(f"`{name}` isn't for `use: {self.use}`")
+        if self.url is not None:
+            check_url(self.url, private=self.private)
         return self
 
 

@@ -10,6 +10,7 @@ from pointsman_core.config.section import Section
 from pointsman_core.header_names import settable
 from pointsman_core.references import SecretReference
 from pointsman_core.units import PositiveDuration
+from pointsman_core.url_addresses import check_url
 
 _SECRET: Final = ("authorization", "api-key", "x-api-key", "cookie", "x-goog-api-key")
 _NEEDS: Final = {"azure": ("base_url",), "bedrock": ("region",), "vertex": ("project", "location")}
@@ -68,6 +69,7 @@ class Provider(Section):
                 raise ValueError("base_url: a secret doesn't belong in this file; use `credential`")
             if parts.scheme == "http" and not self.plaintext and not _is_here(parts.hostname):
                 raise ValueError("base_url: use https://, or allow `plaintext: true`")
+            check_url(self.base_url, private=True)
         return self
 
 
