@@ -57,6 +57,15 @@ async def test_the_edge_picks_from_its_last_snapshot(start_edge: StartEdge) -> N
     assert b'pointsman_edge_decisions_total{level="static"} 1.0' in metrics.body
 
 
+async def test_a_member_that_occurs_twice_is_refused_by_the_edge_alone_too(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await without_bus(start_edge, engine)
+        answer = await raw_request(edge.url, post(CHAT, BODY.replace(b"{", b'{"model":"other",', 1)))
+        assert engine.received == []
+    error = json.loads(answer.body)["error"]
+    assert (answer.status, error["code"], error["param"]) == (400, "duplicate_member", "model")
+
+
 async def test_a_policy_that_forbids_it_means_503_at_once(start_edge: StartEdge) -> None:
     async with ScriptedEngine() as engine:
         edge = await without_bus(start_edge, engine, profiles={"standard": {"static": "deny"}})

@@ -207,9 +207,28 @@ def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:
     assert parsed("completions", document).document == document
 
 
-def test_of_a_key_that_occurs_twice_the_last_counts() -> None:
-    body = parse(PATHS["completions"], b'{"model": "a", "prompt": "x", "model": "b"}')
-    assert body.model == "b"
+@pytest.mark.parametrize("api", PATHS)
+@pytest.mark.parametrize("space", ["", " "])
+def test_a_member_that_occurs_twice_is_refused_on_every_api(api: str, space: str) -> None:
+    separators = (f",{space}", f":{space}")
+    good = json.dumps(GOOD[api] | {"metadata": {"a": {"b": "x: y"}}}, separators=separators)
+    parse(PATHS[api], good.encode())
+    for once, twice in (
+        (f'"model":{space}"m"', '"model": "a", "model": "m"'),
+        (f'"b":{space}"x: y"', '"b": 1, "\\u0062": 2'),
+        (good[1:-1], f'{good[1:-1]}, "\\u006dodel": "other"'),
+    ):
+        raw = good.replace(once, twice, 1).encode()
+        with pytest.raises(Refusal) as refused:
+            parse(PATHS[api], memoryview(raw))
+        assert (refused.value.status, refused.value.code) == (400, "duplicate_member")
+        assert refused.value.param in ("model", "b")
+
+
+def test_a_name_that_occurs_twice_is_only_repeated_where_it_is_one() -> None:
+    refused = raw_refusal(b'{"model": "m", "messages": [], "metadata": {"my secret": 1, "my secret": 2}}')
+    assert (refused.code, refused.param) == ("duplicate_member", None)
+    assert "secret" not in refused.message
 
 
 WRONG: Final[list[tuple[str, dict[str, JsonValue], str, str]]] = [

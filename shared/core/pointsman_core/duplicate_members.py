@@ -2,11 +2,16 @@
 stage may judge one of them and an engine or a client use the other."""
 
 import json
+import re
 from typing import Final
 
+import jiter
 import orjson
 
-_ESCAPED_COLONS: Final = (b"\\u003a", b"\\u003A")
+from pointsman_core.refusal import Refusal
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
+"""What an error repeats of a member's name: no text of a prompt."""
 
 
 class _Duplicate(Exception):
@@ -16,17 +21,21 @@ class _Duplicate(Exception):
 def has_duplicate_member(raw: bytes | memoryview, document: object) -> bool:
     """Whether an object of a JSON text, which orjson has read as `document`, has a member twice.
 
-    orjson keeps the last one. Written again, the document then has fewer colons than the text: those of members and
-    those within strings are all that JSON has. Most clients write as orjson does, and then the bytes are the same.
-    Raises orjson.JSONEncodeError for a document that nests deeper than orjson writes.
+    orjson keeps the last one and doesn't tell. Most clients write as orjson does: what it writes again is the text
+    then. Others cost a second decoding. Raises orjson.JSONEncodeError for a document that nests deeper than orjson
+    writes.
     """
     written = orjson.dumps(document)
-    if written == raw:
-        return False
+    # Python compares a view byte by byte, which takes twenty times as long as copying it.
     text = bytes(raw)
-    if any(colon in text for colon in _ESCAPED_COLONS):
+    if written == text:
+        return False
+    try:
+        jiter.from_json(text, cache_mode="none", catch_duplicate_keys=True)
+    except ValueError:
+        # It also stops at less depth than orjson.
         return duplicate_member(text) is not None
-    return written.count(b":") != text.count(b":")
+    return False
 
 
 def duplicate_member(raw: bytes) -> str | None:
@@ -37,6 +46,20 @@ def duplicate_member(raw: bytes) -> str | None:
     except _Duplicate as found:
         return str(found)
     return None
+
+
+def sent_twice(raw: bytes) -> Refusal:
+    """Of a body of which `has_duplicate_member` is true."""
+    name = duplicate_member(raw) or ""
+    shown = name if _NAME.fullmatch(name) else None
+    which = "a member" if shown is None else f"the member {shown!r}"
+    return Refusal(
+        400,
+        f"An object in the body has {which} more than once, and JSON readers disagree about which one counts; "
+        "send it once.",
+        param=shown,
+        code="duplicate_member",
+    )
 
 
 def _once(members: list[tuple[str, object]]) -> None:

@@ -6,6 +6,7 @@ from typing import Final, cast
 import orjson
 from pydantic import JsonValue
 
+from pointsman_core.duplicate_members import has_duplicate_member, sent_twice
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.depth import too_deep
 
@@ -19,8 +20,8 @@ def decode(raw: bytes | memoryview) -> Document:
     """Parse the body of a request. Raises Refusal 400.
 
     Strict JSON (RFC 8259): UTF-8, no NaN or Infinity, no lone surrogates; how deep it nests is bounded by whoever
-    writes it again. The NUL character is refused even when escaped, because tokenizers and stores disagree about it. Of
-    a key that occurs twice the last one counts, as in every engine.
+    writes it again. The NUL character is refused even when escaped, because tokenizers and stores disagree about it. So
+    is a member that occurs twice: what is checked here must be what the engine reads.
     """
     try:
         document = cast("JsonValue", orjson.loads(raw))
@@ -30,6 +31,12 @@ def decode(raw: bytes | memoryview) -> Document:
         raise Refusal(400, f"The body must be a JSON object; got {kind_of(document)}.", code="invalid_json")
     if _contains_nul(raw):
         raise Refusal(400, "The body contains the NUL character (\\u0000); remove it.", code="invalid_json")
+    try:
+        twice = has_duplicate_member(raw, document)
+    except orjson.JSONEncodeError:
+        raise too_deep() from None
+    if twice:
+        raise sent_twice(bytes(raw))
     return document
 
 
