@@ -25,7 +25,14 @@ from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.scheduling import RequestScheduled, Reservations, SchedulerState, SchedulerStateQuery
 from pointsman_contracts.story import Story, StoryQuery
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSums
-from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerLoad, WorkerRegistration, WorkerSilent
+from pointsman_contracts.worker import (
+    WorkerAnnouncement,
+    WorkerJoined,
+    WorkerLeft,
+    WorkerLoad,
+    WorkerRegistration,
+    WorkerSilent,
+)
 
 MESSAGES: Final[tuple[type[Message], ...]] = (
     PreprocessRequest,
@@ -52,6 +59,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     StoryQuery,
     Story,
     WorkerRegistration,
+    WorkerAnnouncement,
     WorkerLoad,
     WorkerKvEvents,
     WorkerKvQuery,

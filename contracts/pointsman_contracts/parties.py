@@ -52,6 +52,7 @@ PARTIES: Final[dict[str, Parties]] = {
     "scheduler.state.v1": Parties(("scheduler",), ("scheduler",)),
     "scheduler.state-answer.v1": Parties(("scheduler",), ("scheduler",)),
     "worker.registration.v1": Parties((AGENT, "metrics-collector"), ("scheduler", "metrics-collector")),
+    "worker.announcement.v1": Parties((AGENT, "metrics-collector"), ("scheduler", "metrics-collector")),
     "worker.load.v1": Parties((AGENT, "metrics-collector"), ("scheduler", "metrics-collector")),
     "worker.kv.v1": Parties((AGENT,), ("scheduler",)),
     "worker.kv-query.v1": Parties(("scheduler",), (AGENT,)),

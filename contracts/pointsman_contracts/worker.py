@@ -1,4 +1,4 @@
-"""What is known about engines: registration in the `pm-workers` bucket, load on the bus."""
+"""What is known about engines: their registration and their load on the bus, and the `pm-workers` bucket."""
 
 from typing import ClassVar
 
@@ -11,7 +11,8 @@ class WorkerRegistration(Message):
     """One engine, as its agent (or the metrics-collector for engines without one) registered it.
 
     Value of key `<pool>.<worker>` (subject tokens) in bucket `pm-workers`; renewed by heartbeat, expires
-    with the bucket's TTL. Read by schedulers, the metrics-collector and edges.
+    with the bucket's TTL. Read by schedulers and the metrics-collector when they start: what an agent announces on the
+    bus goes before it.
     """
 
     address: ClassVar[Address] = Address("kv", "worker", "registration", route=("pool", "worker"), bucket="pm-workers")
@@ -45,6 +46,21 @@ class WorkerRegistration(Message):
     version: str
     """Version of the software that registered it."""
     registered_ms: int
+
+
+class WorkerAnnouncement(Message):
+    """The registration of an engine on the bus: on change, every 2 s, and when the engine leaves. Published by its
+    agent, or by the metrics-collector for engines without one.
+
+    Read by schedulers and the metrics-collector. A worker of which neither an announcement nor a load report comes for
+    6 s is gone.
+    """
+
+    address: ClassVar[Address] = Address("sig", "worker", "announcement", route=("pool", "worker"))
+
+    registration: WorkerRegistration
+    leaving: bool = False
+    """The engine was drained, or its pool names it no longer: it is gone from now on."""
 
 
 class WorkerLoad(Message):

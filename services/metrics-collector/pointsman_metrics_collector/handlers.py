@@ -1,29 +1,25 @@
-"""From what the bus and the bucket say to snapshots, statistics, events and counters."""
+"""From what the bus says to snapshots, statistics, events and counters."""
 
 from collections import Counter as Count
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from pydantic import ValidationError
-
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.response import Attempt, ResponseCompleted
-from pointsman_contracts.subjects import plain, token
+from pointsman_contracts.subjects import token
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_engines.pace import ReportPace
 from pointsman_metrics_collector.announcer import Announcer
 from pointsman_metrics_collector.domain.engines import Engine, Key, listed_engines
 from pointsman_metrics_collector.domain.finding import Finding
-from pointsman_metrics_collector.domain.listening import ListeningClock
 from pointsman_metrics_collector.domain.model_names import OTHER, ModelNames
 from pointsman_metrics_collector.domain.model_statistics import ModelWindow
 from pointsman_metrics_collector.domain.ownership import owner
 from pointsman_metrics_collector.domain.snapshot import MAX_GAP_S, MIN_GAP_S
 from pointsman_metrics_collector.domain.workers import Change, WorkerTable
-from pointsman_runtime.buckets import Entry
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.configuration import Revision
-from pointsman_runtime.logs import Log
+from pointsman_runtime.listening import ListeningClock
 
 TICK_S: Final = 0.05
 STATISTICS_MIN_GAP_S: Final = 1.0
@@ -32,8 +28,6 @@ _FOUND: Final = ("kubernetes", "file")
 """Kinds of discovery that take time to answer."""
 _NONE: Final = ("",)
 """Routes of a collector that knows no pool; without any it would know all."""
-
-_log = Log("workers")
 
 
 class Handlers:
@@ -74,7 +68,7 @@ class Handlers:
     def missing(self) -> str | None:
         """Why no snapshot is published yet; None when they are."""
         if not self._listed:
-            return "the registered workers are not listed yet"
+            return "the registered workers aren't known yet"
         return None if self._complete else "registered workers were not heard yet"
 
     def collectors(self, pool: str) -> set[str]:
@@ -133,27 +127,21 @@ class Handlers:
         found = {key: engine for finding in self.findings.values() for key, engine in finding.engines.items()}
         self.engines = {**self._listed_engines, **found}
 
-    def registered(self, entry: Entry) -> None:
-        """A registration was written or renewed."""
-        try:
-            registration = WorkerRegistration.decode(entry.value)
-        except ValidationError as error:
-            _log.warning("malformed_registration", key=entry.key, problems=error.error_count())
-            return
+    def registered(self, registration: WorkerRegistration) -> None:
+        """A worker is registered, or still is."""
         joined = self._table.registered(registration, self._listening.time(self._clock()))
         # What the first listing names was there before this process.
         if joined is not None and self._listed:
             self._changed(joined)
 
-    def deregistered(self, key: str) -> None:
-        """A registration was removed, or expired."""
-        pool, _, worker = key.partition(".")
-        left = self._table.deregistered(plain(pool), plain(worker), self._listening.time(self._clock()))
+    def left(self, pool: str, worker: str) -> None:
+        """A worker said that it leaves, or nothing is heard of it any more."""
+        left = self._table.deregistered(pool, worker, self._listening.time(self._clock()))
         if left is not None:
             self._changed(left)
 
     def listed(self) -> None:
-        """Every registration there is was told."""
+        """Every worker there is was told."""
         self._listed = True
 
     def load(self, load: WorkerLoad) -> None:

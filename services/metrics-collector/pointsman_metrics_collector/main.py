@@ -22,6 +22,7 @@ from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_metrics_collector.settings import MetricsCollectorSettings
 from pointsman_runtime.service import Service, run
 from pointsman_runtime.stores import POOLS_BUCKET, WORKERS_BUCKET, WORKERS_TTL_S
+from pointsman_runtime.worker_registry import WorkerRegistry
 
 if TYPE_CHECKING:
     from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi
@@ -43,14 +44,24 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     configuration.on_change(handlers.configured)
     service.registry.register(WorkerMetrics(handlers.pools, handlers.changes))
     service.readiness.add("workers", lambda: handlers.missing)
-    service.bus.listen(WorkerLoad, handlers.load, ANY, ANY, keep="latest")
     service.bus.listen(ResponseCompleted, handlers.completed, ANY)
-    service.every(TICK_S, handlers.tick)
+    bucket = service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S)
+    workers = WorkerRegistry(service.bus, bucket, handlers.registered, handlers.left)
 
-    workers = service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S)
+    def load(report: WorkerLoad) -> None:
+        workers.reported(report)
+        handlers.load(report)
+
+    def tick() -> None:
+        workers.tick()
+        handlers.tick()
+
+    service.bus.listen(WorkerLoad, load, ANY, ANY, keep="latest")
+    service.every(TICK_S, tick)
+
     session = engine_session()
     service.on_stop(session.close)
-    speakers = EngineSpeakers(service.bus, workers, session, lambda: handlers.engines, handlers.collectors)
+    speakers = EngineSpeakers(service.bus, bucket, session, lambda: handlers.engines, handlers.collectors)
     service.registry.register(EngineMetrics(speakers.all))
     service.events.on_connected(speakers.renew)
 
@@ -68,15 +79,9 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     )
 
     async def list_workers() -> None:
-        listed = asyncio.Event()
-
-        def complete() -> None:
-            handlers.listed()
-            listed.set()
-
-        workers.watch(handlers.registered, handlers.deregistered, complete)
         pools.watch(rules.put, rules.gone, rules.listed)
-        await listed.wait()
+        await workers.begin()
+        handlers.listed()
 
     service.on_start(list_workers)
     service.background("engines", speakers.run)

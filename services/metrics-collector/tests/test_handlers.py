@@ -11,7 +11,7 @@ from pointsman_contracts.journey import Target
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
-from pointsman_contracts.subjects import ANY, kv_key
+from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerLoad, WorkerRegistration, WorkerSilent
 from pointsman_core.config import load
 from pointsman_engines.report import Worker
@@ -21,7 +21,6 @@ from pointsman_metrics_collector.announcer import Announcer
 from pointsman_metrics_collector.domain.engines import Engine
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
-from pointsman_runtime.buckets import Entry
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.configuration import Revision
 from pointsman_testing import eventually
@@ -103,12 +102,10 @@ class Collector:
             self.timer.cancel()
 
     def register(self, boot_id: str = "b1") -> None:
-        message = registration(boot_id)
-        key = kv_key(WorkerRegistration, message.pool, message.worker)
-        self.handlers.registered(Entry(key, message.encode(), 1))
+        self.handlers.registered(registration(boot_id))
 
     def deregister(self) -> None:
-        self.handlers.deregistered(kv_key(WorkerRegistration, "p", "w1"))
+        self.handlers.left("p", "w1")
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(name, labels)
@@ -167,7 +164,7 @@ async def test_nothing_is_told_before_the_registered_workers_were_heard_or_misse
     made = await world(buses)
     (collector,) = made.collectors
     collector.register()
-    assert collector.handlers.missing == "the registered workers are not listed yet"
+    assert collector.handlers.missing == "the registered workers aren't known yet"
     collector.start()
     assert collector.handlers.missing == "registered workers were not heard yet"
     await eventually(lambda: collector.handlers.missing is None)
@@ -287,18 +284,6 @@ async def test_an_answer_that_a_stage_had_is_counted_and_teaches_nothing_about_t
     (collector,) = made.collectors
     assert collector.value("pointsman_requests_total", pool="p", model="m", outcome="ok", level="full") == 2
     made.each(Collector.stop)
-
-
-async def test_a_malformed_registration_is_passed_over(buses: Buses) -> None:
-    made = await world(buses)
-    (collector,) = made.collectors
-    collector.start()
-    collector.handlers.registered(Entry("p.w2", b'{"worker": 7}', 1))
-    collector.register()
-    made.edge.publish(told(), "p", "w1")
-    await eventually(lambda: made.of("p") and made.of("p")[-1].workers)
-    assert [view.worker for view in made.of("p")[-1].workers] == ["w1"]
-    collector.stop()
 
 
 async def test_silence_is_not_put_down_to_workers_while_the_bus_is_gone(buses: Buses) -> None:

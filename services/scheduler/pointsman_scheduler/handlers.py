@@ -8,19 +8,14 @@ from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_contracts.scheduling import Reservations
-from pointsman_contracts.subjects import plain
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_runtime.buckets import Entry
 from pointsman_runtime.configuration import Revision
-from pointsman_runtime.logs import Log
 from pointsman_runtime.stage import Hop
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.metrics import Metrics
 from pointsman_scheduler.replica import Replica
-
-_log = Log("scheduler")
 
 
 class Handlers:
@@ -44,22 +39,15 @@ class Handlers:
         """Choose endpoints and answer the edge, at once or when the pool has room."""
         return self._gate.enter(journey, hop)
 
-    def registered(self, entry: Entry) -> None:
-        """A registration was written or renewed."""
-        try:
-            registration = WorkerRegistration.decode(entry.value)
-            self._pools.of(registration.pool).register(registration, self._clock())
-        except ValueError as error:
-            self._metrics.malformed.inc()
-            _log.warning("malformed_registration", key=entry.key, problem=type(error).__name__)
-            return
+    def registered(self, registration: WorkerRegistration) -> None:
+        """A worker is registered, or still is. ValueError when the registration can't be used."""
+        self._pools.of(registration.pool).register(registration, self._clock())
         self._gate.stirred(registration.pool)
 
-    def deregistered(self, key: str) -> None:
-        """A registration lapsed or was withdrawn."""
-        pool, _, worker = key.partition(".")
-        self._pools.of(plain(pool)).remove(plain(worker), self._clock())
-        self._gate.stirred(plain(pool))
+    def left(self, pool: str, worker: str) -> None:
+        """A worker said that it leaves, or nothing is heard of it any more."""
+        self._pools.of(pool).remove(worker, self._clock())
+        self._gate.stirred(pool)
 
     def load(self, load: WorkerLoad) -> None:
         """A worker's load report."""

@@ -11,6 +11,7 @@ from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_runtime.service import Service, run
 from pointsman_runtime.stores import WORKERS_BUCKET, WORKERS_TTL_S
+from pointsman_runtime.worker_registry import TICK_S, WorkerRegistry
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
@@ -48,22 +49,29 @@ def build(service: Service[SchedulerSettings]) -> None:
 
     bus = service.bus
     bus.stage(Journey, handlers.schedule)
-    bus.listen(WorkerLoad, handlers.load, ANY, ANY, keep="latest")
+    workers = WorkerRegistry(
+        bus,
+        service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S),
+        handlers.registered,
+        handlers.left,
+        metrics.malformed.inc,
+    )
+
+    def load(report: WorkerLoad) -> None:
+        workers.reported(report)
+        handlers.load(report)
+
+    bus.listen(WorkerLoad, load, ANY, ANY, keep="latest")
     bus.listen(WorkerKvEvents, kv.heard, ANY, ANY)
     bus.listen(Reservations, handlers.reserved, ANY)
     bus.listen(ResponseStarted, handlers.started, ANY)
     bus.listen(AttemptFailed, handlers.failed, ANY)
     bus.listen(ResponseCompleted, handlers.completed, ANY)
-    workers = service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S)
-
-    listed = asyncio.Event()
-    service.readiness.add(
-        "workers", lambda: None if listed.is_set() else "the registered workers are not listed yet; JetStream has them"
-    )
+    service.every(TICK_S, workers.tick)
+    service.readiness.add("workers", lambda: None if workers.complete else "the registered workers aren't known yet")
 
     async def list_workers() -> None:
-        workers.watch(handlers.registered, handlers.deregistered, listed.set)
-        await listed.wait()
+        await workers.begin()
         # A scheduler that has heard of one worker alone would send it everything.
         for _ in range(round(REPORTS_AWAITED_S / LOOK_AGAIN_S)):
             if all(pool.fleet.heard_of_all for pool in pools):

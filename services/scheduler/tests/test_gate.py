@@ -12,7 +12,6 @@ from pointsman_contracts.journey import Journey, RequestFacts, Target
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_runtime.buckets import Entry
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.process import Process
@@ -67,7 +66,7 @@ class Desk:
             version="1",
             registered_ms=0,
         )
-        self.handlers.registered(Entry(f"llama.{worker}", registration.encode(), 1))
+        self.handlers.registered(registration)
         self.handlers.load(WorkerLoad(worker=worker, pool="llama", boot_id="1", sequence=1, at_ms=0))
 
     def ask(

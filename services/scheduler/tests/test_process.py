@@ -2,8 +2,6 @@
 
 import asyncio
 import itertools
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +18,7 @@ from pointsman_contracts.reply import REPLY, Decision, Rejection, Reply
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_contracts.subjects import ANY, kv_key, subject
-from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import BusError
@@ -34,6 +32,20 @@ from pointsman_testing.processes import Processes, ServiceProcess
 CONFIG = """
 pools: {llama: {models: [llama-8b]}}
 """
+
+
+def _registration(worker: str, boot_id: str) -> WorkerRegistration:
+    return WorkerRegistration(
+        worker=worker,
+        pool="llama",
+        url=f"http://{worker}.local:8000",
+        boot_id=boot_id,
+        agent=f"agent-{worker}",
+        version="1",
+        registered_ms=builders.unix_ms(),
+        kv_blocks=1024,
+        block_tokens=64,
+    )
 
 
 class Neighbours:
@@ -52,6 +64,7 @@ class Neighbours:
         self.first: ServiceProcess
         self._loads: dict[str, WorkerLoad] = {}
         self._registrations: dict[str, bytes] = {}
+        self._announced: list[WorkerAnnouncement] = []
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
@@ -74,6 +87,8 @@ class Neighbours:
             with suppress(BusError):
                 for load in self._loads.values():
                     self.bus.publish(load, load.pool, load.worker)
+                for announced in self._announced:
+                    self.bus.publish(announced, "llama", announced.registration.worker)
                 # As agents renew theirs, for as long as the machine makes the test take.
                 for key, registration in self._registrations.items() if turn % 10 == 9 else ():
                     self.bus.link.publish(f"$KV.pm-workers.{key}", registration)
@@ -88,23 +103,18 @@ class Neighbours:
             except BucketNotFoundError:
                 config = KeyValueConfig(bucket="pm-workers", ttl=60)
                 store = await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType]
-            registration = WorkerRegistration(
-                worker=worker,
-                pool="llama",
-                url=f"http://{worker}.local:8000",
-                boot_id=boot_id,
-                agent=f"agent-{worker}",
-                version="1",
-                registered_ms=builders.unix_ms(),
-                kv_blocks=1024,
-                block_tokens=64,
-            )
+            registration = _registration(worker, boot_id)
             key = kv_key(WorkerRegistration, "llama", worker)
             await store.put(key, registration.encode())
             self._registrations[key] = registration.encode()
         finally:
             await client.close()
         self._loads[worker] = WorkerLoad(worker=worker, pool="llama", boot_id=boot_id, sequence=1, at_ms=0)
+
+    def announce(self, worker: str) -> None:
+        """As the agent on the bus, without the bucket."""
+        self._announced.append(WorkerAnnouncement(registration=_registration(worker, "life-1")))
+        self._loads[worker] = WorkerLoad(worker=worker, pool="llama", boot_id="life-1", sequence=1, at_ms=0)
 
     def ask(self, pool: str = "llama", **facts: object) -> Journey:
         journey = builders.journey(
@@ -304,24 +314,30 @@ async def test_a_reservation_reaches_the_other_scheduler(
     assert change.worker == decided.endpoints[0]
 
 
-async def test_a_scheduler_that_waits_for_the_registered_workers_says_so(processes: Processes, tmp_path: Path) -> None:
+async def test_a_scheduler_that_starts_while_the_bucket_cannot_be_read_learns_the_workers_from_their_agents(
+    processes: Processes, tmp_path: Path
+) -> None:
     server = LocalNatsServer(jetstream=False)
     server.start()
+    made = Neighbours(Bus(Connection([server.url], name="neighbours"), Process("test", "neighbours")), server.url)
+    await made.begin()
     config = tmp_path / "pointsman.yaml"
     config.write_text(CONFIG)
-    env = {"POINTSMAN_NATS_URL": server.url, "POINTSMAN_CONFIG": str(config)}
-    process = processes.fork("pointsman-scheduler", env=env)
-    url = await eventually(lambda: process.http_url)
+    made.announce("w1")
+    try:
+        process = processes.start(
+            "pointsman-scheduler", env={"POINTSMAN_NATS_URL": server.url, "POINTSMAN_CONFIG": str(config)}
+        )
+        await process.wait_ready()
+        assert "workers_not_listed" in [line["event"] for line in process.log_lines()]
 
-    def reasons() -> str:
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(f"{url}/ready", timeout=PATIENCE_S)  # noqa: S310 - the process's own URL
-        with refused.value as answer:
-            return answer.read().decode()
+        async def decided() -> bool:
+            made.ask()
+            await eventually(lambda: len(made.answers) == len(made.asked))
+            return isinstance(made.answers[-1], Decision)
 
-    async def says_so() -> bool:
-        return "the registered workers are not listed yet" in await asyncio.to_thread(reasons)
-
-    await eventually(says_so)
-    assert await process.terminate() == 0
-    server.close()
+        await eventually(decided)
+        assert await process.terminate() == 0
+    finally:
+        await made.end()
+        server.close()

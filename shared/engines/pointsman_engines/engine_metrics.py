@@ -20,6 +20,11 @@ class EngineMetrics(Collector):
         """Called by the registry."""
         reachable = GaugeMetricFamily("pointsman_engine_reachable", "1 while the engine answers", labels=_LABELS)
         registered = GaugeMetricFamily("pointsman_engine_registered", "1 while it is registered", labels=_LABELS)
+        stored = GaugeMetricFamily(
+            "pointsman_engine_stored",
+            "1 while the bucket takes its registration, which only services that start need",
+            labels=_LABELS,
+        )
         readings = CounterMetricFamily(
             "pointsman_engine_readings", "Readings of the engine's metrics, by outcome", labels=[*_LABELS, "outcome"]
         )
@@ -34,9 +39,10 @@ class EngineMetrics(Collector):
             tally, loads = speaker.watch.tally, speaker.loads
             reachable.add_metric(name, float(speaker.status.reachable))
             registered.add_metric(name, float(speaker.registrar.problem is None))
+            stored.add_metric(name, float(speaker.registrar.entry.problem is None))
             for outcome in ("answered", "refused", "hung", "failed", "unreadable"):
                 readings.add_metric([*name, outcome], getattr(tally, outcome))
             seconds.add_metric(name, tally.spent_s)
             reports.add_metric([*name, "sent"], loads.sent)
             reports.add_metric([*name, "unsent"], loads.unsent)
-        yield from (reachable, registered, readings, seconds, reports)
+        yield from (reachable, registered, stored, readings, seconds, reports)

@@ -1,110 +1,105 @@
-"""Keeps one worker's entry in the bucket of registered workers alive."""
+"""Announces one worker on the bus, and keeps its entry in the bucket of registered workers."""
 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from nats.errors import Error as NatsError
-
-from pointsman_contracts.subjects import kv_key
-from pointsman_contracts.worker import WorkerRegistration
+from pointsman_contracts.worker import WorkerAnnouncement, WorkerRegistration
 from pointsman_engines.report import Worker, registration_of
 from pointsman_engines.status import EngineStatus
-from pointsman_runtime.errors import jetstream_words
+from pointsman_engines.stored_entry import RETRY_S, Entries, StoredEntry
+from pointsman_runtime.errors import BusError
 from pointsman_runtime.logs import Log
-from pointsman_runtime.stores import WORKERS_TTL_S
-
-RENEW_S: Final = WORKERS_TTL_S / 3
-RETRY_S: Final = 0.5
-LEAVE_TIMEOUT_S: Final = 2.0
+from pointsman_runtime.stores import ANNOUNCED_EVERY_S
 
 _log = Log("registration")
 
 
-class Entries(Protocol):
-    """Where registrations are written; a `pointsman_runtime.buckets.Bucket` is one."""
-
-    async def put(self, key: str, value: bytes) -> int:
-        """Write. Raises nats errors and TimeoutError."""
-        ...
-
-    async def delete(self, key: str) -> None:
-        """Remove. Raises as `put`."""
-        ...
-
-
 class Registrar:
-    """Registers a worker once its engine said what it is, and again on every change and heartbeat.
+    """Registers a worker once its engine said what it is, and again on every change and every `ANNOUNCED_EVERY_S`.
 
-    `on_registered` is called after each entry that differs from the one before.
+    `announce` publishes, and raises BusError when it can't. `on_registered` is called after each announcement that
+    differs from the one before.
     """
 
     def __init__(
-        self, entries: Entries, worker: Worker, *, agent: str, version: str, on_registered: Callable[[], None]
+        self,
+        announce: Callable[[WorkerAnnouncement], None],
+        entries: Entries,
+        worker: Worker,
+        *,
+        agent: str,
+        version: str,
+        on_registered: Callable[[], None],
     ) -> None:
         self.problem: str | None = "the engine did not say yet what it is"
         """Why the worker isn't registered; None when it is."""
-        self._entries = entries
-        self._worker = worker
-        self._agent = agent
-        self._version = version
-        self._on_registered = on_registered
-        self._key = kv_key(WorkerRegistration, worker.pool, worker.worker)
+        self.entry: Final = StoredEntry(entries, worker, self._wanted)
+        self._announce: Final = announce
+        self._worker: Final = worker
+        self._agent: Final = agent
+        self._version: Final = version
+        self._on_registered: Final = on_registered
         self._status = EngineStatus()
-        self._written: WorkerRegistration | None = None
-        self._since_ms = time.time_ns() // 1_000_000
-        self._changed = asyncio.Event()
+        self._announced: WorkerRegistration | None = None
+        self._since_ms: Final = time.time_ns() // 1_000_000
+        self._changed: Final = asyncio.Event()
 
     def saw(self, status: EngineStatus) -> None:
         """Take in what the watch saw."""
         before, self._status = self._status, status
         if before.facts is not status.facts or before.boot_id != status.boot_id:
-            self._changed.set()
+            self.renew()
 
     def renew(self) -> None:
-        """Write the entry now: it may have been lost."""
+        """Register now: what was said and written before may have been lost."""
         self._changed.set()
+        self.entry.changed()
 
     async def run(self) -> None:
-        """Keep the entry alive until cancelled."""
+        """Keep the worker registered until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_announcing())
+            # On its own: JetStream may take seconds to say that it does nothing.
+            group.create_task(self.entry.keep())
+
+    async def leave(self) -> None:
+        """Say that the worker is gone, and remove its entry."""
+        if self._announced is not None:
+            try:
+                self._announce(WorkerAnnouncement(registration=self._announced, leaving=True))
+            except BusError as error:
+                _log.warning("worker_left_unannounced", worker=self._worker.worker, reason=str(error))
+            else:
+                _log.info("worker_left", pool=self._worker.pool, worker=self._worker.worker)
+        await self.entry.remove()
+
+    def _wanted(self) -> WorkerRegistration | None:
+        return registration_of(
+            self._worker, self._status, agent=self._agent, version=self._version, registered_ms=self._since_ms
+        )
+
+    async def _keep_announcing(self) -> None:
         while True:
             self._changed.clear()
-            written = await self._write()
+            announced = self._register()
             try:
-                async with asyncio.timeout(RENEW_S if written else RETRY_S):
+                async with asyncio.timeout(ANNOUNCED_EVERY_S if announced else RETRY_S):
                     await self._changed.wait()
             except TimeoutError:
                 pass
 
-    async def leave(self) -> None:
-        """Remove the entry. When that doesn't work it expires by itself."""
-        if self._written is None:
-            return
-        try:
-            async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await self._entries.delete(self._key)
-        except (NatsError, OSError, TimeoutError) as error:
-            _log.warning("registration_not_removed", worker=self._worker.worker, reason=jetstream_words(error))
-        else:
-            _log.info("worker_left", pool=self._worker.pool, worker=self._worker.worker)
-
-    async def _write(self) -> bool:
-        wanted = registration_of(
-            self._worker, self._status, agent=self._agent, version=self._version, registered_ms=self._since_ms
-        )
+    def _register(self) -> bool:
+        wanted = self._wanted()
         if wanted is None:
             return False
         try:
-            async with asyncio.timeout(WORKERS_TTL_S):
-                await self._entries.put(self._key, wanted.encode())
-        except (NatsError, OSError, TimeoutError) as error:
-            reason = f"the bucket of registered workers does not take the entry: {jetstream_words(error)}"
-            if self.problem != reason:
-                self.problem = reason
-                _log.warning("registration_failed", worker=self._worker.worker, reason=reason)
+            self._announce(WorkerAnnouncement(registration=wanted))
+        except BusError as error:
+            self.problem = str(error)
             return False
-        before, self._written = self._written, wanted
+        before, self._announced = self._announced, wanted
         if self.problem is not None or wanted != before:
             self.problem = None
             _log.info(

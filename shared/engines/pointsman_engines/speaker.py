@@ -10,9 +10,10 @@ from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, EndpointWatch
 from pointsman_engines.load_reporter import LoadReporter
 from pointsman_engines.opaque_watch import DEFAULT_HEALTH, OpaqueWatch
 from pointsman_engines.pace import ReadingPace
-from pointsman_engines.registrar import Entries, Registrar
+from pointsman_engines.registrar import Registrar
 from pointsman_engines.report import Worker
 from pointsman_engines.status import OPAQUE, EngineStatus
+from pointsman_engines.stored_entry import Entries
 from pointsman_engines.watch import EngineWatch
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.cancellation import end_all
@@ -44,6 +45,7 @@ class EngineSpeaker:
         self.worker = worker
         self.loads = LoadReporter(bus, worker)
         self.registrar = Registrar(
+            lambda announcement: bus.publish(announcement, worker.pool, worker.worker),
             entries,
             worker,
             agent=bus.process.instance,

@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import aiohttp
+import pytest
 from nats.errors import NoServersError
 
 from pointsman_contracts.subjects import ANY
-from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
 from pointsman_engines.load_reporter import LoadReporter
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.reading import Reading
@@ -18,6 +19,7 @@ from pointsman_engines.report import Worker
 from pointsman_engines.speaker import EngineAccess, EngineSpeaker
 from pointsman_engines.status import EngineFacts, EngineStatus
 from pointsman_runtime.bus import Bus
+from pointsman_runtime.errors import BusDisconnected
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.fake_engine import FakeEngine
@@ -33,9 +35,14 @@ class Bucket:
         self.entries: dict[str, WorkerRegistration] = {}
         self.puts = 0
         self.broken = False
+        self.refused = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def put(self, key: str, value: bytes) -> int:
+        await self.answers.wait()
         if self.broken:
+            self.refused += 1
             raise NoServersError
         self.puts += 1
         self.entries[key] = WorkerRegistration.decode(value)
@@ -110,54 +117,104 @@ async def test_reports_that_the_bus_did_not_take_are_counted_and_come_again(buse
     reporter.stop()
 
 
+class Registering:
+    """A registrar with a bucket and a bus in memory."""
+
+    def __init__(self) -> None:
+        self.bucket = Bucket()
+        self.announced: list[WorkerAnnouncement] = []
+        self.registered = 0
+        self.disconnected = False
+        self.registrar = Registrar(
+            self._announce, self.bucket, WORKER, agent="agent-1", version="0.1.0", on_registered=self._count
+        )
+
+    def _announce(self, announcement: WorkerAnnouncement) -> None:
+        if self.disconnected:
+            raise BusDisconnected("the server went away")
+        self.announced.append(announcement)
+
+    def _count(self) -> None:
+        self.registered += 1
+
+
 @asynccontextmanager
-async def registering(bucket: Bucket, done: list[str]) -> AsyncGenerator[Registrar]:
-    registrar = Registrar(
-        bucket, WORKER, agent="agent-1", version="0.1.0", on_registered=lambda: done.append("registered")
-    )
-    task = asyncio.create_task(registrar.run())
-    yield registrar
+async def registering() -> AsyncGenerator[Registering]:
+    made = Registering()
+    task = asyncio.create_task(made.registrar.run())
+    yield made
     task.cancel()
     await asyncio.wait([task])
 
 
 async def test_a_worker_is_registered_once_its_engine_is_known_and_again_when_it_changes() -> None:
-    bucket, done = Bucket(), list[str]()
-    async with registering(bucket, done) as registrar:
+    async with registering() as made:
+        registrar, entries = made.registrar, made.bucket.entries
         registrar.saw(EngineStatus())
         assert registrar.problem == "the engine did not say yet what it is"
         registrar.saw(STATUS)
         await eventually(lambda: registrar.problem is None)
-        assert bucket.entries["llama.w1"].boot_id == "b1"
+        await eventually(lambda: entries["llama.w1"].boot_id == "b1")
         registrar.saw(replace(STATUS, boot_id="b2", facts=None))
         registrar.saw(replace(STATUS, boot_id="b2", facts=EngineFacts("vllm")))
-        await eventually(lambda: bucket.entries["llama.w1"].boot_id == "b2")
-        await eventually(lambda: len(done) == 2)
+        await eventually(lambda: entries["llama.w1"].boot_id == "b2")
+        await eventually(lambda: made.registered == 2)
         registrar.renew()
-        await eventually(lambda: bucket.puts == 3)
-        assert len(done) == 2, "a heartbeat is no news"
+        await eventually(lambda: made.bucket.puts == 3)
+        await eventually(lambda: len(made.announced) == 3)
+        assert made.registered == 2, "a heartbeat is no news"
+        assert [told.registration.boot_id for told in made.announced] == ["b1", "b2", "b2"]
         await registrar.leave()
-        assert bucket.entries == {}
+        assert entries == {}
+        assert made.announced[-1].leaving
 
 
-async def test_a_bucket_that_takes_nothing_is_a_problem_until_it_does() -> None:
-    bucket, done = Bucket(), list[str]()
-    bucket.broken = True
-    async with registering(bucket, done) as registrar:
+async def test_a_worker_is_registered_while_the_bucket_takes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with registering() as made:
+        registrar = made.registrar
+        made.bucket.broken = True
         registrar.saw(STATUS)
-        await eventually(lambda: "does not take the entry" in str(registrar.problem))
-        bucket.broken = False
-        await eventually(lambda: registrar.problem is None)
-        bucket.broken = True
+        await eventually(lambda: made.announced)
+        assert registrar.problem is None
+        await eventually(lambda: registrar.entry.problem)
+        registrar.renew()
+        await eventually(lambda: made.bucket.refused > 1)
+        assert [record.message for record in caplog.records].count("registration_not_stored") == 1
+        made.bucket.broken = False
+        await eventually(lambda: registrar.entry.problem is None)
+        made.bucket.broken = True
         await registrar.leave()
-        assert bucket.entries, "an entry that can't be removed expires with the bucket's TTL"
+        assert made.bucket.entries, "an entry that can't be removed expires with the bucket's TTL"
+        assert made.announced[-1].leaving, "who listens knows all the same"
+
+
+async def test_a_bucket_that_does_not_answer_keeps_no_worker_from_being_announced() -> None:
+    async with registering() as made:
+        made.bucket.answers.clear()
+        made.registrar.saw(STATUS)
+        await eventually(lambda: made.announced)
+        made.registrar.renew()
+        await eventually(lambda: len(made.announced) > 1)
+        assert made.bucket.puts == 0
+
+
+async def test_a_worker_that_cannot_be_announced_says_so_until_it_is() -> None:
+    async with registering() as made:
+        made.disconnected = True
+        made.registrar.saw(STATUS)
+        await eventually(lambda: "not connected" in str(made.registrar.problem))
+        made.disconnected = False
+        await eventually(lambda: made.registrar.problem is None)
+        made.disconnected = True
+        await made.registrar.leave()
+        assert made.bucket.entries == {}
 
 
 async def test_a_worker_that_never_registered_leaves_nothing_to_remove() -> None:
-    bucket = Bucket()
-    async with registering(bucket, []) as registrar:
-        await registrar.leave()
-    assert bucket.puts == 0
+    async with registering() as made:
+        await made.registrar.leave()
+        assert made.bucket.puts == 0
+        assert made.announced == []
 
 
 async def test_a_speaker_names_what_keeps_requests_from_its_engine(buses: Buses) -> None:

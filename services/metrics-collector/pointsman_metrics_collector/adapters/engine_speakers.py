@@ -6,8 +6,8 @@ from typing import Final
 
 import aiohttp
 
-from pointsman_engines.registrar import Entries
 from pointsman_engines.speaker import EngineAccess, EngineSpeaker
+from pointsman_engines.stored_entry import Entries
 from pointsman_metrics_collector.domain.engines import Engine, Key, steps
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.logs import Log
@@ -42,7 +42,7 @@ class EngineSpeakers:
         return list(self._speakers.values())
 
     def renew(self) -> None:
-        """Register all of them again: the entries may have been lost."""
+        """Register all of them again: what was said before may have been lost."""
         for speaker in self._speakers.values():
             speaker.registrar.renew()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman_metrics_collector.domain.listening import ListeningClock
+from pointsman_runtime.listening import ListeningClock
 
 
 @pytest.mark.parametrize(
