@@ -18,6 +18,8 @@ class EppAdapterSettings(ServiceSettings):
     """Where Envoy finds the external processor and gRPC health."""
     port: int = Field(default=9002, ge=0, le=65535)
     """0 takes a free port, which the log names."""
+    health_port: int | None = Field(default=None, ge=0, le=65535)
+    """Port for gRPC health alone, without TLS, for probes that speak none; it is on `port` too. None: only there."""
     open_to_all: bool = False
     """Allow `host` to be reachable from other hosts without a client certificate."""
     tls_cert: Path | None = None
@@ -48,6 +50,13 @@ class EppAdapterSettings(ServiceSettings):
     """Send requests for providers there through Envoy, which needs routes to them; otherwise they get 501."""
     dynamo_headers: bool = False
     """Name the worker in Dynamo's headers; a fallback is then left out, because it would contradict them."""
+
+    other_content: bool = False
+    """Send requests for an API's path whose content type isn't JSON to any engine, unread, past keys, limits and
+    guards; otherwise they get 415."""
+    conformance_headers: bool = False
+    """Heed `test-epp-endpoint-selection` from any client and answer with `x-conformance-test-served-endpoint`, as the
+    conformance tests of the Gateway API Inference Extension ask. For test clusters alone."""
 
     max_head_bytes: int = Field(default=65536, ge=1024)
     """Longest headers together; longer ones get 431."""

@@ -68,7 +68,9 @@ async def start_picker() -> AsyncIterator[StartPicker]:
             await stop()
 
         ends.append(end)
-        return PickerUnderTest(client, target, stages, reviewers, events, hear, adapter.handlers.open_requests, stop)
+        asked = adapter.handlers.open_requests
+        port = adapter.server.health_port
+        return PickerUnderTest(client, target, stages, reviewers, events, hear, asked, stop, port)
 
     yield start
     for end in ends:

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
-from pointsman_testing.ext_proc import BUFFERED, CHAT, DESTINATION, NONE, sent_on
+from pointsman_testing.ext_proc import BUFFERED, CHAT, DESTINATION, NONE, STREAMED, sent_on
 from pointsman_testing.fake_stages import StartPicker
 
 
@@ -79,12 +79,85 @@ async def test_requests_for_other_paths_go_to_any_engine_when_that_is_asked_for(
     exchange = picker.client.open()
     await exchange.request(method="GET", path="/version", end=True)
     assert (await exchange.reply()).set[DESTINATION] == "10.0.0.6:1,10.0.0.5:1"
+    await exchange.response(end=True)
+    await exchange.reply()
     exchange = picker.client.open()
     await exchange.request(path="/tokenize")
     await exchange.body(b"a", end=False)
     await exchange.body(b"b")
     head, first, second = await exchange.replies(3)
     assert (head.set[DESTINATION], first.body, second.body, second.end) == ("10.0.0.6:1,10.0.0.5:1", b"a", b"b", True)
+
+
+async def test_requests_for_other_paths_spread_over_engines_while_they_are_open(start_picker: StartPicker) -> None:
+    picker = await start_picker(other_paths=True)
+    views = tuple(WorkerView(worker=f"w{each}", url=f"http://10.0.0.{each}:1") for each in range(3))
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=views))
+    exchanges = [picker.client.open() for _ in range(3)]
+    chosen: set[str] = set()
+    for exchange in exchanges:
+        await exchange.request(method="GET", path="/version", end=True)
+        chosen.add((await exchange.reply()).set["x-gateway-worker-id"])
+    assert chosen == {"w0", "w1", "w2"}
+
+
+async def test_an_answer_on_another_path_keeps_its_body_and_loses_what_gateways_tell_each_other(
+    start_picker: StartPicker,
+) -> None:
+    picker = await start_picker(other_paths=True)
+    view = WorkerView(worker="a", url="http://10.0.0.5:1")
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(view,)))
+    exchange = picker.client.open()
+    await exchange.request(path="/tokenize", modes=(BUFFERED, STREAMED))
+    assert (await exchange.reply()).set[DESTINATION] == "10.0.0.5:1"
+    await exchange.body(b"{}")
+    passed = await exchange.reply()
+    assert (passed.kind, passed.body) == ("request_body", None)
+    await exchange.response(headers={"x-llm-d-request-dropped-reason": "x", "x-mine": "1"})
+    head = await exchange.reply()
+    assert (head.removed, head.mode) == ({"x-llm-d-request-dropped-reason"}, NONE)
+    assert await exchange.ended() is grpc.StatusCode.OK
+
+
+OTHERS = (
+    WorkerView(worker="a", url="http://10.0.0.5:1", models=("whisper",)),
+    WorkerView(worker="b", url="http://10.0.0.6:1", models=("llama-8b",)),
+)
+
+
+async def test_other_content_passes_unread_where_that_is_asked_for(start_picker: StartPicker) -> None:
+    form = {"content-type": "multipart/form-data; boundary=x"}
+    for asked_for in (False, True):
+        picker = await start_picker(other_content=asked_for)
+        picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=OTHERS))
+        exchange = picker.client.open()
+        await exchange.request(headers=form)
+        if not asked_for:
+            assert (await exchange.reply()).status == 415
+            continue
+        await exchange.body(b"--x\r\n\xff", end=False)
+        await exchange.body(b"--x--")
+        head, *pieces = await exchange.replies(3)
+        assert head.set[DESTINATION] == "10.0.0.5:1,10.0.0.6:1"
+        assert [(piece.body, piece.end) for piece in pieces] == [(b"--x\r\n\xff", False), (b"--x--", True)]
+        assert picker.stages.asked == []
+
+
+async def test_json_is_read_whatever_other_content_may_pass(start_picker: StartPicker) -> None:
+    picker = await start_picker(other_content=True)
+    for kind in ("application/json", "Application/JSON; charset=utf-8"):
+        await sent_on(picker.client.open(), headers={"content-type": kind})
+    assert len(picker.stages.asked) == 2
+
+
+async def test_a_trusted_proxy_names_the_model_of_a_body_that_is_not_read(start_picker: StartPicker) -> None:
+    picker = await start_picker(other_paths=True, trusted_proxies=["10.9.0.0/16"])
+    picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=OTHERS))
+    for model, expected in (("llama-8b", "10.0.0.6:1"), ("whisper", "10.0.0.5:1")):
+        exchange = picker.client.open()
+        headers = {"x-llm-d-model-name-rewrite": model}
+        await exchange.request(path="/v1/audio/transcriptions", headers=headers)
+        assert (await exchange.reply()).set[DESTINATION] == expected
 
 
 async def test_an_answer_before_the_end_of_the_request_passes_whole(start_picker: StartPicker) -> None:

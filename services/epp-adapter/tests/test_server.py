@@ -44,6 +44,32 @@ async def test_without_stages_health_follows_from_whether_the_edge_may_and_can_d
         await eventually(lambda picker=picker: health(picker.client, "", "NOT_SERVING"))
 
 
+async def test_health_has_a_port_of_its_own_that_needs_no_certificate_and_serves_nothing_else(
+    start_picker: StartPicker,
+) -> None:
+    first = CERTIFICATES / "first.crt"
+    picker = await start_picker(
+        health_port=0, tls_cert=first, tls_key=CERTIFICATES / "first.key", tls_client_ca=CERTIFICATES / "second.crt"
+    )
+    async with ExtProcClient(f"127.0.0.1:{picker.health_port}") as probe:
+        await eventually(lambda: health(probe, "", "SERVING"))
+        assert await probe.open().ended() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_probes_hear_that_a_stopping_picker_takes_no_more_while_it_drains(start_picker: StartPicker) -> None:
+    picker = await start_picker(health_port=0)
+    async with ExtProcClient(f"127.0.0.1:{picker.health_port}") as probe:
+        await eventually(lambda: health(probe, "readiness", "SERVING"))
+        exchange = picker.client.open()
+        await exchange.request()
+        stopping = asyncio.ensure_future(picker.stop())
+        await eventually(lambda: health(probe, "readiness", "NOT_SERVING"))
+        exchange.reset()
+        await stopping
+        with pytest.raises(grpc.aio.AioRpcError):
+            await health(probe, "readiness", "NOT_SERVING")
+
+
 async def test_a_renewed_certificate_is_used_for_the_next_connection(start_picker: StartPicker, tmp_path: Path) -> None:
     cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 

@@ -73,6 +73,19 @@ def test_random_spreads_whatever_the_totals() -> None:
     assert min(first.values()) >= 230
 
 
+def test_round_robin_takes_each_in_turn_whatever_the_totals() -> None:
+    found = orders(picking({"use": "round-robin", "endpoints": 2}, 0, 50, 9), 4)
+    assert found == [["w0", "w1"], ["w1", "w2"], ["w2", "w0"], ["w0", "w1"]]
+
+
+def test_round_robin_goes_on_where_it_was_when_workers_join_and_leave() -> None:
+    bench = picking({"use": "round-robin", "endpoints": 1}, 0, 0, 0)
+    first = bench.chosen()
+    bench.pool.remove("w0", bench.now)
+    bench.join("w11")
+    assert [first, *(bench.chosen() for _ in range(4))] == ["w0", "w1", "w11", "w2", "w1"]
+
+
 def test_weighted_random_follows_the_totals() -> None:
     bench = picking("weighted-random", 0, 5, 10)  # totals 1, 0.5, 0
     found = orders(bench, 1500)
@@ -108,7 +121,7 @@ def test_top_k_falls_on_more_than_it_names() -> None:
     assert all(len(order) == 2 for order in found)
 
 
-@pytest.mark.parametrize("picker", ["max-score", "random", "weighted-random", "top-k", "power-of-two"])
+@pytest.mark.parametrize("picker", ["max-score", "random", "weighted-random", "top-k", "power-of-two", "round-robin"])
 @pytest.mark.parametrize("endpoints", [1, 2, 5, 8])
 def test_every_picker_names_as_many_as_it_is_told(picker: str, endpoints: int) -> None:
     found = orders(picking({"use": picker, "endpoints": endpoints}, *range(6)), 30)
@@ -124,13 +137,13 @@ def test_of_two_drawn_the_better_is_chosen() -> None:
     assert all(len(set(order)) == 4 for order in found)
 
 
-@pytest.mark.parametrize("picker", ["max-score", "random", "weighted-random", "top-k", "power-of-two"])
+@pytest.mark.parametrize("picker", ["max-score", "random", "weighted-random", "top-k", "power-of-two", "round-robin"])
 def test_the_same_seed_picks_the_same(picker: str) -> None:
     assert orders(picking(picker, *[0] * 20), 20) == orders(picking(picker, *[0] * 20), 20)
 
 
 @pytest.mark.requirement("S2-5")
-@pytest.mark.parametrize("picker", ["max-score", "random", "weighted-random", "top-k", "power-of-two"])
+@pytest.mark.parametrize("picker", ["max-score", "random", "weighted-random", "top-k", "power-of-two", "round-robin"])
 def test_a_single_candidate_is_picked(picker: str) -> None:
     assert orders(picking(picker, 5), 2) == [["w0"], ["w0"]]
 

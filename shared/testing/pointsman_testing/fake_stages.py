@@ -147,6 +147,8 @@ class PickerUnderTest:
     """Asks the edge which requests are open."""
     stop: Callable[[], Awaitable[None]] = field(repr=False)
     """What SIGTERM does to its gRPC side."""
+    health_port: int | None = None
+    """The port for health alone, where the settings ask for one."""
 
     async def completed(self, count: int = 1) -> list[ResponseCompleted]:
         """The completions, once there are so many."""

@@ -1,4 +1,4 @@
-"""The gRPC server: the external processor and gRPC health on one port."""
+"""The gRPC server: the external processor and gRPC health on one port, and health alone on another where configured."""
 
 import asyncio
 import socket
@@ -10,7 +10,10 @@ from pointsman_epp_adapter.adapters.grpc_health import GrpcHealth
 from pointsman_epp_adapter.adapters.processor import Processor
 from pointsman_epp_adapter.adapters.wire import METHOD
 from pointsman_epp_adapter.settings import EppAdapterSettings
+from pointsman_runtime.logs import Log
 
+_PROBES: Final = 100
+"""Calls at a time on the port for health alone."""
 _FAREWELL_S: Final = 1.0
 """How long a client has for each of its parts of the end: a round trip to hear of it, and one that TLS wants."""
 _ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
@@ -18,15 +21,22 @@ _ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP
 milliseconds; a system that hasn't one of these waits as it is set to."""
 
 
+_log = Log("ext_proc")
+
+
 class GrpcServer:
     """Serves between `start` and `stop`. `stop` gives open streams `grace_s` seconds and then cancels them."""
 
     def __init__(self, processor: Processor, stopping: asyncio.Event, settings: EppAdapterSettings) -> None:
         self.url = ""
+        self.health_port: int | None = None
+        """The port for health alone."""
         self._stopping = stopping
         self._settings = settings
         self._server: asyncio.Server | None = None
         self._health = GrpcHealth()
+        self._probed: asyncio.Server | None = None
+        self._probes = Calls(self._health.methods, _PROBES)
         self._calls = Calls({METHOD: processor.process, **self._health.methods}, settings.max_streams)
 
     async def start(self) -> None:
@@ -43,6 +53,12 @@ class GrpcServer:
             for name, value in _ALIVE.items():
                 if (option := getattr(socket, name, None)) is not None:
                     listening.setsockopt(socket.IPPROTO_TCP, option, value)
+        if settings.health_port is not None:
+            self._probed = await asyncio.get_running_loop().create_server(
+                lambda: GrpcConnection(self._probes), settings.host, settings.health_port
+            )
+            self.health_port = self._probed.sockets[0].getsockname()[1]
+            _log.info("health_listening", host=settings.host, port=self.health_port)
         port = self._server.sockets[0].getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.url = f"grpc{'s' if tls else ''}://{host}:{port}"
@@ -77,3 +93,19 @@ class GrpcServer:
                 connection.abort()
             if left:
                 await asyncio.wait(left)
+        await self._end_probes()
+
+    async def _end_probes(self) -> None:
+        """Last, so that probes hear until then that no new request is taken."""
+        if self._probed is None:
+            return
+        self._probed.close()
+        for call in tuple(self._probes.open):
+            call.cancel()
+        if self._probes.open:
+            await asyncio.wait(self._probes.open)
+        connections = tuple(self._probes.connections)
+        for connection in connections:
+            connection.abort()
+        if connections:
+            await asyncio.wait([connection.lost for connection in connections])

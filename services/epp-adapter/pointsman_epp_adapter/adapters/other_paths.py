@@ -8,6 +8,7 @@ import orjson
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.eligible import Eligible
 from pointsman_edge.domain.model_list import model_entry, model_list
+from pointsman_edge.domain.request_headers import internal
 from pointsman_edge.domain.routes import METHOD, ROUTES
 from pointsman_edge.domain.static_choice import EngineState, NoEndpoints
 from pointsman_edge.domain.wrong_method import WrongMethod
@@ -17,8 +18,9 @@ from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.any_engine import any_engine
+from pointsman_epp_adapter.domain.conformance import served
 from pointsman_epp_adapter.domain.destination import DESTINATION, destinations
-from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
+from pointsman_epp_adapter.domain.envoy_events import RequestHead, ResponseHead
 from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, stripped
 from pointsman_epp_adapter.domain.path_meant import path_meant
@@ -30,8 +32,7 @@ _JSON: Final = [(b"content-type", b"application/json")]
 
 
 class OtherPaths:
-    """Answers in the endpoint picker's place, and routes by the body. After its answer the stream ends: what follows in
-    such an exchange is Envoy's business."""
+    """Answers in the endpoint picker's place, sends what it doesn't read to any engine, and routes by the body."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -51,15 +52,17 @@ class OtherPaths:
         if not self._desk.settings.other_paths or meant in ROUTES or _is_models(meant):
             known = ", ".join((*ROUTES, MODELS))
             raise Refusal(404, f"There is no {path[:200]}; the paths are {known}.", code="unknown_path")
-        await self._to_any(stream, head)
+        await self.send_unread(stream, head)
 
-    async def _to_any(self, stream: Stream, head: RequestHead) -> None:
+    async def send_unread(self, stream: Stream, head: RequestHead) -> None:
+        """A request goes to an engine with a body that isn't read: one of the model that a trusted proxy names in the
+        rewrite header, else any. Raises Refusal."""
         desk, load = self._desk, self._desk.load
         headers = desk.headers.read(head.sent, trusted=desk.trusted.include(head.peer))
-        stages, _ = told(headers.stages, head.subset)
+        stages, model = told(headers.stages, head.subset)
         eligible = Eligible.by(stages)
         state = EngineState(load.open_on, self._avoided)
-        chosen = destinations(any_engine(desk.policy().config, desk.pools, state, eligible))
+        chosen = destinations(any_engine(desk.policy().config, desk.pools, state, eligible, model))
         if not chosen:
             raise NoEndpoints("No engine can be reached this way.", "endpoint_not_routable")
         addresses = ",".join(each.address for each in chosen)
@@ -71,12 +74,27 @@ class OtherPaths:
         ]
         names = {name.decode("ascii") for name, _ in ours}
         removed = [name for name in stripped(head.headers, headers.engine) if name not in names]
-        await self._send_on(stream, head, HeaderChanges(ours, removed), addresses)
+        for message in wire.decided(HeaderChanges(ours, removed), addresses, {}, buffered_body=False):
+            await stream.write(message)
+        worker = chosen[0].worker
+        load.began(worker)
+        try:
+            answer = await stream.pass_request(head)
+        finally:
+            load.ended(worker)
+        await stream.pass_answer(answer, head.response_mode, self._answered(answer))
+
+    def _answered(self, answer: ResponseHead) -> HeaderChanges:
+        if answer.envoys_own:
+            return HeaderChanges([], [])
+        removed = sorted({name.decode("ascii", "replace") for name, _ in answer.headers if internal(name)})
+        return HeaderChanges([served(answer)] if self._desk.settings.conformance_headers else [], removed)
 
     async def name_model(self, stream: Stream, head: RequestHead) -> None:
         """Body-based routing: the body's model goes into a header, for routes to match. Raises Refusal."""
         if head.end:
-            await self._send_on(stream, head, HeaderChanges([], [MODEL_HEADER.decode()]), "")
+            for message in wire.decided(HeaderChanges([], [MODEL_HEADER.decode()]), "", {}, buffered_body=False):
+                await stream.write(message)
             return
         whole = await stream.body(head, self._desk.policy().limits.max_body)
         name = routing_name(whole.data)
@@ -97,14 +115,6 @@ class OtherPaths:
             await stream.write(message)
         if whole.trailers:
             await stream.write(CONTINUE["request_trailers"])
-
-    async def _send_on(self, stream: Stream, head: RequestHead, changes: HeaderChanges, addresses: str) -> None:
-        """Headers are enough; a body in full duplex goes on piece by piece."""
-        for message in wire.decided(changes, addresses, {}, buffered_body=False):
-            await stream.write(message)
-        if head.end or head.request_mode is not BodyMode.FULL_DUPLEX_STREAMED:
-            return
-        await stream.pass_body(head.response_mode)
 
     async def _list(self, stream: Stream, head: RequestHead, path: str) -> None:
         """The models, or one of them. Raises Refusal."""

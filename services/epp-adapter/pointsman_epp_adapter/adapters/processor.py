@@ -5,6 +5,7 @@ from urllib.parse import unquote
 
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.path_spelling import check_path
+from pointsman_edge.domain.request_headers import is_json
 from pointsman_edge.domain.routes import METHOD, ROUTES
 from pointsman_edge.domain.wrong_method import WrongMethod
 from pointsman_edge.model_catalogue import NotListed
@@ -14,6 +15,7 @@ from pointsman_epp_adapter.adapters.exchanging import Exchanging
 from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
 from pointsman_epp_adapter.adapters.other_paths import OtherPaths
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream
+from pointsman_epp_adapter.domain.conformance import restricted
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead, ResponseHead
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
 from pointsman_runtime.logs import Log
@@ -52,19 +54,24 @@ class Processor:
             return
         if not isinstance(head, RequestHead):
             raise ProtocolViolation(f"{type(head).__name__} before any request's headers")
+        settings = self._desk.settings
+        if settings.conformance_headers:
+            head = restricted(head)
         named: Final = dict(head.headers)
         method = named.get(b":method", b"").decode("ascii", "replace")
         # As the frontend's server has it, and every engine's.
         raw_path = named.get(b":path", b"").partition(b"?")[0]
         path = unquote(raw_path.decode("utf-8", "replace"))
-        routed = self._desk.settings.mode == "body-based-routing"
+        routed = settings.mode == "body-based-routing"
         try:
             if routed:
                 await self._others.name_model(stream, head)
                 return
             check_path(raw_path)
             api = ROUTES.get(path) if method == METHOD else None
-            if api is not None:
+            if api is not None and settings.other_content and not is_json(named.get(b"content-type")):
+                await self._others.send_unread(stream, head)
+            elif api is not None:
                 await Exchanging(self._desk, stream, head, path, api).run()
             else:
                 await self._others.serve(stream, head, method, path)

@@ -127,12 +127,17 @@ class Stream:
         if duplex and not head.end:
             await self._pass(of_request=False)
 
-    async def pass_body(self, mode: BodyMode) -> None:
-        """Let the rest of a request's body in full duplex through, and an answer that comes before its end. `mode` is
-        how Envoy sends answers."""
-        early = await self._pass(of_request=True)
-        if early is not None:
-            await self.pass_answer(early, mode, HeaderChanges([], []))
+    async def pass_request(self, head: RequestHead) -> ResponseHead:
+        """Let the body of a request whose headers are answered through; returns the head of its answer. Raises
+        EnvoyGone."""
+        duplex = head.request_mode is BodyMode.FULL_DUPLEX_STREAMED
+        while True:
+            event = await self._pass(of_request=True) if duplex else await self.next()
+            if isinstance(event, ResponseHead):
+                return event
+            if isinstance(event, Body | Trailers):
+                part = "body" if isinstance(event, Body) else "trailers"
+                await self.write(CONTINUE[f"request_{part}" if event.of_request else f"response_{part}"])
 
     async def _pass(self, *, of_request: bool) -> ResponseHead | None:
         """Send pieces back as they come until one body has ended, or an answer begins: then that is returned."""

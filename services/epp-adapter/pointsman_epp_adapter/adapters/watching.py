@@ -18,6 +18,7 @@ from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.answer import BUFFERED, Answer
+from pointsman_epp_adapter.domain.conformance import served
 from pointsman_epp_adapter.domain.destination import Destination, served_by
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHead, Trailers
 from pointsman_epp_adapter.domain.envoys_answers import FAILED, unanswered
@@ -61,6 +62,8 @@ class Watching:
         self._seen = mode is not BodyMode.NONE
         """Whether the end of the answer will be told."""
         self._started = False
+        self._tests: list[Header] = []
+        """Headers that a conformance test wants in the answer."""
         self._sent_at = time.monotonic()
         self._worker = exchange.worker = chosen[0].worker
         desk.load.began(self._worker)
@@ -105,6 +108,8 @@ class Watching:
         if answer.stream:
             answer.rewriting = without_unasked_usage(self._edits, self._name)
         self._tell_served(head.served)
+        if self._desk.settings.conformance_headers:
+            self._tests = [served(head)]
         mode = None if head.end else self._wanted(answer)
         self._told = self._mode if mode is None else mode
         if head.end or not self._seen:
@@ -207,7 +212,7 @@ class Watching:
 
     def _own(self) -> list[Header]:
         request_id = self._exchange.request_id.encode("ascii")
-        return [(b"x-request-id", request_id), (b"x-pointsman-level", self._level)]
+        return [(b"x-request-id", request_id), (b"x-pointsman-level", self._level), *self._tests]
 
     def _first_byte(self) -> None:
         self._started = True

@@ -10,11 +10,18 @@ from pointsman_edge.domain.static_choice import ENDPOINTS, EngineState, NoEndpoi
 
 
 def any_engine(
-    config: Config, pools: Mapping[str, PoolSnapshot], engines: EngineState, eligible: Eligible
+    config: Config,
+    pools: Mapping[str, PoolSnapshot],
+    engines: EngineState,
+    eligible: Eligible,
+    model: str | None = None,
 ) -> tuple[ChosenEndpoint, ...]:
-    """Those of all pools that serve, fewest own attempts first. Raises NoEndpoints when there is none."""
+    """Those of all pools that serve, of `model` where one is named, fewest own attempts first.
+
+    Raises NoEndpoints when there is none.
+    """
     found = sorted(
-        eligible.of(_serving(pools.values(), config)),
+        eligible.of(_serving(pools.values(), config, model)),
         key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
     )
     if not found and eligible.subset is not None:
@@ -24,11 +31,13 @@ def any_engine(
     return tuple(ChosenEndpoint(worker=view.worker, url=view.url) for view in found[:ENDPOINTS])
 
 
-def _serving(pools: Iterable[PoolSnapshot], config: Config) -> list[WorkerView]:
+def _serving(pools: Iterable[PoolSnapshot], config: Config, model: str | None) -> list[WorkerView]:
     return [
         view
         for snapshot in pools
         if snapshot.pool in config.pools
         for view in snapshot.workers
-        if view.url and view.state == "serving"
+        if view.url
+        and view.state == "serving"
+        and (model is None or not view.models or model in (*view.models, *view.loras))
     ]

@@ -33,6 +33,7 @@ from pointsman_scheduler.plugins.handlers.shadow import Shadow
 from pointsman_scheduler.plugins.handlers.single import Single
 from pointsman_scheduler.plugins.pickers.chance import PowerOfTwo, Random, TopK, WeightedRandom
 from pointsman_scheduler.plugins.pickers.max_score import MaxScore
+from pointsman_scheduler.plugins.pickers.round_robin import RoundRobin
 from pointsman_scheduler.plugins.pre_requests.destination import DestinationHeader
 from pointsman_scheduler.plugins.pre_requests.legs import PrefillHeader, RankHeader
 from pointsman_scheduler.plugins.producers.active_blocks import ActiveBlocks
@@ -78,7 +79,7 @@ SCORERS: Final[tuple[type[Scorer], ...]] = (
     LeastDelay,
     DynamoCost,
 )
-PICKERS: Final[tuple[type[Picker], ...]] = (MaxScore, Random, WeightedRandom, TopK, PowerOfTwo)
+PICKERS: Final[tuple[type[Picker], ...]] = (MaxScore, Random, WeightedRandom, TopK, PowerOfTwo, RoundRobin)
 PRE_REQUESTS: Final[tuple[type[PreRequest], ...]] = (DestinationHeader, PrefillHeader, RankHeader)
 OBSERVERS: Final[tuple[type[ResponseObserver], ...]] = ()
 

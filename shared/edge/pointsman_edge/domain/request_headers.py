@@ -188,6 +188,11 @@ def internal(name: bytes) -> bool:
     return name.startswith(_INTERNAL_PREFIXES) or name in _GATEWAYS
 
 
+def is_json(content_type: bytes | None) -> bool:
+    """Whether a header of this value announces JSON."""
+    return (content_type or b"").partition(b";")[0].strip().lower() == b"application/json"
+
+
 def check_content(headers: ClientHeaders) -> None:
     """Raise Refusal unless the body claims to be plain JSON in UTF-8."""
     kind = headers.content_type
