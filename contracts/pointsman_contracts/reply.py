@@ -91,6 +91,8 @@ class Rejection(Message):
     answer_headers: tuple[HeaderEdit, ...] = ()
     """Changes of the error's headers, e.g. how much of a limit is left."""
     profile: str | None = None
+    model: str | None = None
+    """The model that the client asked for, once the body was read."""
     target: Target | None = None
     identity: Identity | None = None
     trail: tuple[StageReport, ...] = ()

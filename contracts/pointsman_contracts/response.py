@@ -109,6 +109,7 @@ class RequestRejected(Message):
     """The message that the client got."""
     dropped_reason: str | None = None
     model: str | None = None
+    """The one that was chosen, or else the one that the client asked for, as far as it is known."""
     profile: str | None = None
     identity: Identity | None = None
     """None when nobody found out."""

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage
-from pointsman_contracts.response import ResponseCompleted, ResponseReviewed
+from pointsman_contracts.reply import Rejection
+from pointsman_contracts.response import RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_edge.reviews import NoVerdict
 from pointsman_testing import eventually
@@ -278,3 +279,50 @@ async def test_a_stage_that_cant_see_answers_is_missing_and_one_that_insists_is_
         await exchange.body(BODY)
         assert (await exchange.reply()).kind == kind
         exchange.reset()
+
+
+AUDITED = {"postprocessing": ["audit"], "stages": {"audit": {"mode": "after", "content": "none"}}}
+NO = Rejection(
+    request_id="", stage="guard", status=400, type="invalid_request_error", code="no", message="No.", model="llama-8b"
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "told"),
+    [
+        ("POST", "/v1/chat/completions", (400, "no", "llama-8b")),
+        ("POST", "/v1/nothing", (404, "unknown_path", None)),
+        ("GET", "/v1/chat/completions", (405, "method_not_allowed", None)),
+        ("DELETE", "/v1/models", (405, "method_not_allowed", None)),
+        ("POST", "/v1%2fcompletions", (400, "invalid_path", None)),
+    ],
+)
+async def test_every_request_is_audited_with_its_status_code_and_model(
+    start_picker: StartPicker, method: str, path: str, told: tuple[int, str, str | None]
+) -> None:
+    picker = await start_picker(config=AUDITED)
+    picker.stages.reply = lambda request: NO.model_copy(update={"request_id": request.request_id})
+    exchange = picker.client.open()
+    await exchange.request(method=method, path=path)
+    if told[1] == "no":
+        await exchange.body(BODY)
+    refused = await exchange.reply()
+    [review] = await eventually(lambda: picker.reviewers.asked)
+    [rejected] = await eventually(lambda: picker.events.of(RequestRejected))
+    assert refused.status == told[0]
+    assert (review.outcome, review.status, review.code, review.model) == ("rejected", *told)
+    assert (rejected.status, rejected.code, rejected.model) == told
+    assert (await done(picker)).status == told[0]
+
+
+async def test_an_answer_that_is_withheld_is_audited_with_the_code_of_that(start_picker: StartPicker) -> None:
+    picker = await start_picker(config=AUDITED)
+    picker.stages.changes["response"] = (stage(),)
+    picker.reviewers.say = lambda review: blocking(review).model_copy(update={"code": "no"})
+    exchange = await answering(picker, (BUFFERED, BUFFERED))
+    await exchange.response()
+    await exchange.reply()
+    await exchange.body(DOCUMENT, of="response")
+    assert (await exchange.reply()).status == 403
+    review = await eventually(lambda: next((one for one in picker.reviewers.asked if one.stage == "audit"), None))
+    assert (review.outcome, review.code, review.model) == ("blocked", "no", "llama-8b")

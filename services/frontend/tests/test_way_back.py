@@ -8,7 +8,7 @@ import pytest
 
 from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage
 from pointsman_contracts.reply import Rejection
-from pointsman_contracts.response import ResponseCompleted, ResponseReviewed
+from pointsman_contracts.response import RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_edge.reviews import NoVerdict
 from pointsman_testing import eventually
@@ -494,3 +494,59 @@ async def test_a_stream_that_grows_too_large_to_be_held_ends_in_words(start_edge
     assert b"answer_too_large" in answer.body
     assert b"secret" not in answer.body
     assert (answer.complete, done.status, done.outcome) == (True, 200, "blocked")
+
+
+AUDITED = {"postprocessing": ["audit"], "stages": {"audit": {"mode": "after", "content": "none"}}}
+NO = Rejection(
+    request_id="", stage="guard", status=400, type="invalid_request_error", code="no", message="No.", model="llama-8b"
+)
+
+
+@pytest.mark.parametrize(
+    ("sent", "rejection", "told"),
+    [
+        (post(CHAT, BODY), None, ("ok", 200, None, "model-1")),
+        (post(CHAT, BODY), NO, ("rejected", 400, "no", "llama-8b")),
+        (
+            post(CHAT, BODY),
+            NO.model_copy(update={"code": None, "type": "server_error", "model": None}),
+            ("rejected", 400, "server_error", None),
+        ),
+        (post(CHAT, b""), None, ("rejected", 400, "empty_body", None)),
+        (post("/v1/nothing", BODY), None, ("rejected", 404, "unknown_path", None)),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", None, ("rejected", 404, "unknown_path", None)),
+        (b"GET /v1/completions HTTP/1.1\r\nhost: x\r\n\r\n", None, ("rejected", 405, "method_not_allowed", None)),
+        (b"DELETE /v1/models HTTP/1.1\r\nhost: x\r\n\r\n", None, ("rejected", 405, "method_not_allowed", None)),
+        (b"PUT /ready HTTP/1.1\r\nhost: x\r\n\r\n", None, ("rejected", 405, "method_not_allowed", None)),
+        (post("/v1%2Fcompletions", BODY), None, ("rejected", 400, "invalid_path", None)),
+    ],
+)
+async def test_every_request_is_audited_with_its_status_code_and_model(
+    start_edge: StartEdge, sent: bytes, rejection: Rejection | None, told: tuple[str, int, str | None, str | None]
+) -> None:
+    async with ScriptedEngine(whole) as engine:
+        edge = await start_edge(engine.url, config=AUDITED)
+        edge.stages.changes["model"] = "model-1"
+        if rejection is not None:
+            edge.stages.reply = lambda request: rejection.model_copy(update={"request_id": request.request_id})
+        answer = await raw_request(edge.url, sent)
+        [review] = await eventually(lambda: edge.reviewers.asked)
+        [done] = await eventually(lambda: edge.events.of(ResponseCompleted))
+    assert (review.mode, review.outcome, review.status, review.code, review.model) == ("after", *told)
+    assert (done.request_id, done.status) == (answer.header("x-request-id"), answer.status)
+    if told[0] == "rejected":
+        [rejected] = edge.events.of(RequestRejected)
+        assert (rejected.status, rejected.code or "server_error", rejected.model) == told[1:]
+
+
+@pytest.mark.parametrize("mode", ["buffer", "window"])
+async def test_an_answer_that_is_withheld_is_audited_with_the_code_of_that(start_edge: StartEdge, mode: str) -> None:
+    async with ScriptedEngine(words if mode == "window" else whole) as engine:
+        edge = await start_edge(engine.url, config=AUDITED)
+        edge.stages.changes["response"] = (stage(mode=mode),)
+        edge.reviewers.say = lambda review: says(action="block" if review.stage == "guard" else "pass", code="no")(
+            review
+        )
+        await raw_request(edge.url, post(CHAT, BODY))
+        review = await eventually(lambda: next((one for one in edge.reviewers.asked if one.stage == "audit"), None))
+    assert (review.outcome, review.code, review.model) == ("blocked", "no", "llama-8b")

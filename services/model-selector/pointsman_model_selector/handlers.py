@@ -66,7 +66,7 @@ class Handlers:
         try:
             selected = selector.select(question, self._timing())
         except Refusal as refusal:
-            self._refused.labels(name, refusal.code or refusal.type).inc()
+            self._refused.labels(name, refusal.told_code).inc()
             return hop.refuse(refusal)
         self._count(name, selected.model.name)
         return hop.advance(note=f"{name}/{selected.note}"[:512], **_changes(journey, selected))

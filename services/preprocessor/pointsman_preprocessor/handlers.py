@@ -225,13 +225,18 @@ class Handlers:
         return asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
 
     def _refuse(self, refusal: Refusal, hop: Hop[PreprocessRequest], incoming: Incoming | None) -> Rejection:
-        self._refused.labels(refusal.code or refusal.type).inc()
+        self._refused.labels(refusal.told_code).inc()
         if incoming is None:
             return hop.refuse(refusal)
         self._verdicts.count(incoming)
         if incoming.charges:
             self._take_back(incoming, refusal)
-        rejection = hop.refuse(refusal, tuple(incoming.answer_headers.values()), Identity.of(incoming.attributes))
+        rejection = hop.refuse(
+            refusal,
+            tuple(incoming.answer_headers.values()),
+            Identity.of(incoming.attributes),
+            incoming.body.model or None,
+        )
         own = rejection.trail[-1]
         trail = (*rejection.trail[:-1], *processor_reports(incoming, own.instance), own)
         return rejection.model_copy(update={"trail": trail})

@@ -177,6 +177,7 @@ async def test_headers_for_the_answer_go_with_the_journey_and_with_the_refusal(b
     assert world.journeys[0].answer_headers == left
     assert isinstance(world.answers[0], Rejection)
     assert world.answers[0].answer_headers == left
+    assert world.answers[0].model == CHAT["model"]
     world.threads.shutdown()
 
 

@@ -30,3 +30,8 @@ class Refusal(Exception):
         self.retry_after_s = retry_after_s
         self.dropped_reason = dropped_reason
         self.detail = detail or message
+
+    @property
+    def told_code(self) -> str:
+        """What records know the error by: its code, or its type where it has none."""
+        return self.code or self.type

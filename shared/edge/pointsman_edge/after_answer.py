@@ -63,6 +63,7 @@ class AfterAnswer:
                 number=gate.next_number(),
                 last=True,
                 outcome=exchange.outcome or "",
+                code=exchange.code,
                 truncated=kept is None and gate.use.content != "none",
                 usage=exchange.usage,
                 stages=(*exchange.stages, *trail.reports()),

@@ -108,7 +108,7 @@ class Announcer:
                 code=refusal.code,
                 reason=refusal.message[:_LONGEST_REASON],
                 dropped_reason=refusal.dropped_reason,
-                model=rejection.target.model if rejection and rejection.target else None,
+                model=rejection.target.model if rejection and rejection.target else exchange.model,
                 profile=rejection.profile if rejection else None,
                 identity=rejection.identity if rejection else None,
                 trail=rejection.trail if rejection else (),

@@ -12,6 +12,7 @@ from pointsman_edge.domain.error_body import error_body, error_headers
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.domain.reviewing import Surrounding
+from pointsman_edge.domain.wrong_method import WrongMethod
 from pointsman_edge.held_bodies import HeldBodies, HeldBody
 from pointsman_edge.reviews import Reviewers
 from pointsman_edge.way_back import Headers, WayBack, Withheld
@@ -60,13 +61,15 @@ class WaysBack:
         self, refusal: Refusal, policy: EdgePolicy, exchange: Exchange, request: OpenRequest
     ) -> tuple[int, Headers, bytes]:
         """Status, headers and body of an error, as the stages of every answer leave it (S0-63)."""
+        exchange.code = refusal.told_code
         headers, body = _written(refusal, exchange)
         if not policy.postprocessing:
             return refusal.status, headers, body
         way_back = request.way_back = self._begin(policy.postprocessing, policy, exchange, request)
         try:
-            headers, body = await way_back.whole(refusal.status, headers, body, refusal.code or refusal.type)
+            headers, body = await way_back.whole(refusal.status, headers, body, refusal.told_code)
         except Withheld as withheld:
+            exchange.code = withheld.told_code
             return withheld.status, *_written(withheld, exchange)
         way_back.left(body)
         return refusal.status, headers, body
@@ -96,4 +99,7 @@ class WaysBack:
 
 
 def _written(refusal: Refusal, exchange: Exchange) -> tuple[Headers, bytes]:
-    return [_JSON, *error_headers(refusal)], error_body(refusal, exchange.api)
+    headers = [_JSON, *error_headers(refusal)]
+    if isinstance(refusal, WrongMethod):
+        headers.append((b"allow", refusal.allowed.encode("ascii")))
+    return headers, error_body(refusal, exchange.api)

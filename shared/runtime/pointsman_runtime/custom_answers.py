@@ -136,6 +136,7 @@ def _end(journey: Journey, answer: Rejection | Answer, took_ms: float, outcome: 
         "attempt": journey.attempt,
         "stage": journey.itinerary[0].service,
         "profile": journey.profile,
+        "model": journey.model,
         "target": journey.target,
         "answer_headers": _answer_headers(journey, answer),
         "trail": (*journey.trail, _report(journey, answer, took_ms, outcome)),

@@ -101,6 +101,7 @@ def _rejection(
         retry_after_s=retry_after_s,
         missing=missing,
         profile=journey.profile,
+        model=journey.model,
         target=journey.target,
         answer_headers=journey.answer_headers,
         identity=Identity.of(journey.request.attributes),

@@ -88,10 +88,11 @@ class Hop(Generic[M]):
         dropped_reason: str | None = None,
         answer_headers: tuple[HeaderEdit, ...] = (),
         identity: Identity | None = None,
+        model: str | None = None,
     ) -> Rejection:
         """The end of this request at this stage. `message` is for the client and never quotes the prompt.
-        `answer_headers`: those of the error; without any the journey's. `identity`: the client's, before there is a
-        journey that says it."""
+        `answer_headers`: those of the error; without any the journey's. `identity` and `model`: the client's, before
+        there is a journey that says them."""
         origin = self.message
         journey = origin if isinstance(origin, Journey) else None
         return Rejection(
@@ -106,6 +107,7 @@ class Hop(Generic[M]):
             retry_after_s=retry_after_s,
             dropped_reason=dropped_reason,
             profile=journey.profile if journey else None,
+            model=journey.model if journey else model,
             target=journey.target if journey else None,
             answer_headers=answer_headers or (journey.answer_headers if journey else ()),
             identity=Identity.of(journey.request.attributes) if journey else identity,
@@ -113,7 +115,11 @@ class Hop(Generic[M]):
         )
 
     def refuse(
-        self, refusal: Refusal, answer_headers: tuple[HeaderEdit, ...] = (), identity: Identity | None = None
+        self,
+        refusal: Refusal,
+        answer_headers: tuple[HeaderEdit, ...] = (),
+        identity: Identity | None = None,
+        model: str | None = None,
     ) -> Rejection:
         """The same, of what the domain refused."""
         return self.reject(
@@ -126,6 +132,7 @@ class Hop(Generic[M]):
             dropped_reason=refusal.dropped_reason,
             answer_headers=answer_headers,
             identity=identity,
+            model=model,
         )
 
     def answer(

@@ -213,6 +213,7 @@ def test_a_stage_adds_to_the_answers_headers_and_loses_none_by_not_knowing_them(
     assert merged(journey, journey.model_copy(update={"answer_headers": own}), 1.0).answer_headers == (LEFT, *own)
     ended = Rejection(request_id=journey.request_id, stage="gate", status=403, type="t", message="No.")
     assert rejected(journey, ended, 1.0).answer_headers == journey.answer_headers
+    assert rejected(journey, ended, 1.0).model == unanswered(journey, "gate").model == journey.model
 
 
 def test_whoever_ends_a_journey_tells_the_answers_headers_on() -> None:

@@ -164,7 +164,7 @@ class AtProvider:
     def _broken(self, why: str) -> Refusal:
         self._failed = "failed"
         refusal = explained(self._provider.name, 502, b"")
-        self._exchange.end("cut_off", refusal.status, why)
+        self._exchange.end("cut_off", refusal.status, why, refusal.told_code)
         return refusal
 
     def _refused(self, outcome: str, refusal: Refusal) -> Refusal:

@@ -50,7 +50,7 @@ class _Given(Exception):
 
 
 class Exchanging:
-    """A POST to an API's path. Whatever happens to it, `ResponseCompleted` says so once."""
+    """A POST to an API's path, or what no path takes. Whatever happens to it, `ResponseCompleted` says so once."""
 
     def __init__(self, desk: Desk, stream: Stream, head: RequestHead, path: str, api: str) -> None:
         self._desk = desk
@@ -66,21 +66,22 @@ class Exchanging:
         self.way_back: WayBack | None = None
         self._reviews = head.response_mode is not BodyMode.NONE
 
-    async def run(self) -> None:
-        """To its end. Raises EnvoyGone and ProtocolViolation, as told in the completion by then."""
+    async def run(self, refusal: Refusal | None = None) -> None:
+        """To its end, or with `refusal` what no path takes. Raises EnvoyGone and ProtocolViolation, as told in the
+        completion by then."""
         exchange, desk = self._exchange, self._desk
         desk.open[exchange.request_id] = exchange
         desk.metrics.open += 1
         try:
-            self._back = await self._send_on()
+            self._back = await self._send_on(refusal)
             if self._back is not None:
                 await self._back.run(self._stream)
         except Withheld as withheld:
             await self._withhold(withheld)
         except _Given as given:
             await self._give(given.answer)
-        except Refusal as refusal:
-            await self._refuse(refusal)
+        except Refusal as refused:
+            await self._refuse(refused)
         except EnvoyGone:
             if self._back is None:
                 exchange.end("client_gone", CLIENT_GONE)
@@ -95,8 +96,10 @@ class Exchanging:
         finally:
             self._close()
 
-    async def _send_on(self) -> Watching | AtProvider | None:
+    async def _send_on(self, refusal: Refusal | None) -> Watching | AtProvider | None:
         """Take the request in, have it decided, tell Envoy. None: only the route was asked for, and told."""
+        if refusal is not None:
+            raise refusal
         head, desk, exchange = self._head, self._desk, self._exchange
         headers = desk.headers.read(head.sent, trusted=desk.trusted.include(head.peer))
         check_content(headers)
@@ -205,19 +208,18 @@ class Exchanging:
             self._refused(refusal)
         status, headers, body = await self._desk.ways_back.error(refusal, self._policy, exchange, self)
         headers = edited_answer_headers(headers, exchange.answer_headers)
-        details = refusal.code or refusal.type
-        await self._stream.write(wire.answer(status, headers, body, exchange.request_id, details))
+        await self._stream.write(wire.answer(status, headers, body, exchange.request_id, refusal.told_code))
 
     async def _withhold(self, withheld: Withheld) -> None:
         exchange = self._exchange
-        exchange.end("blocked", withheld.status, withheld.message)
+        exchange.end("blocked", withheld.status, withheld.message, withheld.told_code)
         await self._stream.write(wire.immediate(withheld, exchange.request_id, exchange.api, exchange.answer_headers))
 
     def _refused(self, refusal: Refusal) -> None:
         exchange = self._exchange
         if isinstance(refusal, Closed) or refusal.code == STAGE_UNAVAILABLE:
             exchange.level = "closed"
-        exchange.end("rejected", refusal.status, refusal.detail)
+        exchange.end("rejected", refusal.status, refusal.detail, refusal.told_code)
         self._desk.announcer.rejected(exchange, refusal)
 
     def _close(self) -> None:

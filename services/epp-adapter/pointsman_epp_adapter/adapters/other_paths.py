@@ -38,21 +38,25 @@ class OtherPaths:
         self._desk = desk
         self._models = ModelCatalogue(desk.edge, desk.policy, desk.pools, desk.headers, desk.trusted, desk.decider)
 
-    async def serve(self, stream: Stream, head: RequestHead, method: str, path: str) -> None:
-        """A request for a path that isn't an API's, or with another method. Raises Refusal."""
+    def refusal_of(self, method: str, path: str) -> Refusal | None:
+        """Why a request that isn't for an API isn't taken; None where it is."""
         if path in ROUTES:
-            raise WrongMethod(method, path, METHOD)
+            return WrongMethod(method, path, METHOD)
         if _is_models(path):
-            if method != "GET":
-                raise WrongMethod(method, path, "GET")
-            await self._list(stream, head, path)
-            return
+            return None if method == "GET" else WrongMethod(method, path, "GET")
         meant = path_meant(path)
         # An engine may take another spelling of an API's path for it: that would pass keys, limits and guards by.
         if not self._desk.settings.other_paths or meant in ROUTES or _is_models(meant):
             known = ", ".join((*ROUTES, MODELS))
-            raise Refusal(404, f"There is no {path[:200]}; the paths are {known}.", code="unknown_path")
-        await self.send_unread(stream, head)
+            return Refusal(404, f"There is no {path[:200]}; the paths are {known}.", code="unknown_path")
+        return None
+
+    async def serve(self, stream: Stream, head: RequestHead, path: str) -> None:
+        """A request that isn't for an API and is taken. Raises Refusal."""
+        if _is_models(path):
+            await self._list(stream, head, path)
+        else:
+            await self.send_unread(stream, head)
 
     async def send_unread(self, stream: Stream, head: RequestHead) -> None:
         """A request goes to an engine with a body that isn't read: one of the model that a trusted proxy names in the

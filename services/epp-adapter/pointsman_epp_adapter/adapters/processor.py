@@ -7,7 +7,6 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.path_spelling import check_path
 from pointsman_edge.domain.request_headers import is_json
 from pointsman_edge.domain.routes import METHOD, ROUTES
-from pointsman_edge.domain.wrong_method import WrongMethod
 from pointsman_edge.model_catalogue import NotListed
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
@@ -63,19 +62,30 @@ class Processor:
         raw_path = named.get(b":path", b"").partition(b"?")[0]
         path = unquote(raw_path.decode("utf-8", "replace"))
         routed = settings.mode == "body-based-routing"
+        api = ROUTES.get(path, "")
+        unread = False
+        if not routed:
+            refusal = self._refusal_of(raw_path, method, path)
+            taken = refusal is None and api and method == METHOD
+            unread = bool(taken and settings.other_content and not is_json(named.get(b"content-type")))
+            if refusal is not None or (taken and not unread):
+                await Exchanging(self._desk, stream, head, path, api).run(refusal)
+                return
         try:
             if routed:
                 await self._others.name_model(stream, head)
-                return
-            check_path(raw_path)
-            api = ROUTES.get(path) if method == METHOD else None
-            if api is not None and settings.other_content and not is_json(named.get(b"content-type")):
+            elif unread:
                 await self._others.send_unread(stream, head)
-            elif api is not None:
-                await Exchanging(self._desk, stream, head, path, api).run()
             else:
-                await self._others.serve(stream, head, method, path)
+                await self._others.serve(stream, head, path)
+        except Refusal as refused:
+            edits = refused.answer_headers if isinstance(refused, NotListed) else ()
+            await stream.write(wire.immediate(refused, self._desk.ids.of(head.headers, ()), api, edits))
+
+    def _refusal_of(self, raw_path: bytes, method: str, path: str) -> Refusal | None:
+        """Why a request is for nothing that there is here."""
+        try:
+            check_path(raw_path)
         except Refusal as refusal:
-            edits = refusal.answer_headers if isinstance(refusal, NotListed | WrongMethod) else ()
-            request_id, api = self._desk.ids.of(head.headers, ()), ROUTES.get(path, "")
-            await stream.write(wire.immediate(refusal, request_id, api, edits))
+            return refusal
+        return None if method == METHOD and path in ROUTES else self._others.refusal_of(method, path)

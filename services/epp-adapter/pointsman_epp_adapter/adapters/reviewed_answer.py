@@ -87,7 +87,7 @@ class ReviewedAnswer:
             self._cut = True
             # In full duplex the answer ends with this; otherwise every further piece wants an answer.
             self.withholds = not self._duplex and not end
-            self._exchange.end("blocked", self._status, withheld.message)
+            self._exchange.end("blocked", self._status, withheld.message, withheld.told_code)
             out.append(
                 self._way_back.filtered()
                 if withheld.blocked

@@ -145,7 +145,7 @@ def response_piece(data: bytes, changes: HeaderChanges | None = None) -> bytes:
 def immediate(refusal: Refusal, request_id: str, api: str = "", edits: Sequence[HeaderEdit] = ()) -> bytes:
     """Ends the request with an error in the words of `api`; `edits` change its headers."""
     headers = edited_answer_headers([(b"content-type", b"application/json"), *error_headers(refusal)], edits)
-    return answer(refusal.status, headers, error_body(refusal, api), request_id, refusal.code or refusal.type)
+    return answer(refusal.status, headers, error_body(refusal, api), request_id, refusal.told_code)
 
 
 def answer(status: int, headers: Iterable[Header], body: bytes, request_id: str, details: str = "") -> bytes:

@@ -1,6 +1,6 @@
 """The HTTP application: proxied routes, the model list, health."""
 
-from typing import cast
+from typing import Final, cast
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -13,10 +13,11 @@ from pointsman_edge.domain.path_spelling import check_path
 from pointsman_edge.domain.routes import METHOD, ROUTES
 from pointsman_edge.domain.wrong_method import WrongMethod
 from pointsman_edge.model_catalogue import ModelCatalogue, NotListed
-from pointsman_frontend.adapters.client import Client
 from pointsman_frontend.adapters.proxy import Proxy
 from pointsman_runtime.health import HealthApp
 from pointsman_runtime.http_server import Receive, Scope, Send
+
+_MODELS: Final = "/v1/models"
 
 
 class EdgeApp(FastAPI):
@@ -27,7 +28,7 @@ class EdgeApp(FastAPI):
         super().__init__(title="Pointsman", docs_url=None, redoc_url=None, openapi_url=None)
         self._proxy = proxy
         self._health = health
-        self._known = ", ".join((*ROUTES, "/v1/models"))
+        self._known = ", ".join((*ROUTES, _MODELS))
         self.add_exception_handler(HTTPException, self._http_error)
         self.add_exception_handler(Refusal, self._refusal)
         self.add_exception_handler(Exception, self._internal_error)
@@ -35,13 +36,13 @@ class EdgeApp(FastAPI):
         async def named(request: Request) -> list[str]:
             scope = request.scope
             peer: str = scope["client"][0] if scope.get("client") else ""
-            return await models.names(scope["headers"], peer, self._id_of(scope))
+            return await models.names(scope["headers"], peer, proxy.ids.of(scope["headers"], ()))
 
-        @self.get("/v1/models")
+        @self.get(_MODELS)
         async def list_models(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction] - FastAPI calls it
             return _json(200, model_list(await named(request), created))
 
-        @self.get("/v1/models/{name:path}")
+        @self.get(_MODELS + "/{name:path}")
         async def show_model(name: str, request: Request) -> Response:  # pyright: ignore[reportUnusedFunction] - as above
             return _json(200, model_entry(name, await named(request), created))
 
@@ -51,43 +52,41 @@ class EdgeApp(FastAPI):
             await super().__call__(scope, receive, send)
             return
         path: str = scope["path"]
+        api = ROUTES.get(path)
+        if api is not None and scope["method"] == METHOD and b"%" not in scope["raw_path"]:
+            await self._proxy.serve(api, scope, receive, send)
+            return
+        refusal = self._refusal_of(scope, path, api)
+        if api is not None or refusal is not None:
+            await self._proxy.serve(api or "", scope, receive, send, refusal)
+            return
+        identified = _identified(send, self._proxy.ids.of(scope["headers"], ()))
+        if path in HealthApp.paths:
+            await self._health(scope, receive, identified)
+        else:
+            await super().__call__(scope, receive, identified)
+
+    def _refusal_of(self, scope: Scope, path: str, api: str | None) -> Refusal | None:
+        """Why no route takes the request; None where one does."""
         try:
             check_path(scope["raw_path"])
         except Refusal as refusal:
-            await Client(send, self._id_of(scope), ROUTES.get(path, "")).refuse(refusal)
-            return
-        api = ROUTES.get(path)
+            return refusal
+        method: str = scope["method"]
         if api is not None:
-            if scope["method"] == METHOD:
-                await self._proxy.serve(api, scope, receive, send)
-            else:
-                await self._wrong_method(scope, send, METHOD, api)
-            return
-        identified = _identified(send, self._id_of(scope))
-        if path not in HealthApp.paths:
-            await super().__call__(scope, receive, identified)
-        elif scope["method"] in ("GET", "HEAD"):
-            await self._health(scope, receive, identified)
+            allowed = METHOD
+        elif path in HealthApp.paths:
+            allowed = "GET, HEAD"
+        elif path == _MODELS or path.startswith(f"{_MODELS}/"):
+            allowed = "GET"
         else:
-            await self._wrong_method(scope, send, "GET, HEAD")
-
-    def _id_of(self, scope: Scope) -> str:
-        return self._proxy.ids.of(scope["headers"], ())
-
-    async def _wrong_method(self, scope: Scope, send: Send, allowed: str, api: str = "") -> None:
-        refusal = WrongMethod(scope["method"], scope["path"], allowed)
-        await Client(send, self._id_of(scope), api).refuse(refusal, [(b"allow", allowed.encode("ascii"))])
+            return Refusal(404, f"There is no {path[:200]}; the paths are {self._known}.", code="unknown_path")
+        return None if method in allowed.split(", ") else WrongMethod(method, path, allowed)
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
+        del request
         raised = cast("HTTPException", error)
-        path = request.url.path[:200]
-        if raised.status_code == 404:
-            refusal = Refusal(404, f"There is no {path}; the paths are {self._known}.", code="unknown_path")
-        elif raised.status_code == 405:
-            refusal = WrongMethod(request.method, path, (raised.headers or {}).get("Allow", "GET"))
-        else:
-            refusal = Refusal(raised.status_code, str(raised.detail), code="http_error")
-        return _refused(refusal, dict(raised.headers or {}))
+        return _refused(Refusal(raised.status_code, str(raised.detail), code="http_error"), dict(raised.headers or {}))
 
     async def _refusal(self, request: Request, error: Exception) -> Response:
         del request

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, retold
@@ -52,6 +53,9 @@ class Outgoing:
     tokens: PromptTokens | None
     """Its prompt's, as far as they were counted."""
     traceparent: str | None
+
+
+_CUT_OFF: Final = "engine_cut_off"
 
 
 class Forwarder:
@@ -252,12 +256,12 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
 async def _end_cut_off(exchange: Exchange, client: Client, status: int, reason: str) -> None:
     message = f"The engine stopped before its answer was complete; request id {exchange.request_id}."
     if not client.started:
-        exchange.end("cut_off", 502, reason)
-        await client.refuse(Refusal(502, message, type=SERVER_ERROR, code="engine_cut_off"))
+        exchange.end("cut_off", 502, reason, _CUT_OFF)
+        await client.refuse(Refusal(502, message, type=SERVER_ERROR, code=_CUT_OFF))
         return
-    exchange.end("cut_off", status, reason)
+    exchange.end("cut_off", status, reason, _CUT_OFF)
     if exchange.stream:
-        await client.fail(error_event(message, "engine_cut_off", exchange.api))
+        await client.fail(error_event(message, _CUT_OFF, exchange.api))
     # A document that is partly out can only be left unfinished; the server then closes the connection.
 
 

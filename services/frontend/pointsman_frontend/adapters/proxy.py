@@ -94,8 +94,9 @@ class Proxy:
         """Ids of the requests that haven't ended."""
         return self._open
 
-    async def serve(self, api: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one POST to the route of `api`."""
+    async def serve(self, api: str, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None = None) -> None:
+        """Answer one POST to the route of `api`; or with `refusal` what no route takes, which is told like any other
+        request that is refused."""
         policy = self._intake.policy()
         request_id = self._ids.of(scope["headers"], self._open)
         client = Client(send, request_id, api)
@@ -106,10 +107,10 @@ class Proxy:
         self._open[request_id] = leash
         self._metrics.open += 1
         try:
-            await self._answer(exchange, policy, scope, receive, client, leash)
+            await self._answer(exchange, policy, scope, receive, client, leash, refusal)
         except Withheld as withheld:
             leash.let_go()
-            exchange.end("blocked", client.status or withheld.status, withheld.message)
+            exchange.end("blocked", client.status or withheld.status, withheld.message, withheld.told_code)
             if not client.started:
                 await client.refuse(withheld)
         except Refusal as refusal:
@@ -164,8 +165,17 @@ class Proxy:
                 _log.warning("requests_left_open", count=len(self._open))
 
     async def _answer(
-        self, exchange: Exchange, policy: EdgePolicy, scope: Scope, receive: Receive, client: Client, leash: Leash
+        self,
+        exchange: Exchange,
+        policy: EdgePolicy,
+        scope: Scope,
+        receive: Receive,
+        client: Client,
+        leash: Leash,
+        refusal: Refusal | None,
     ) -> None:
+        if refusal is not None:
+            raise refusal
         limits = policy.limits
         intake = self._intake
         peer: str = scope["client"][0] if scope.get("client") else ""
@@ -232,7 +242,7 @@ class Proxy:
         if exchange.attempts:
             exchange.refused(refusal, sent)
             return
-        exchange.end("rejected", refusal.status, refusal.detail)
+        exchange.end("rejected", refusal.status, refusal.detail, refusal.told_code)
         self._announcer.rejected(exchange, refusal)
 
     async def _aborted(self, exchange: Exchange, client: Client, leash: Leash) -> None:
@@ -248,7 +258,7 @@ class Proxy:
             refusal = Closed(
                 "The gateway is shutting down; try again.", "shutting_down", dropped_reason="rejected-shutting-down"
             )
-        exchange.end(reason, client.status or refusal.status, refusal.message)
+        exchange.end(reason, client.status or refusal.status, refusal.message, refusal.told_code)
         if not client.started:
             await _briefly(client.refuse(refusal))
         elif exchange.stream and not client.ended:

@@ -167,7 +167,7 @@ class Chain:
             try:
                 lesser = step.on_error == "degrade" and step.processor.degrade(incoming)
             except Refusal as refusal:
-                told("rejected", f"{refusal.status} {refusal.code or refusal.type}, degraded: {_problem(error)}")
+                told("rejected", f"{refusal.status} {refusal.told_code}, degraded: {_problem(error)}")
                 raise
             note, incoming.note = incoming.note, None
             told("degraded" if lesser else "skipped", "; ".join(filter(None, (_problem(error), note))))

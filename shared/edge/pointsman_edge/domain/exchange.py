@@ -21,6 +21,7 @@ class Exchange:
         "api",
         "attempts",
         "bytes_out",
+        "code",
         "cost",
         "decided_s",
         "decision",
@@ -72,6 +73,8 @@ class Exchange:
         self.status = 0
         self.outcome: str | None = None
         self.reason = ""
+        self.code: str | None = None
+        """Of the gateway's own error that the client got."""
         self.stages: tuple[StageReport, ...] = ()
         """What the stages on the way back said."""
 
@@ -107,6 +110,12 @@ class Exchange:
         return self.decision or self.rejection or self.answer
 
     @property
+    def model(self) -> str | None:
+        """The model that the client asked for, as far as a stage has said it."""
+        reply = self.reply
+        return None if reply is None else reply.model
+
+    @property
     def answer_headers(self) -> tuple[HeaderEdit, ...]:
         """What the stages change in the headers of the answer, whoever gives it."""
         reply = self.reply
@@ -139,17 +148,18 @@ class Exchange:
             last = self.attempts[-1]
             self.attempts[-1] = last.model_copy(update={"limited_until_ms": until_ms, "remaining": remaining})
 
-    def end(self, outcome: str, status: int, reason: str = "") -> None:
-        """How it ended; the first word counts."""
+    def end(self, outcome: str, status: int, reason: str = "", code: str | None = None) -> None:
+        """How it ended, and the `code` of the gateway's own error; the first word counts."""
         if self.outcome is None:
             self.outcome = outcome
             self.status = status
             self.reason = reason
+            self.code = code
 
     def refused(self, refusal: Refusal, sent: int | None = None) -> None:
         """It ended with an error of those who were tried; `sent` is the status that the client had by then."""
         outcome = "timeout" if refusal.status == 504 else "engine_error" if refusal.status >= 500 else "rejected"
-        self.end(outcome, sent or refusal.status, refusal.detail)
+        self.end(outcome, sent or refusal.status, refusal.detail, refusal.told_code)
 
     def settle(self, prices: Prices) -> None:
         """What the request used and what that costs, now that it has ended."""

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from pointsman_contracts.journey import AnswerUse, Stage, StageReport
-from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response import Usage
 from pointsman_contracts.response_stage import AnswerText, ResponseReview
 from pointsman_edge.domain.exchange import Exchange
@@ -56,7 +55,7 @@ def review_of(
         code=shown.code,
         profile=(source.profile or None) if source is not None else None,
         plan=source.identity.plan if source is not None and source.identity is not None else "",
-        model=None if source is None or isinstance(source, Rejection) else source.model,
+        model=exchange.model,
         target=source.target if source is not None else None,
         headers={name.decode("latin-1"): value.decode("latin-1") for name, value in shown.headers},
         texts=shown.texts,

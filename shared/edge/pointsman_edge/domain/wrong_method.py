@@ -1,6 +1,5 @@
 """A path that is asked with another method than it takes."""
 
-from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 
 
@@ -10,4 +9,4 @@ class WrongMethod(Refusal):
     def __init__(self, method: str, path: str, allowed: str) -> None:
         """`allowed` are methods, separated by commas."""
         super().__init__(405, f"{method} is not allowed on {path[:200]}; use {allowed}.", code="method_not_allowed")
-        self.answer_headers = (HeaderEdit(name="allow", value=allowed),)
+        self.allowed = allowed
