@@ -17,6 +17,7 @@ from typing import Final
 
 import orjson
 
+from benchmarks.guard.numbers import cards_in
 from benchmarks.machine import describe
 from pointsman_core.config import Guard, load
 from pointsman_guard.configuration import compile_all
@@ -145,6 +146,8 @@ def main() -> int:
     kept = costs(policy)
     print("what it sees")
     kept += sees(policy)
+    print("cards in ordinary numbers")
+    kept += cards_in(lambda text: categories(policy, text))
     return 0 if all(kept) else 1
 
 

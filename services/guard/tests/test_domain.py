@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pointsman_core.config import ConfigError, load
 from pointsman_guard.adapters.reach import Reach
 from pointsman_guard.configuration import check, compile_all
+from pointsman_guard.domain.cards import card
 from pointsman_guard.domain.checking import Finding, Text
-from pointsman_guard.domain.checksums import card, dni, iban, luhn, ssn
+from pointsman_guard.domain.checksums import dni, iban, luhn, ssn
 from pointsman_guard.domain.decoding import hidden
 from pointsman_guard.domain.folding import fold, offsets
 from pointsman_guard.domain.prompt import Prompt

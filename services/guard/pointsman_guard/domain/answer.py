@@ -26,7 +26,7 @@ def changed_texts(
     edits: dict[str, str] = {}
     for index, shown in enumerate(review.texts):
         findings = [finding for finding in judgement.redact if finding.at == index]
-        text = removed(shown.text, findings) if findings else shown.text
+        text = removed(shown.text, findings, in_json=shown.kind == "arguments") if findings else shown.text
         if review.number > 1 and "[" in text:
             text = without_leftovers(text, policy.removable)
         if originals:

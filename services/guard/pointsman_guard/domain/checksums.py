@@ -28,23 +28,6 @@ def luhn(digits: str) -> bool:
     return total % 10 == 0
 
 
-def card(text: str) -> bool:
-    """A payment card's number: known first digits, their lengths, Luhn."""
-    digits = re.sub(r"\D", "", text)
-    if len(set(digits)) < 2 or not luhn(digits):
-        return False
-    length = len(digits)
-    if digits[0] == "4":
-        return length in (13, 16, 19)
-    if digits[:2] in ("34", "37"):
-        return length == 15
-    if "51" <= digits[:2] <= "55" or "2221" <= digits[:4] <= "2720":
-        return length == 16
-    if digits[:4] == "6011" or digits[:2] in ("65", "62", "60", "35", "50", "56", "57", "58", "63", "67"):
-        return 16 <= length <= 19
-    return digits[:2] in ("30", "36", "38", "39") and length in (14, 16)
-
-
 def iban(text: str) -> bool:
     """ISO 13616: the country's length, and 1 modulo 97."""
     compact = re.sub(r"[^A-Za-z0-9]", "", text).upper()

@@ -1,6 +1,6 @@
 """One pattern: what it finds, and what a match must be besides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 
@@ -13,3 +13,5 @@ class Pattern(NamedTuple):
     group: int = 0
     unless: Callable[[str, int, int], bool] | None = None
     """Whether what stands around the match, in this text from here to there, makes it harmless."""
+    within: Callable[[str, int, int], Iterable[tuple[int, int]]] | None = None
+    """Where in a match, which lies from here to there in this text, it really is; `None`: the match is it."""

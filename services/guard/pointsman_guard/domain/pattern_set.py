@@ -40,6 +40,11 @@ class PatternSet:
         for number in self._expressions.among(text):
             pattern = self._patterns[number]
             for found, start, end in self._expressions.spans(number, text, pattern.group):
+                if pattern.within is not None:
+                    for begin, stop in pattern.within(text, start, end):
+                        if not self._allowed.whole(text[begin:stop]):
+                            yield Hit(pattern.category, begin, stop)
+                    continue
                 if pattern.valid is not None and not pattern.valid(found):
                     continue
                 if pattern.unless is not None and pattern.unless(text, start, end):

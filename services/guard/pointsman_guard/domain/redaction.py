@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pointsman_guard.domain.checking import Finding, Text
+from pointsman_guard.domain.json_numbers import in_place
 
 _GLUED: Final = r"[\w.+/=@\-]*"
 """What may go on behind a placeholder at the end of a window: the rest of what it stands for."""
@@ -48,6 +49,8 @@ def redacted(texts: Sequence[Text], findings: Iterable[Finding], before: Mapping
         pieces: list[str] = []
         place = 0
         for span in spans[index]:
+            if span.start < place:
+                continue  # of the same number of JSON
             original = text[span.start : span.end]
             label = labels.get(span.category)
             if label is None:
@@ -56,26 +59,31 @@ def redacted(texts: Sequence[Text], findings: Iterable[Finding], before: Mapping
             if placeholder is None:
                 counts[label] += 1
                 placeholder = numbers[label, original] = f"[{label}_{counts[label]}]"
-            pieces += (text[place : span.start], placeholder)
-            place = span.end
+            instead = in_place(text, span.start, span.end, placeholder, is_json=False)
+            pieces += (text[place : instead.start], instead.text)
+            place = instead.end
         changed[index] = "".join((*pieces, text[place:]))
     return Redacted(changed, {placeholder: original for (_, original), placeholder in numbers.items()})
 
 
-def removed(text: str, findings: Iterable[Finding]) -> str:
-    """A text of an answer with each finding replaced by `[CARD]`, which nothing leads back from."""
+def removed(text: str, findings: Iterable[Finding], *, in_json: bool = False) -> str:
+    """A text of an answer with each finding replaced by `[CARD]`, which nothing leads back from. `in_json` as of
+    `restored`."""
     place = 0
     pieces: list[str] = []
     for span in next(iter(_spans(findings).values()), ()):
-        pieces += (text[place : span.start], f"[{_label(span.category)}]")
-        place = span.end
+        if span.start < place:
+            continue
+        instead = in_place(text, span.start, span.end, f"[{_label(span.category)}]", is_json=in_json)
+        pieces += (text[place : instead.start], instead.text)
+        place = instead.end
     return "".join((*pieces, text[place:]))
 
 
 def without_leftovers(text: str, categories: Iterable[str]) -> str:
     """A later window, without what follows a placeholder of an earlier one directly."""
     labels = "|".join(re.escape(_label(category)) for category in dict.fromkeys(categories))
-    return re.sub(rf"(\[(?:{labels})\]){_GLUED}", r"\1", text) if labels else text
+    return re.sub(rf"(\[(?:{labels})\]\"?){_GLUED}", r"\1", text) if labels else text
 
 
 def restored(text: str, originals: Mapping[str, str], *, in_json: bool) -> str:

@@ -3,7 +3,8 @@
 import re
 from typing import Final
 
-from pointsman_guard.domain.checksums import card, dni, iban, iban_expression, ssn
+from pointsman_guard.domain.cards import CANDIDATE, cards
+from pointsman_guard.domain.checksums import dni, iban, iban_expression, ssn
 from pointsman_guard.domain.pattern import Pattern
 
 _RESERVED: Final = re.compile(
@@ -31,7 +32,7 @@ def _phone(text: str) -> bool:
 
 
 PERSONAL: Final = (
-    Pattern("pii.card", r"\b\d(?:[ .\-]?\d){12,18}\b", card),
+    Pattern("pii.card", CANDIDATE, within=cards),
     Pattern("pii.iban", iban_expression(), iban),
     Pattern("pii.ssn", r"\b\d{3}[ -]\d{2}[ -]\d{4}\b", ssn),
     Pattern("pii.dni", r"\b\d{8}-?[A-HJ-NP-TV-Z]\b", dni),
