@@ -264,7 +264,7 @@ async def test_body_based_routing_writes_the_model_and_nothing_else(start_picker
 NAMELESS = {
     "an object without a model": b'{"a":1}', "no text": b'{"model":7}', "a name of two lines": b'{"model":"a\\nb"}',
     "an endless name": b'{"model":"' + b"x" * 5000 + b'"}', "an array": b"[]", "no JSON": b"{", "a form": b"--x\r\n",
-    "nothing": b"",
+    "nothing": b"", "a blank name": b'{"model":"   "}',
 }  # fmt: skip
 
 

@@ -257,6 +257,13 @@ def test_weighted_random_goes_by_the_totals() -> None:
     assert set(choices("weighted-random", 0.0, 0.0)) == {0, 1}
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1e-9, 1e-300])
+def test_weighted_random_goes_by_small_totals_as_by_large_ones(scale: float) -> None:
+    drawn = choices("weighted-random", 0.1 * scale, 0.9 * scale, 0.0)
+    assert set(drawn) == {0, 1}
+    assert 1720 < drawn[1] < 1880
+
+
 def test_random_ignores_the_totals() -> None:
     drawn = choices("random", 1.0, 0.0)
     assert min(drawn.values()) > 850

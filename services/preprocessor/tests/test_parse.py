@@ -235,6 +235,7 @@ WRONG: Final[list[tuple[str, dict[str, JsonValue], str, str]]] = [
     ("chat.completions", {"model": None}, "model", "Missing required parameter: 'model'."),
     ("chat.completions", {"model": 3}, "model", "expected a string, but got an integer"),
     ("chat.completions", {"model": ""}, "model", "the name of a model, but it is empty"),
+    ("chat.completions", {"model": "   "}, "model", "the name of a model, but it is empty"),
     ("chat.completions", {"model": "a\nb"}, "model", "printable characters"),
     ("chat.completions", {"model": "x" * 257}, "model", "at most 256"),
     ("chat.completions", {"messages": None}, "messages", "Missing required parameter: 'messages'."),

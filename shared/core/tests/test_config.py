@@ -75,6 +75,9 @@ def test_without_profiles_there_is_one_that_schedules() -> None:
         ({"providers": {"p": {"kind": "openai", "base_url": "https://u:p@far"}}}, "a secret doesn't belong"),
         ({"providers": {"p": {"kind": "openai", "headers": {"Authorization": "x"}}}}, "a secret doesn't belong"),
         ({"providers": {"p": {"kind": "openai", "base_url": "https://169.254.169.254"}}}, "are never asked"),
+        ({"profiles": {"": {}}}, "a name has letters; this one is empty"),
+        ({"pools": {" ": {}}}, "a name has letters; this one is empty"),
+        ({"pools": {"p": {"models": ["m", "  "]}}}, "a name has letters; this one is empty"),
         ({"providers": {"p": {"kind": "openai", "headers": {"Host": "x"}}}}, "the edge writes this header itself"),
         ({"providers": {"p": {"kind": "openai", "headers": {"a": "x\r\ny: z"}}}}, "not a header"),
         (

@@ -68,7 +68,7 @@ def _check_model(model: JsonValue) -> None:
     if model is None:
         raise missing("model")
     name = cast("str", model)
-    if not name:
+    if not name or name.isspace():
         raise empty("model", "the name of a model")
     if len(name) > LONGEST_MODEL_NAME or not name.isprintable():
         raise Refusal(

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -92,6 +92,7 @@ class Config(Section):
             if name is not None and name not in known:
                 problems.append((where, unknown(what, name, known)))
 
+        problems += _blank_names(self)
         for name, pool in self.pools.items():
             need(f"pools.{name}.scheduling", "scheduling policy", pool.scheduling, self.scheduling)
         for name, model in self.models.items():
@@ -212,6 +213,23 @@ class Config(Section):
         """12 hexadecimal digits; equal for configurations that mean the same."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _blank_names(config: Config) -> list[Problem]:
+    sections: Mapping[str, Iterable[str]] = {
+        "pools": config.pools,
+        "providers": config.providers,
+        "models": config.models,
+        "objectives": config.objectives,
+        "profiles": config.profiles,
+        "selectors": config.selectors,
+        "guards": config.guards,
+        "caches": config.caches,
+        "scheduling": config.scheduling,
+        **{f"pools.{name}.models": pool.models for name, pool in config.pools.items()},
+    }
+    words = "a name has letters; this one is empty"
+    return [(section, words) for section, names in sections.items() for name in names if not name.strip()]
 
 
 def load(document: object) -> Config:

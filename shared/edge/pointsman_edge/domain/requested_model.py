@@ -25,6 +25,6 @@ def requested_model(body: bytes) -> str:
     if twice:
         raise sent_twice(body)
     model = members.get("model")
-    if not isinstance(model, str) or not model:
+    if not isinstance(model, str) or not model.strip():
         raise Refusal(400, "`model` must be the name of a model.", code="invalid_model", param="model")
     return model
