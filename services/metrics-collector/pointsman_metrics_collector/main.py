@@ -21,7 +21,7 @@ from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_metrics_collector.settings import MetricsCollectorSettings
 from pointsman_runtime.service import Service, run
-from pointsman_runtime.stores import POOLS_BUCKET, WORKERS_BUCKET, WORKERS_TTL_S
+from pointsman_runtime.stores import POOLS_BUCKET
 from pointsman_runtime.worker_registry import WorkerRegistry
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     service.registry.register(WorkerMetrics(handlers.pools, handlers.changes))
     service.readiness.add("workers", lambda: handlers.missing)
     service.bus.listen(ResponseCompleted, handlers.completed, ANY)
-    bucket = service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S)
+    bucket = service.workers_bucket()
     workers = WorkerRegistry(service.bus, bucket, handlers.registered, handlers.left)
 
     def load(report: WorkerLoad) -> None:

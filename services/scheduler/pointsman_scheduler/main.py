@@ -10,7 +10,6 @@ from pointsman_contracts.scheduling import Reservations, SchedulerStateQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_runtime.service import Service, run
-from pointsman_runtime.stores import WORKERS_BUCKET, WORKERS_TTL_S
 from pointsman_runtime.worker_registry import TICK_S, WorkerRegistry
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
@@ -51,7 +50,7 @@ def build(service: Service[SchedulerSettings]) -> None:
     bus.stage(Journey, handlers.schedule)
     workers = WorkerRegistry(
         bus,
-        service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S),
+        service.workers_bucket(),
         handlers.registered,
         handlers.left,
         metrics.malformed.inc,

@@ -5,7 +5,6 @@ import aiohttp
 from pointsman_engines.engine_metrics import EngineMetrics
 from pointsman_engines.speaker import EngineSpeaker
 from pointsman_runtime.service import Service, run
-from pointsman_runtime.stores import WORKERS_BUCKET, WORKERS_TTL_S
 from pointsman_worker_agent.handlers import Handlers
 from pointsman_worker_agent.kv_wiring import tell_kv_events
 from pointsman_worker_agent.settings import WorkerAgentSettings
@@ -17,7 +16,7 @@ def build(service: Service[WorkerAgentSettings]) -> None:
     settings = service.settings
     session = aiohttp.ClientSession()
     service.on_stop(session.close)
-    entries = service.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S)
+    entries = service.workers_bucket()
     speaker = EngineSpeaker(service.bus, entries, session, settings.described(), settings.access())
     service.events.on_connected(speaker.registrar.renew)
     service.registry.register(EngineMetrics(lambda: [speaker]))

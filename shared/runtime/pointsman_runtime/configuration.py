@@ -10,10 +10,11 @@ from typing import Final, Generic, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from pointsman_core.config import Config, ConfigError
-from pointsman_runtime.buckets import Bucket, Entry
+from pointsman_runtime.buckets import Bucket
 from pointsman_runtime.config_text import located, parse
 from pointsman_runtime.logs import Log
 from pointsman_runtime.stores import CONFIG_KEY
+from pointsman_runtime.watched_keys import Entry
 
 KEPT: Final = 8
 """Compiled revisions that stay for requests that began with them."""

@@ -33,6 +33,8 @@ from pointsman_runtime.stores import EVENT_STREAM, EVENT_SUBJECTS
 
 PENDING: Final = 4096
 """Messages that may wait for one handler."""
+LOOK_S: Final = 4.0
+"""How often, at most, a service looks whether the stream of events is still there."""
 
 M = TypeVar("M", bound=Message)
 
@@ -141,13 +143,18 @@ class Events:
                 await self._client.close()
 
     async def keep_events(self) -> None:
-        """Make the stream of events after every connection, for ever: a server that comes back may have lost it."""
+        """Make the stream of events where it is missing, for ever: a server that comes back may have lost it, and
+        it may be deleted at any time."""
         again = asyncio.Event()
         self.on_connected(again.set)
         while True:
             again.clear()
             await try_until_done("event stream", self.make_event_stream)
-            await again.wait()
+            try:
+                async with asyncio.timeout(random.uniform(0.5, 1.0) * LOOK_S):
+                    await again.wait()
+            except TimeoutError:
+                pass
 
     async def make_event_stream(self) -> StreamInfo:
         """The stream that keeps every event, made unless there is one: its owner may have set other limits."""

@@ -34,7 +34,7 @@ from pointsman_runtime.logs import Log
 from pointsman_runtime.presence import BEAT_S
 from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings, SettingsError, load
-from pointsman_runtime.stores import CONFIG_BUCKET, HISTORY
+from pointsman_runtime.stores import CONFIG_BUCKET, HISTORY, WORKERS_BUCKET, WORKERS_TTL_S
 from pointsman_runtime.telemetry import Tracing
 from pointsman_runtime.urls import without_login
 
@@ -133,9 +133,10 @@ class Service(Generic[T]):
         self._starting.insert(0, load)
         return configuration
 
-    def bucket(self, name: str, *, ttl_s: float | None = None, history: int = 1) -> Bucket:
+    def bucket(self, name: str, *, ttl_s: float | None = None, history: int = 1, in_memory: bool = False) -> Bucket:
         """A key-value bucket, made when it isn't there; closed with the service."""
-        bucket = Bucket(self.events, name, ttl_s=ttl_s, history=history, replicas=self.settings.buckets_replicas)
+        copies = self.settings.buckets_replicas
+        bucket = Bucket(self.events, name, ttl_s=ttl_s, history=history, replicas=copies, in_memory=in_memory)
         self._stopping.insert(0, bucket.close)
         return bucket
 
@@ -165,6 +166,10 @@ class Service(Generic[T]):
             self._keep(asyncio.get_running_loop().create_task(work(), name=name))
 
         self._starting.append(begin)
+
+    def workers_bucket(self) -> Bucket:
+        """The bucket of registered workers. Their agents write all of it again within seconds, so it needs no disk."""
+        return self.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S, in_memory=True)
 
     def serve_http(
         self, app: App, host: str, port: int, *, grace_s: float = 5, protocol: type[asyncio.Protocol] | None = None

@@ -11,12 +11,13 @@ from pydantic import ValidationError
 
 from pointsman_contracts.subjects import ANY, plain
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
-from pointsman_runtime.buckets import Bucket, Entry
+from pointsman_runtime.buckets import Bucket
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.listening import ListeningClock
 from pointsman_runtime.logs import Log
 from pointsman_runtime.registrations import Registrations
 from pointsman_runtime.stores import ANNOUNCED_EVERY_S
+from pointsman_runtime.watched_keys import Entry
 
 TICK_S: Final = 0.1
 """How often `tick` is called: more often than the longest step of a `ListeningClock`."""

@@ -12,7 +12,7 @@ from nats.js.errors import NotFoundError
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, subject
-from pointsman_runtime.buckets import Bucket, Entry
+from pointsman_runtime.buckets import Bucket
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.connection import Connection
@@ -21,6 +21,7 @@ from pointsman_runtime.events import PENDING, Events, try_until_done
 from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_runtime.stores import EVENT_STREAM
+from pointsman_runtime.watched_keys import Entry
 from pointsman_testing import NatsServer, eventually
 from pointsman_testing.nats_server import LocalNatsServer
 
@@ -188,6 +189,24 @@ async def test_an_event_stream_that_was_lost_with_its_server_is_made_again(
     await end_all([keeping])
 
 
+async def test_an_event_stream_that_is_deleted_is_made_again_while_the_connection_stays(process: Connected) -> None:
+    await process.open()
+    keeping = asyncio.create_task(process.events.keep_events())
+    js = await process.events.jetstream()
+
+    async def made() -> object:
+        try:
+            return (await js.stream_info(EVENT_STREAM)).created
+        except NotFoundError:
+            return None
+
+    for _ in range(2):
+        await eventually(made)
+        await js.delete_stream(EVENT_STREAM)
+    await eventually(made)
+    await end_all([keeping])
+
+
 class Watched:
     """What a watch was told."""
 
@@ -336,6 +355,42 @@ async def test_a_bucket_that_somebody_removes_is_made_again_and_watched_on(proce
         return watched.values == {"a": b"2"}
 
     await eventually(renewed)
+
+
+async def test_a_watch_notices_that_its_bucket_was_removed_and_made_anew_by_another(
+    process: Connected, own_nats_server: NatsServer
+) -> None:
+    await process.open()
+    watched = await watching_one_entry(process.bucket("test-anew"))
+    js = await process.events.jetstream()
+    await js.delete_key_value("test-anew")
+    other = Connected(own_nats_server.url, "two")
+    await other.open()
+    assert await other.bucket("test-anew").put("b", b"2") == 1
+    await eventually(lambda: watched.values == {"b": b"2"})
+    await other.close()
+
+
+async def test_a_watch_goes_on_when_jetstream_restarts_in_a_server_that_runs_on() -> None:
+    server = LocalNatsServer()
+    server.start()
+    made = Connected(server.url, "one")
+    await made.open()
+    watched = await watching_one_entry(made.bucket("test-restarted"))
+    await asyncio.to_thread(server.restart_jetstream)
+
+    async def written() -> bool:
+        try:
+            await made.buckets[0].put("b", b"2")
+        except (NatsError, TimeoutError):
+            return False
+        return True
+
+    await eventually(written)
+    await eventually(lambda: watched.values == {"a": b"1", "b": b"2"})
+    assert made.events.reason is None
+    await made.close()
+    server.close()
 
 
 async def test_a_watch_goes_on_after_a_restart_and_tells_what_vanished_meanwhile(

@@ -100,6 +100,19 @@ class LocalNatsServer:
         self._write(extra_config)
         self._running().send_signal(signal.SIGHUP)
 
+    def restart_jetstream(self) -> None:
+        """End JetStream and start it again, while the server and its connections stay."""
+        config = self._config.read_text()
+        for text, state in (("", "JetStream Shutdown"), (config, "Took")):
+            seen = self.log_path.read_text().count(state)
+            self._config.write_text(text)
+            self._running().send_signal(signal.SIGHUP)
+            deadline = time.monotonic() + START_TIMEOUT_S
+            while self.log_path.read_text().count(state) == seen:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"JetStream did not restart:\n{self.log_path.read_text()[-2000:]}")
+                time.sleep(0.005)
+
     def pause(self) -> None:
         self._running().send_signal(signal.SIGSTOP)
 

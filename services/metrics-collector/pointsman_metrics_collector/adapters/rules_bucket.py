@@ -11,9 +11,9 @@ from pointsman_contracts.pool import PoolRules
 from pointsman_contracts.subjects import kv_key
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.domain.ownership import owner
-from pointsman_runtime.buckets import Entry
 from pointsman_runtime.errors import jetstream_words
 from pointsman_runtime.logs import Log
+from pointsman_runtime.watched_keys import Entry
 
 LOOK_S: Final = 0.5
 
