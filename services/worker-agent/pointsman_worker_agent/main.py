@@ -6,7 +6,6 @@ from pointsman_engines.engine_metrics import EngineMetrics
 from pointsman_engines.speaker import EngineSpeaker
 from pointsman_runtime.service import Service, run
 from pointsman_worker_agent.handlers import Handlers
-from pointsman_worker_agent.kv_wiring import tell_kv_events
 from pointsman_worker_agent.settings import WorkerAgentSettings
 
 
@@ -24,6 +23,9 @@ def build(service: Service[WorkerAgentSettings]) -> None:
 
     endpoints = settings.kv_endpoints()
     if endpoints is not None:
+        # ZeroMQ and its codec are loaded where an engine publishes KV events.
+        from pointsman_worker_agent.kv_wiring import tell_kv_events
+
         tell_kv_events(service, speaker, endpoints)
 
     handlers = Handlers(speaker, settings.drain_timeout_s)
