@@ -82,3 +82,19 @@ def test_a_handler_may_run_several_profiles_at_a_time_and_more_after_them(role: 
     outcome = bench.pool.decide(bench.request(), bench.now, 1, compile_policy("default", settings, extended))
     assert isinstance(outcome, Scheduled)
     assert [run.profile for run in outcome.runs] == ran
+
+
+@pytest.mark.parametrize("count", [3, 7, 13, 100])
+def test_equal_candidates_have_equal_totals_wherever_they_stand(count: int) -> None:
+    weights = {"load-aware": 0.7, "kv-utilization": 1.3, "token-load": 2.9}
+    bench = Bench({"scorers": [{"use": scorer, "weight": weight} for scorer, weight in weights.items()]})
+    names = [f"w{number:03}" for number in range(count)]
+    bench.join(*names)
+    for step in range(20):
+        bench.now += 60.0
+        for name in names:
+            bench.hear(name, waiting=step, kv_usage=step / 23)
+        request = bench.request(prompt_tokens=100 + step)
+        scores = bench.scores(request)
+        assert len(set(scores.values())) == 1, step
+        bench.pool.books.completed(request.key, bench.now, ok=True)

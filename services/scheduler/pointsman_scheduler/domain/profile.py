@@ -22,7 +22,7 @@ class Profile:
         self.scorers: Final = tuple(scorer for scorer, _ in scorers)
         self.picker: Final = picker
         self.weights: Final = {scorer.name: weight for scorer, weight in scorers}
-        self._weights: Final = np.array([weight for _, weight in scorers], dtype=np.float64)
+        self._weights: Final = [weight for _, weight in scorers]
 
     def run(self, request: ScheduleRequest, everyone: Candidates) -> Run:
         """Filter, score and pick. A run that ends with nobody says which filter took the last."""
@@ -49,7 +49,11 @@ class Profile:
         scores, totals = table[:-1], table[-1]
         # fmax and fmin take the number where the other is NaN.
         np.fmin(np.fmax(scores, 0.0, scores), 1.0, scores)
-        np.dot(self._weights, scores, totals)
+        # Not a product of matrices: BLAS sums the columns in different ways, so equal candidates would have totals that
+        # differ in their last digit, and other ones on another machine.
+        totals[:] = 0.0
+        for weight, column in zip(self._weights, scores, strict=True):
+            totals += weight * column
         picked = self.picker.pick(request, candidates, totals)
         run.chosen = list(picked) if candidates.rows is None else [candidates.row(index) for index in picked]
         if not run.chosen:
