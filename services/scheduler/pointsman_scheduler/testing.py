@@ -112,7 +112,7 @@ class Bench:
     def scores(self, request: ScheduleRequest | None = None) -> dict[str, float]:
         """The weighted sum of each candidate."""
         run = self.decide(request).selection.primary
-        totals: list[float] = [] if run.scores is None else run.scores[-1].tolist()
+        totals: list[float] = [] if run.scores is None else list(run.scores[-1])
         return {worker.name: total for worker, total in zip(run.candidates.workers(), totals, strict=True)}
 
     def place(self, request: ScheduleRequest, worker: str, scheduler: str = "scheduler-2") -> bool:

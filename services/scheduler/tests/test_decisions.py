@@ -8,13 +8,17 @@ import pytest
 
 from pointsman_core.config import SchedulingPolicy
 from pointsman_core.plugins import Registry
+from pointsman_scheduler.domain import profile
 from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_scheduler.domain.delay import estimator
 from pointsman_scheduler.domain.outcome import Refused, Selection
 from pointsman_scheduler.domain.points import ProfileHandler, Scorer
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import HANDLERS, SCORERS, registries
+from pointsman_scheduler.plugins.producers import delay
+from pointsman_scheduler.plugins.scorers import load
 from pointsman_scheduler.testing import Bench, explained
 
 NAMES = [f"w{number}" for number in range(8)]
@@ -391,11 +395,21 @@ def history(bench: Bench) -> list[tuple[list[str], list[float]]]:
         outcome = bench.decide(request, seed=number)
         run = outcome.selection.primary
         assert run.scores is not None
-        found.append(([worker.name for worker in outcome.endpoints], run.scores[-1].tolist()))
+        found.append(([worker.name for worker in outcome.endpoints], list(run.scores[-1])))
         bench.pool.books.started(request.key, outcome.endpoints[0].name, 5.0, bench.now)
         if number % 3:
             bench.pool.books.completed(request.key, bench.now, ok=True)
     return found
+
+
+@pytest.mark.parametrize("settings", [{}, BY_LOAD], ids=["the default policy", "by load"])
+def test_few_workers_are_decided_among_as_many_are(
+    settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_numbers = history(fresh(settings=settings))
+    for module in (profile, estimator, load, delay):
+        monkeypatch.setattr(module, "FEW", 0)
+    assert history(fresh(settings=settings)) == as_numbers
 
 
 @pytest.mark.requirement("S2-3")

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointsman_scheduler.domain.arrays import FEW
 from pointsman_scheduler.domain.delay import DelayEstimator
-from pointsman_scheduler.domain.delay.estimator import FEW
-from pointsman_scheduler.domain.delay.pass_model import FEATURES, PassModel
+from pointsman_scheduler.domain.delay.formula import BOUNDLESS, Figures, Standing, ask, delay, stand
+from pointsman_scheduler.domain.delay.one_by_one import delays
+from pointsman_scheduler.domain.delay.pass_model import FEATURES, PassModel, Rates
 
 ENGINE = np.array([16.5, 15.2, 0.42, 0.0, 5.7, 0.1, 50.0])
 """Milliseconds, as `pass_model` orders its features."""
@@ -108,7 +110,6 @@ def test_the_predicted_rest_of_a_pass_does_not_outlive_its_last_request() -> Non
 
 
 def test_few_workers_and_many_cost_alike() -> None:
-    """One formula serves numbers and columns."""
     model, many = taught(), FEW + 4
     columns, numbers = estimator(many, model), estimator(FEW, model)
     rng = np.random.default_rng(3)
@@ -119,10 +120,40 @@ def test_few_workers_and_many_cost_alike() -> None:
             made.sent(int(draw.integers(FEW)), key, now, int(draw.integers(100, 20_000)), 0)
             if index % 3 == 0:
                 made.started(f"r{index // 2}", now + 5.0)
-    hit = rng.uniform(0.0, 3000.0, many)
-    assert columns.costs(5000, hit, 500.0, None, 9)[:FEW] == pytest.approx(
-        numbers.costs(5000, hit[:FEW], 500.0, None, 9), rel=1e-2
-    )
+    hit = rng.integers(0, 3000, many).astype(np.float64)
+    hit[0] = 3000.0  # the longest is among both
+    expected = columns.costs(5000, hit, 500.0, None, None)[:FEW].tolist()
+    assert numbers.costs(5000, hit[:FEW], 500.0, None, None).tolist() == expected
+
+
+TOKENS = st.integers(0, 40_000).map(float)
+TIMES = st.floats(0.0, 5000.0)
+ENGINES = st.builds(
+    Figures,
+    free_at=TIMES, idle=st.sampled_from([0.0, 1.0]), waiting=TOKENS, whole=st.integers(0, 4).map(float),
+    last=TOKENS, shared=st.integers(0, 5).map(float), decoding=st.integers(0, 200).map(float), context=TIMES,
+    carried=TOKENS, queued=st.integers(0, 50).map(float), speed=st.floats(0.25, 8.0),
+    capacity=TOKENS | st.just(BOUNDLESS),
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(ENGINES, st.integers(0, 4095)), min_size=1, max_size=8),
+    st.integers(4096, 100_000),
+    st.just(0.0) | st.floats(0.0, 0.99),
+    TIMES,
+    st.builds(Rates, *[st.floats(0.0, 50.0)] * len(Rates._fields)),
+)
+def test_numbers_cost_what_columns_do(
+    engines: list[tuple[Figures, int]], prompt: int, worth: float, now: float, rates: Rates
+) -> None:
+    terms = ask(now, float(prompt), 200.0, 150.0, 8192.0, 16.0, 2.5, 30.0, rates)
+    standings = [stand(figures, 8192.0, rates) for figures, _ in engines]
+    held = [float(tokens) for _, tokens in engines]
+    hit = np.array(held)
+    credit = worth * (hit.max() - hit) / (prompt - hit)
+    columns = delay(Standing(*np.array(standings).T), prompt - hit, hit, credit, terms)
+    assert delays(standings, held, prompt, worth, terms) == columns.tolist()
 
 
 EVENTS = st.lists(

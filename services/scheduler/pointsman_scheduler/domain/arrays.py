@@ -9,6 +9,8 @@ FEW: Final = 64
 """Up to so many entries a list costs less than numpy's calls."""
 
 Floats: TypeAlias = NDArray[np.float64]
+Scores: TypeAlias = Floats | list[float]
+"""A list where that is made anyhow: of `FEW` candidates or fewer."""
 Number = TypeVar("Number", float, Floats)
 """Of a formula that serves one worker, or the columns of all."""
 Ints: TypeAlias = NDArray[np.int64]

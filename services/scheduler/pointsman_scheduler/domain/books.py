@@ -141,14 +141,14 @@ class Books:
         )
         return True
 
-    def put(self, hold: Hold, now: float, blocks: Blocks | None = None) -> None:
+    def put(self, hold: Hold, now: float, blocks: Blocks | None = None, matched: int = 0) -> None:
         """Put a reservation on the books. There must be none for this request and leg. `blocks` are the hold's, where
-        the caller has them as an array."""
+        the caller has them as an array; `matched` as in `PrefixIndex.write`."""
         worker = hold.worker
         self.ledger.reserve(hold)
         if blocks is None:
             blocks = np.frombuffer(hold.blocks, dtype="<u8")
-        self._index.write(worker.life, blocks, now, hold.key, hold.blocks_precise and worker.tells)
+        self._index.write(worker.life, blocks, now, hold.key, hold.blocks_precise and worker.tells, matched)
         if worker.standing.demoted:
             worker.standing.tried(now)
             self._fleet.judge(worker)

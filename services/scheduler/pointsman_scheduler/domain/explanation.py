@@ -6,8 +6,8 @@ from typing import Final, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from pointsman_scheduler.domain.arrays import Floats, Ints
-from pointsman_scheduler.domain.fleet import HEARD, KV_USAGE, RUNNING, WAITING
-from pointsman_scheduler.domain.outcome import MATCHED, Run, Scheduled, Sight
+from pointsman_scheduler.domain.fleet import HEARD, KV_USAGE, MATCHED, RUNNING, WAITING
+from pointsman_scheduler.domain.outcome import Run, Scheduled, Sight
 from pointsman_scheduler.domain.worker import NEVER
 
 CANDIDATES_SHOWN: Final = 256
@@ -49,7 +49,7 @@ def _columns(run: Run, sight: Sight, shown: int) -> Fields:
     scores: dict[str, Floats] = {}
     totals: Floats | tuple[()] = ()
     if run.scores is not None:
-        *columns, totals = _spread(run.scores.round(_DIGITS), run.candidates.rows, count, rows)
+        *columns, totals = _spread(np.array(run.scores).round(_DIGITS), run.candidates.rows, count, rows)
         scores = dict(zip(run.weights, columns, strict=True))
     filtered: dict[str, str] = {}
     for removed in run.removed:
@@ -113,7 +113,8 @@ def _reason(outcome: Scheduled) -> str:
         return f"{first} holds this request already"
     if run.scores is None:
         return f"{first} was picked without scores"
-    *scores, total = run.scores[:, _index(run, run.chosen[0])].tolist()
+    first_index = _index(run, run.chosen[0])
+    *scores, total = [float(row[first_index]) for row in run.scores]
     parts = ", ".join(
         [f"{name} {weight:g} * {score:.2f}" for (name, weight), score in zip(run.weights.items(), scores, strict=True)]
     )
@@ -121,7 +122,7 @@ def _reason(outcome: Scheduled) -> str:
     if run.chosen[0] in outcome.sight.opaque:
         reason += ", by own counts: it tells no load"
     if len(run.chosen) > 1:
-        reason += f"; next {outcome.endpoints[1].name} with {run.scores[-1, _index(run, run.chosen[1])]:.2f}"
+        reason += f"; next {outcome.endpoints[1].name} with {run.scores[-1][_index(run, run.chosen[1])]:.2f}"
     return reason
 
 

@@ -28,7 +28,9 @@ HEARD: Final = 0
 KV_USAGE: Final = 1
 RUNNING: Final = 2
 WAITING: Final = 3
-_FIGURES: Final = 4
+MATCHED: Final = 4
+"""Prompt tokens that each worker is believed to hold."""
+_FIGURES: Final = 5
 """Rows of `Fleet.figures`."""
 
 
@@ -198,11 +200,10 @@ class Fleet:
         """Sequences in the running batch as its last report has it."""
         return self._reported_running
 
-    def figures(self, further: int) -> Floats:
-        """A copy of what candidates are judged by, [4 + further, workers]: `HEARD`, `KV_USAGE`, `RUNNING`, `WAITING`,
-        and rows for the caller to fill."""
-        taken = np.empty((_FIGURES + further, len(self.workers)))
-        taken[:_FIGURES] = self._figures
+    def figures(self) -> Floats:
+        """A copy of what candidates are judged by, [5, workers]: `HEARD`, `KV_USAGE`, `RUNNING`, `WAITING`, and
+        `MATCHED` for the caller to fill."""
+        taken = self._figures.copy()
         if self._trust is not None:
             taken[KV_USAGE], taken[RUNNING], taken[WAITING] = self.kv_usage, self.running, self.waiting
         return taken

@@ -48,6 +48,10 @@ class Removed(NamedTuple):
     why: str | Callable[[Worker], str]
 
 
+Table = Floats | list[list[float]]
+"""[scorers + 1, candidates], unweighted, in [0,1]; the last row holds the weighted sums."""
+
+
 @dataclass(slots=True, eq=False)
 class Run:
     """One run of a scheduling profile, with everything that explains it."""
@@ -57,9 +61,8 @@ class Run:
     """Those that passed the filters."""
     weights: Mapping[str, float]
     """Scorer instance → weight, in the order of the rows of `scores`."""
-    scores: Floats | None = None
-    """[scorers + 1, candidates], unweighted, in [0,1]; the last row holds the weighted sums. None when a filter left
-    nobody to score."""
+    scores: Table | None = None
+    """None when a filter left nobody to score."""
     removed: list[Removed] = field(default_factory=list[Removed])
     degraded: list[str] = field(default_factory=list[str])
     chosen: list[int] = field(default_factory=list[int])
@@ -82,10 +85,6 @@ class Selection:
     """Data-parallel rank inside the engine; None leaves it to the engine."""
     degraded: list[str] = field(default_factory=list[str])
     """Why the handler settled for less."""
-
-
-MATCHED: Final = 4
-"""The row of `Sight.figures` after those of the fleet: prompt tokens that each worker is believed to hold."""
 
 
 class Sight(NamedTuple):

@@ -16,7 +16,7 @@ import numpy as np
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.plugins import Key, Plugin, PluginError
-from pointsman_scheduler.domain.arrays import Bools, Floats
+from pointsman_scheduler.domain.arrays import Bools, Floats, Scores
 from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.ledger import Hold
 from pointsman_scheduler.domain.outcome import NO_ENDPOINTS, Exhausted, Run, Selection
@@ -61,7 +61,7 @@ class Scorer(Plugin):
     """Says how well each candidate suits the request."""
 
     @abstractmethod
-    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         """One value in [0,1] for each candidate, higher is better. Values outside are clamped, NaN counts as 0."""
 
 

@@ -14,11 +14,10 @@ from pointsman_core.refusal import Refusal
 from pointsman_scheduler.domain.books import Books
 from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.dice import Dice
-from pointsman_scheduler.domain.fleet import SILENT_AFTER_S, Fleet
+from pointsman_scheduler.domain.fleet import MATCHED, SILENT_AFTER_S, Fleet
 from pointsman_scheduler.domain.ledger import Hold
 from pointsman_scheduler.domain.outcome import (
     BROKEN,
-    MATCHED,
     NO_ENDPOINTS,
     UNKNOWN_WORKER,
     Outcome,
@@ -110,7 +109,7 @@ class PoolScheduler:
         request.put(MATCHED_TOKENS, matched)
         for producer in policy.producers:
             producer.produce(request, everyone)
-        figures = fleet.figures(1)
+        figures = fleet.figures()
         figures[MATCHED] = matched
         sight = Sight(fleet.workers, fleet.names, now, figures, fleet.opaque)
         results: dict[str, Run | None] = {}
@@ -173,6 +172,7 @@ class PoolScheduler:
 
     def _reserve(self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight) -> list[Hold]:
         holds: list[Hold] = []
+        as_matched = True
         for leg, run in (("", selection.primary), *selection.legs.items()):
             row = run.chosen[0]
             worker = sight.workers[row]
@@ -181,6 +181,8 @@ class PoolScheduler:
                 if former.worker is worker:
                     continue
                 self.books.take_off(former, now)
+                as_matched = False
+            matched = int(sight.figures[MATCHED, row])
             computes = leg == selection.prompt_leg
             hold = Hold(
                 request.request_id,
@@ -191,7 +193,7 @@ class PoolScheduler:
                 scheduler=self.scheduler,
                 attempt=request.attempt,
                 prompt_tokens=request.prompt_tokens,
-                uncached_tokens=max(0, request.prompt_tokens - int(sight.figures[MATCHED, row])) if computes else 0,
+                uncached_tokens=max(0, request.prompt_tokens - matched) if computes else 0,
                 output_tokens=request.max_output_tokens or 0,
                 block_tokens=request.block_tokens,
                 blocks=request.blocks.tobytes(),
@@ -201,7 +203,8 @@ class PoolScheduler:
                 rank=selection.rank,
                 streamed=request.stream,
             )
-            self.books.put(hold, now, request.blocks)
+            self.books.put(hold, now, request.blocks, matched // request.block_tokens if as_matched else 0)
+            as_matched = False  # a reservation may take memory from what other workers hold
             holds.append(hold)
         return holds
 

@@ -5,8 +5,9 @@ from typing import Final
 
 import numpy as np
 
+from pointsman_scheduler.domain.arrays import FEW, Floats
 from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.outcome import Removed, Run
+from pointsman_scheduler.domain.outcome import Removed, Run, Table
 from pointsman_scheduler.domain.points import Filter, Picker, Scorer
 from pointsman_scheduler.domain.request import ScheduleRequest
 
@@ -43,19 +44,46 @@ class Profile:
                 run.error = f"{each.name} left no candidate"
                 run.exhausted = each.exhausted
                 return run
-        run.scores = table = np.empty((len(self.scorers) + 1, candidates.size))
-        for position, scorer in enumerate(self.scorers):
-            table[position] = scorer.score(request, candidates)
-        scores, totals = table[:-1], table[-1]
-        # fmax and fmin take the number where the other is NaN.
-        np.fmin(np.fmax(scores, 0.0, scores), 1.0, scores)
-        # Not a product of matrices: BLAS sums the columns in different ways, so equal candidates would have totals that
-        # differ in their last digit, and other ones on another machine.
-        totals[:] = 0.0
-        for weight, column in zip(self._weights, scores, strict=True):
-            totals += weight * column
+        weigh = self._weigh_few if candidates.size <= FEW else self._weigh_many
+        run.scores, totals = weigh(request, candidates)
         picked = self.picker.pick(request, candidates, totals)
         run.chosen = list(picked) if candidates.rows is None else [candidates.row(index) for index in picked]
         if not run.chosen:
             run.error = f"{self.picker.name} picked nobody"
         return run
+
+    # Neither makes a product of matrices: BLAS sums the columns in different ways, so equal candidates would have
+    # totals that differ in their last digit, and other ones on another machine.
+
+    def _weigh_few(self, request: ScheduleRequest, candidates: Candidates) -> tuple[Table, Floats]:
+        count = candidates.size
+        scores: list[list[float]] = []
+        totals = [0.0] * count
+        for scorer, weight in zip(self.scorers, self._weights, strict=True):
+            given = scorer.score(request, candidates)
+            values: list[float]
+            if isinstance(given, list):
+                values = given
+            else:
+                values = (given if len(given) == count else np.broadcast_to(given, count)).tolist()
+            column = [value if 0.0 <= value <= 1.0 else _clamped(value) for value in values]
+            totals = [total + weight * value for total, value in zip(totals, column, strict=True)]
+            scores.append(column)
+        scores.append(totals)
+        return scores, np.array(totals)
+
+    def _weigh_many(self, request: ScheduleRequest, candidates: Candidates) -> tuple[Table, Floats]:
+        table: Floats = np.empty((len(self.scorers) + 1, candidates.size))
+        for position, scorer in enumerate(self.scorers):
+            table[position] = scorer.score(request, candidates)
+        scores, totals = table[:-1], table[-1]
+        # fmax and fmin take the number where the other is NaN.
+        np.fmin(np.fmax(scores, 0.0, scores), 1.0, scores)
+        totals[:] = 0.0
+        for weight, column in zip(self._weights, scores, strict=True):
+            totals += weight * column
+        return table, totals
+
+
+def _clamped(value: float) -> float:
+    return 1.0 if value > 1.0 else 0.0

@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.arrays import FEW, Floats
 from pointsman_scheduler.domain.delay.formula import BOUNDLESS, Figures, Standing, Terms, ask, delay, stand
+from pointsman_scheduler.domain.delay.one_by_one import delays
 from pointsman_scheduler.domain.delay.pass_model import PassModel
 from pointsman_scheduler.domain.delay.shadow import Sent, Shadow
 
@@ -28,8 +29,8 @@ LEAST_AHEAD: Final = 2.0
 """Requests that a token computed needlessly is taken to delay, even on an idle fleet."""
 
 _WAITING, _CARRIED, _QUEUED = (Figures._fields.index(name) for name in ("waiting", "carried", "queued"))
-FEW: Final = 32
-"""Up to so many workers are cheaper one by one than as columns."""
+_DUE: Final = len(Figures._fields)
+"""The row after the figures."""
 
 
 class DelayEstimator:
@@ -47,12 +48,13 @@ class DelayEstimator:
         self._changed: set[Shadow] = set()
         """Those whose row isn't what it says any more."""
         self._figures: list[Figures] = []
-        self._standings: list[Standing[float] | None] = []
-        """Kept while the engine's figures and the model's rates are what they were."""
+        self._due: list[float] = []
+        """`Shadow.due` of each worker."""
+        self._standings: list[Standing[float]] = []
+        """Of a few workers; kept while the model's rates are what they were, and so are those in columns."""
         self._columns: Floats | None = None
-        """The figures of many workers."""
+        """The figures of many workers, and last `_due`."""
         self._standing_columns: Floats | None = None
-        """Their standings, when they are kept."""
         self._capacities: list[float] = []
         self._rates = self.model.rates
         self._output = _OUTPUT_PRIOR
@@ -71,9 +73,11 @@ class DelayEstimator:
         self._figures = [
             shadow.figures(capacity) for shadow, capacity in zip(self._order, self._capacities, strict=True)
         ]
-        self._standings = [None] * len(workers)
-        self._columns = np.array(self._figures, dtype=np.float64).T.copy() if len(workers) > FEW else None
-        self._standing_columns = None
+        self._due = [shadow.due for shadow in self._order]
+        self._columns = None
+        if len(workers) > FEW:
+            self._columns = np.vstack((np.array(self._figures, dtype=np.float64).T, self._due))
+        self._forget_standings()
         self._changed.clear()
 
     def sent(self, life: int, key: Hashable, now: float, prompt: int, hit: int, *, told: bool = True) -> None:
@@ -124,29 +128,26 @@ class DelayEstimator:
         self._output, self._outputs, self._ahead = other._output, other._outputs, other._ahead
         self._popularity = other._popularity
 
-    def costs(self, prompt: int, hit: Floats, now: float, max_output: int | None, prefix: int | None) -> Floats:
+    def costs(self, prompt: int, matched: Floats, now: float, max_output: int | None, prefix: int | None) -> Floats:
         """The delay that sending the request to each worker would cause, in milliseconds times requests.
 
-        `hit`: prompt tokens that each worker holds, less than `prompt`. `prefix` names the longest prefix of the
-        prompt that anybody holds; None when nobody holds any. Until the model is trusted, costs are tokens: those
-        that wait for a pass, three times those that this request adds, and a tenth of what the worker carries.
+        `matched`: prompt tokens that each worker holds; the last one of `prompt` is computed all the same. `prefix`
+        names the longest prefix of the prompt that any worker holds; None when none does. Until the model is trusted,
+        costs are tokens: those that wait for a pass, three times those that this request adds, and a tenth of what the
+        worker carries.
         """
         self._catch_up(now)
         columns, trusted = self._columns, self.model.trusted
+        most = prompt - 1.0
         if columns is None:
-            held: list[float] = hit.tolist()
-            best = max(held)
-            worth = 0.0 if prefix is None else self._worth_of_a_copy(prefix, held.count(best), now)
+            held = [tokens if tokens < most else most for tokens in matched.tolist()]  # noqa: FURB136 - a third of the time
+            worth = 0.0 if prefix is None else self._worth_of_a_copy(prefix, held.count(max(held)), now)
             if not trusted:
                 choices = zip(self._figures, held, strict=True)
                 return np.array([at.waiting + 3.0 * (prompt - kept) + 0.1 * at.carried for at, kept in choices])
             terms = self._terms(prompt, max_output, now, min([at.queued for at in self._figures]))
-            return np.array(
-                [
-                    delay(at, prompt - kept, kept, worth * (best - kept) / (prompt - kept), terms)
-                    for at, kept in zip(self._stand(), held, strict=True)
-                ]
-            )
+            return np.array(delays(self._standings, held, prompt, worth, terms))
+        hit = np.minimum(matched, most)
         best = float(hit.max())
         worth = 0.0 if prefix is None else self._worth_of_a_copy(prefix, int(np.count_nonzero(hit == best)), now)
         if not trusted:
@@ -155,7 +156,7 @@ class DelayEstimator:
         uncached = prompt - hit
         standing = self._standing_columns
         if standing is None:
-            standing = np.array(stand(tuple(columns), float(self.batch_tokens), self._rates))
+            standing = np.array(stand(tuple(columns[:_DUE]), float(self.batch_tokens), self._rates))
             self._standing_columns = standing
         return delay(Standing(*standing), uncached, hit, worth * (best - hit) / uncached, terms)
 
@@ -193,32 +194,43 @@ class DelayEstimator:
 
     def _catch_up(self, now: float) -> None:
         """Bring the rows to what the shadows say at this moment."""
-        changed = self._changed
-        for shadow in self._order:
-            if shadow.busy and shadow.pass_end < now and shadow.advance(now):
-                changed.add(shadow)
         if self._rates is not self.model.rates:
             self._rates = self.model.rates
-            self._standings = [None] * len(self._order)
-            self._standing_columns = None
-        columns, standings = self._columns, self._standing_columns
+            self._forget_standings()
+        if self._changed:
+            self._read_changed()
+        due: list[int]
+        if self._columns is None:
+            due = [row for row, at in enumerate(self._due) if at < now] if min(self._due) < now else []
+        else:
+            due = np.flatnonzero(self._columns[_DUE] < now).tolist()
+        if due:
+            for row in due:
+                self._order[row].advance(now)
+                self._changed.add(self._order[row])
+            self._read_changed()
+
+    def _read_changed(self) -> None:
+        changed, columns, standings = self._changed, self._columns, self._standing_columns
+        budget, rates = float(self.batch_tokens), self._rates
         while changed:
             shadow = changed.pop()
             row = self._rows.get(shadow)
-            if row is not None:
-                self._figures[row] = figures = shadow.figures(self._capacities[row])
-                self._standings[row] = None
-                if columns is not None:
-                    columns[:, row] = figures
-                if standings is not None:
-                    standings[:, row] = stand(figures, float(self.batch_tokens), self._rates)
+            if row is None:
+                continue
+            self._figures[row] = figures = shadow.figures(self._capacities[row])
+            if columns is None:
+                self._due[row] = shadow.due
+                self._standings[row] = stand(figures, budget, rates)
+                continue
+            columns[:_DUE, row] = figures
+            columns[_DUE, row] = shadow.due
+            if standings is not None:
+                standings[:, row] = stand(figures, budget, rates)
 
-    def _stand(self) -> list[Standing[float]]:
-        budget, rates, kept = float(self.batch_tokens), self._rates, self._standings
-        standings: list[Standing[float]] = []
-        for row, known in enumerate(kept):
-            standing = known or stand(self._figures[row], budget, rates)
-            if known is None:
-                kept[row] = standing
-            standings.append(standing)
-        return standings
+    def _forget_standings(self) -> None:
+        """Those of many are made when they are asked for."""
+        self._standing_columns = None
+        if self._columns is None:
+            budget, rates = float(self.batch_tokens), self._rates
+            self._standings = [stand(figures, budget, rates) for figures in self._figures]

@@ -1,4 +1,5 @@
-"""The delay that one choice causes; written with operators alone, so that it serves numbers and columns alike.
+"""The delay that one choice causes. `stand` is written with operators alone, so that it serves numbers and columns
+alike; `delay` serves columns, and `one_by_one.delays` numbers.
 
 For a request with u prompt tokens to compute, and an engine that takes up to B prompt tokens a pass:
 
@@ -19,7 +20,7 @@ requests to come pay for the work too. A further pass as such costs them nothing
 
 from typing import Final, Generic, NamedTuple
 
-from pointsman_scheduler.domain.arrays import Number
+from pointsman_scheduler.domain.arrays import Floats, Number
 from pointsman_scheduler.domain.delay.pass_model import Rates
 
 
@@ -153,7 +154,7 @@ def stand(at: tuple[Number, ...], budget: float, rates: Rates) -> Standing[Numbe
     )  # fmt: skip
 
 
-def delay(at: Standing[Number], uncached: Number, hit: Number, worth: Number, terms: Terms) -> Number:
+def delay(at: Standing[Floats], uncached: Floats, hit: Floats, worth: Floats, terms: Terms) -> Floats:
     """The cost of each choice. `worth`: the part of this request's prefill that a copy of its prefix would save later
     requests, in [0,1)."""
     (

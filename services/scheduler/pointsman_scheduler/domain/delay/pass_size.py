@@ -71,9 +71,9 @@ class PassSizeSearch:
         elif self.best.model.observations >= self._next_trial:
             self._try_another()
 
-    def costs(self, prompt: int, hit: Floats, now: float, max_output: int | None, prefix: int | None) -> Floats:
+    def costs(self, prompt: int, matched: Floats, now: float, max_output: int | None, prefix: int | None) -> Floats:
         """As `DelayEstimator.costs`."""
-        return self.best.costs(prompt, hit, now, max_output, prefix)
+        return self.best.costs(prompt, matched, now, max_output, prefix)
 
     def _try_another(self) -> None:
         best = self.best

@@ -187,6 +187,16 @@ class Shadow:
             advanced = True
         return advanced
 
+    @property
+    def due(self) -> float:
+        """When the pass in flight is over by the model; infinite without one, or when a first token will tell."""
+        if not self.busy:
+            return math.inf
+        for request in self._finishing:
+            if request.told:
+                return math.inf
+        return self.pass_end
+
     def figures(self, capacity: float) -> Figures:
         """As the formula wants them; `capacity` as there."""
         context = self.context

@@ -2,6 +2,7 @@
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -64,7 +65,7 @@ class _Life:
     """What an answered request leaves behind."""
     awaited: Recency = field(default_factory=Recency)
     """The same, where the engine is about to tell."""
-    claims: dict[int, int] = field(default_factory=dict[int, int])
+    claims: Counter[int] = field(default_factory=Counter[int])
     """Blocks of requests on their way, with how many of these have each."""
 
 
@@ -116,6 +117,9 @@ class PrefixIndex:
         """A heap of the tables that hold something, each once, by when its oldest block was used or earlier."""
         self._ranks = 0
         self._evicted_capacity = self._evicted_memory = self._expired = self._abandoned = 0
+        self._matched: Blocks | None = None
+        self._hashes: list[int] = []
+        """Those of `_matched`: what is matched is often written next."""
 
     def join(self, kv_blocks: int | None = None) -> int:
         """A worker starts a life. Returns its number. `kv_blocks`: how many of our blocks its cache has room for; None
@@ -151,32 +155,33 @@ class PrefixIndex:
 
     def match(self, blocks: Blocks) -> Floats:
         """For each laid-out worker, how many leading blocks of the prompt it holds without a gap."""
-        return self._masks.match(blocks)
+        self._matched, self._hashes = blocks, blocks.tolist()
+        return self._masks.match(self._hashes)
 
-    def write(self, life: int, blocks: Blocks, now: float, request: Hashable, told: bool = False) -> None:
+    def write(
+        self, life: int, blocks: Blocks, now: float, request: Hashable, told: bool = False, matched: int = 0
+    ) -> None:
         """A request with this prompt was sent to the worker: count on its having the blocks until `confirm` or
-        `retract`. `told`: its engine tells of blocks by these names. Idempotent; a request that went elsewhere before
-        is taken back there."""
+        `retract`. `told`: its engine tells of blocks by these names. `matched`: how many of the first blocks the worker
+        holds, as `match` has just said; 0 is always right. Idempotent; a request that went elsewhere before is taken
+        back there."""
         found = self._lives.get(life)
         earlier = self._open.get(request)
         if earlier is not None:
             if found is not None and earlier.life == life and earlier.clearings == found.clearings:
                 return
             self.retract(request, now)
+            matched = 0
         if found is None:
             return
         self._advance(now)
-        hashes: list[int] = blocks.tolist()
+        hashes: list[int] = self._hashes if blocks is self._matched else blocks.tolist()
+        self._matched = None  # the list goes with the request
         if len(set(hashes)) < len(hashes):  # a chain has each hash once, if its sender is sane
             hashes = list(dict.fromkeys(hashes))
-        claims = found.claims
-        fresh: list[int] = []
-        for block in hashes:
-            count = claims.get(block, 0)
-            claims[block] = count + 1
-            if not count:
-                fresh.append(block)
-        self._masks.hold(fresh, found.bit)
+            matched = 0
+        found.claims.update(hashes)
+        self._masks.hold(hashes[matched:] if matched else hashes, found.bit)
         self._open[request] = _Open(life, found.clearings, hashes, self._now, told)
         self._open_blocks += len(hashes)
         self._make_room()
@@ -302,11 +307,11 @@ class PrefixIndex:
         self._advance(now)
         claims = life.claims
         for block in settled.blocks:
-            count = claims[block] - 1
-            if count:
-                claims[block] = count
+            count = claims[block]
+            if count > 1:
+                claims[block] = count - 1
             else:
-                del claims[block]
+                claims.pop(block)  # `del` of a Counter is a function in Python
                 if not computed:
                     self._let_go(life, block)
         if computed:

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import Blocks, Floats
+from pointsman_scheduler.domain.arrays import Floats
 
 FEW: Final = 16
 """Up to so many workers are told apart one by one."""
@@ -73,13 +73,13 @@ class Masks:
         for bit, column in self._column_of.items():
             self._places[bit.bit_length() - 1] = column
 
-    def match(self, blocks: Blocks) -> Floats:
+    def match(self, blocks: Iterable[int]) -> Floats:
         """For each column, how many leading blocks its life holds without a gap."""
         matched = np.zeros(self._columns)
         held = self._laid_out
         previous: int | None = -1
         length = 0
-        for mask in map(self._masks.get, blocks.tolist()):
+        for mask in map(self._masks.get, blocks):
             # Neighbouring blocks mostly have the same holders, and equal masks are mostly one object.
             if mask is not previous:
                 previous = mask

@@ -1,14 +1,17 @@
 """`destination-header`: tells a proxy where the request goes (Endpoint Picker Protocol 004)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from pointsman_contracts.journey import HeaderEdit
+from pointsman_core.plugins import Params, Plugin
 from pointsman_scheduler.domain.outcome import Selection
 from pointsman_scheduler.domain.points import PreRequest
 from pointsman_scheduler.domain.request import ScheduleRequest
 
 DESTINATION_HEADER: Final = "x-gateway-destination-endpoint"
+KEPT: Final = 4096
+"""Headers that are written once: all orders of four among eight endpoints, and some more."""
 
 
 class DestinationHeader(PreRequest):
@@ -16,8 +19,21 @@ class DestinationHeader(PreRequest):
 
     type_name: ClassVar[str] = "destination-header"
 
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._epoch = -1
+        self._written: dict[tuple[int, ...], tuple[HeaderEdit]] = {}
+        """By the rows of the endpoints."""
+
     def prepare(self, request: ScheduleRequest, selection: Selection) -> Sequence[HeaderEdit]:
         run = selection.primary
-        workers = run.candidates.fleet.workers
-        value = ",".join([workers[row].address for row in run.chosen])
-        return (HeaderEdit(name=DESTINATION_HEADER, value=value),)
+        fleet = run.candidates.fleet
+        if self._epoch != fleet.epoch or len(self._written) >= KEPT:
+            self._epoch = fleet.epoch
+            self._written.clear()
+        rows = tuple(run.chosen)
+        written = self._written.get(rows)
+        if written is None:
+            value = ",".join([fleet.workers[row].address for row in rows])
+            written = self._written[rows] = (HeaderEdit(name=DESTINATION_HEADER, value=value),)
+        return written

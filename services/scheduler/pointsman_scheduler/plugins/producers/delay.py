@@ -45,14 +45,12 @@ class DelayPrediction(Producer, ResponseObserver):
         if fleet.epoch != self._epoch:
             self._epoch = fleet.epoch
             self.estimator.lay_out([(worker.life, float(worker.capacity_tokens or np.inf)) for worker in fleet.workers])
-        # The last token is always computed, whatever is cached.
         prompt = max(1, request.prompt_tokens)
         matched = request.get(MATCHED_TOKENS)
-        hit = np.minimum(matched, prompt - 1.0)
         depth = int(max(matched.tolist()) if len(matched) <= FEW else matched.max()) // request.block_tokens
         prefix = int(request.blocks[depth - 1]) if depth else None
         now = everyone.now * 1000.0
-        request.put(DELAY_COST, self.estimator.costs(prompt, hit, now, request.max_output_tokens, prefix))
+        request.put(DELAY_COST, self.estimator.costs(prompt, matched, now, request.max_output_tokens, prefix))
 
     def chosen(self, hold: Hold, now: float) -> None:
         prompt = max(1, hold.prompt_tokens)

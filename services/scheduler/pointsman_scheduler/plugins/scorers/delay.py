@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.arrays import Scores
 from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.points import Scorer
 from pointsman_scheduler.domain.request import ScheduleRequest
@@ -16,5 +16,5 @@ class LeastDelay(Scorer):
     type_name: ClassVar[str] = "least-delay"
     consumes = (DELAY_COST,)
 
-    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         return fewest_first(candidates.take(request.get(DELAY_COST)))

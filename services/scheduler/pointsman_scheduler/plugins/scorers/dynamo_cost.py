@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import Floats
+from pointsman_scheduler.domain.arrays import Scores
 from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.points import MATCHED_TOKENS, Scorer
 from pointsman_scheduler.domain.request import ScheduleRequest
@@ -39,7 +39,7 @@ class DynamoCost(Scorer):
         self._scale: Final = params.prefill_load_scale
         self._request: Final = params.decode_active_request_weight
 
-    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         size = float(request.block_tokens)
         cached = candidates.take(request.get(MATCHED_TOKENS)) / size
         prefill = (candidates.prefill_tokens + request.prompt_tokens) / size - self._credit * cached

@@ -58,7 +58,7 @@ class Latency(Scorer):
         if np.isnan(ttft).any() or np.isnan(itl).any():
             return self._by_load(request, candidates)
         if request.slo_ttft_ms is None and request.slo_itl_ms is None:
-            return self._ttft_weight * fewest_first(ttft) + self._itl_weight * fewest_first(itl)
+            return self._ttft_weight * _fewest_first(ttft) + self._itl_weight * _fewest_first(itl)
         spare_ttft = (request.slo_ttft_ms or np.inf) - ttft
         spare_itl = (request.slo_itl_ms or np.inf) - itl
         keeps = (spare_ttft >= 0) & (spare_itl >= 0)
@@ -81,10 +81,14 @@ class Latency(Scorer):
         params = self._params
         whole = float(len(request.blocks) * request.block_tokens or 1)
         scores = params.kv_weight * (1.0 - candidates.kv_usage)
-        scores = scores + params.queue_weight * fewest_first(candidates.waiting)
+        scores = scores + params.queue_weight * _fewest_first(candidates.waiting)
         scores = scores + params.prefix_weight * candidates.take(request.get(MATCHED_TOKENS)) / whole
         return scores / (params.kv_weight + params.queue_weight + params.prefix_weight)
 
 
+def _fewest_first(figures: Floats) -> Floats:
+    return np.asarray(fewest_first(figures))
+
+
 def _least_first(spare: Floats) -> Floats:
-    return fewest_first(spare) if np.isfinite(spare).all() else np.zeros(len(spare))
+    return _fewest_first(spare) if np.isfinite(spare).all() else np.zeros(len(spare))

@@ -8,26 +8,24 @@ import numpy as np
 from pydantic import Field
 
 from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import FEW, Floats
+from pointsman_scheduler.domain.arrays import FEW, Floats, Scores
 from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.points import Scorer
 from pointsman_scheduler.domain.request import ScheduleRequest
 
-_EQUAL: Final[Floats] = np.ones(FEW)
-_EQUAL.flags.writeable = False
 
-
-def fewest_first(figures: Floats) -> Floats:
+def fewest_first(figures: Floats) -> Scores:
     """1 for the least, 0 for the most, linear between; 1 for all when they are equal."""
     if len(figures) <= FEW:
         values = figures.tolist()
         least, most = min(values), max(values)
         if most == least:
-            return _EQUAL[: len(values)]
-    else:
-        least, most = float(figures.min()), float(figures.max())
-        if most == least:
-            return np.ones(len(figures))
+            return [1.0] * len(values)
+        spread = most - least
+        return [(most - value) / spread for value in values]
+    least, most = float(figures.min()), float(figures.max())
+    if most == least:
+        return np.ones(len(figures))
     return (most - figures) / (most - least)
 
 
@@ -36,7 +34,7 @@ class Queue(Scorer):
 
     type_name: ClassVar[str] = "queue"
 
-    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         return fewest_first(candidates.waiting)
 
 
@@ -45,7 +43,7 @@ class Running(Scorer):
 
     type_name: ClassVar[str] = "running"
 
-    def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
+    def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         return fewest_first(candidates.running)
 
 
