@@ -19,6 +19,7 @@ from benchmarks.faults.engine_loss import engines
 from benchmarks.faults.measure import STAGES, Report
 from benchmarks.faults.second_replica import with_a_second_replica
 from benchmarks.faults.single_replica import without_a_second_replica
+from benchmarks.faults.starvation import starved
 from benchmarks.machine import describe
 from pointsman_testing.stack import StackFactory
 
@@ -50,11 +51,19 @@ async def engine_loss(factory: StackFactory, rate: float, report: Report) -> Non
         await engines(stack, rate / 2, report)
 
 
+async def starvation(factory: StackFactory, rate: float, report: Report) -> None:
+    """A busy machine, at a rate of its own."""
+    del rate
+    async with factory.start(hop_budget=None) as stack:
+        await starved(stack, report)
+
+
 CASES: Final[dict[str, Callable[[StackFactory, float, Report], Awaitable[None]]]] = {
     "second-replica": second_replica,
     "single-replica": single_replica,
     "bus": bus,
     "engines": engine_loss,
+    "starvation": starvation,
 }
 
 

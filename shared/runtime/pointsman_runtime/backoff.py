@@ -11,8 +11,10 @@ from typing import Final
 BASE_S: Final = 0.05
 CAP_S: Final = 1.0
 PING_INTERVAL_S: Final = 1
-"""How often a connection asks the server whether it lives. With two unanswered pings allowed, a server that
-stopped is noticed within three seconds."""
+"""How often a connection asks the server whether it lives."""
+OUTSTANDING_PINGS: Final = 2
+"""Unanswered pings that a connection allows: a server that stopped is noticed within three seconds, on a machine where
+everything is late that much later."""
 
 
 def full_jitter(attempt: int, uniform: Callable[[float, float], float] = random.uniform) -> float:

@@ -292,7 +292,7 @@ class Bus:
                 if len(payload) > JOURNEY_LIMIT:
                     raise MessageTooLarge(Journey.address.type_id, JOURNEY_LIMIT, len(payload))
                 instance = where.instance if isinstance(where, Direct) else None
-                budget_ms = round(budget_of(journey.attempt, self.hop_budget_s) * 1000)
+                budget_ms = round(budget_of(journey.attempt, self.hop_budget_s, table.slack_s) * 1000)
                 deadline = min(journey.deadline_ms, time.time_ns() // 1_000_000 + budget_ms)
                 headers = message_headers.build(Journey.address.type_id, deadline_ms=deadline, traceparent=traceparent)
                 self.link.publish(self._addresses.stage(stage.service, instance, route), payload, reply_to, headers)

@@ -19,6 +19,7 @@ What differs from `nats.aio.client.Client`, and why:
 import asyncio
 import contextlib
 import json
+import math
 import os
 import ssl
 from collections.abc import Callable
@@ -27,9 +28,10 @@ from typing import Any, cast
 
 from nats.aio.client import Client, Srv
 
-from pointsman_runtime.backoff import PING_INTERVAL_S, full_jitter
+from pointsman_runtime.backoff import OUTSTANDING_PINGS, PING_INTERVAL_S, full_jitter
 from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.errors import BusDisconnected, PayloadTooLarge
+from pointsman_runtime.lag import LAG
 from pointsman_runtime.lasting_client import LastingClient
 from pointsman_runtime.outbox import Outbox
 from pointsman_runtime.sockets import HandoverTransport, SocketProtocol
@@ -70,6 +72,8 @@ class Connection(LastingClient):
         self._protocol: SocketProtocol | None = None
         self._outbox = Outbox()
         self._work: list[Callable[[], None]] = []
+        self._asked: dict[asyncio.Future[Any], float] = {}
+        """When each ping was sent that the server hasn't answered."""
         self._opening: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.on_connected: Callable[[], None] = _nothing
@@ -158,7 +162,7 @@ class Connection(LastingClient):
             reconnected_cb=self._note_connected,
             max_reconnect_attempts=-1,
             ping_interval=PING_INTERVAL_S,
-            max_outstanding_pings=2,
+            max_outstanding_pings=OUTSTANDING_PINGS,
             user=login.user,
             password=login.password,
             token=login.token,
@@ -194,6 +198,7 @@ class Connection(LastingClient):
     async def _process_connect_init(self) -> None:
         await super()._process_connect_init()
         self._attempts = 0
+        self._asked.clear()
         transport = cast("HandoverTransport", self._transport)
         self._protocol = SocketProtocol(Parser(self._receivers, self), self.receive)
         rest = transport.hand_over(self._protocol)
@@ -235,6 +240,8 @@ class Connection(LastingClient):
     def receive(self, data: bytes, parser: Parser) -> None:
         """Take what arrived in one read, hand it to the handlers, and write what they sent: one turn of the
         event loop for it all, where a callback for each step would take three. Raises ProtocolViolation."""
+        # Whatever a server sends shows that it lives; its answer to a ping may be behind megabytes.
+        self._pings_outstanding = 0
         self._outbox.held = True
         try:
             parser.feed(data)
@@ -254,7 +261,13 @@ class Connection(LastingClient):
 
     async def _send_ping(self, future: "asyncio.Future[Any] | None" = None) -> None:
         waiting = cast("list[asyncio.Future[Any]]", self._pongs)  # pyright: ignore[reportUnknownMemberType] - nats-py says `List`
-        waiting.append(future or asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        pong = future or loop.create_future()
+        waiting.append(pong)
+        now = loop.time()
+        self._asked[pong] = now
+        # A server that is late with everything isn't gone.
+        self.options["max_outstanding_pings"] = OUTSTANDING_PINGS + math.ceil(LAG.slack_s(now) / PING_INTERVAL_S)
         self._outbox.put(b"PING\r\n")
         # Whoever waits for the answer wants to know that everything before it is out.
         self._outbox.write_all()
@@ -266,6 +279,9 @@ class Connection(LastingClient):
         waiting = cast("list[asyncio.Future[Any]]", self._pongs)  # pyright: ignore[reportUnknownMemberType] - nats-py says `List`
         if waiting:
             pong = waiting.pop(0)
+            if (asked := self._asked.pop(pong, None)) is not None:
+                now = asyncio.get_running_loop().time()
+                LAG.note(now - asked, now)
             if not pong.done():
                 pong.set_result(True)
         self._pings_outstanding = 0

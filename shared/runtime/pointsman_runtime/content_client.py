@@ -30,7 +30,7 @@ class ContentClient:
     async def body(self, edge: str, request_id: str, *, original: bool = False) -> bytes:
         """The body of a request that `edge` holds, as its engine will get it; or as the client sent it."""
         query = ContentQuery(request_id=request_id, original=original)
-        answer = await self._bus.ask(query, edge, timeout=self._bus.hop_budget_s * SHARE)
+        answer = await self._bus.ask(query, edge, timeout=self._patience_s())
         document, _, body = answer.partition(b"\n")
         try:
             content = Content.decode(document)
@@ -43,10 +43,13 @@ class ContentClient:
     async def edit(self, edge: str, request_id: str, stage: str, edits: tuple[BodyEdit, ...]) -> None:
         """Change what the request's engine gets. Once this returns, the edge has done it."""
         message = ContentEdits(request_id=request_id, stage=stage, edits=edits)
-        answer = await self._bus.ask(message, edge, timeout=self._bus.hop_budget_s * SHARE)
+        answer = await self._bus.ask(message, edge, timeout=self._patience_s())
         try:
             edited = ContentEdited.decode(answer)
         except ValidationError as error:
             raise ContentUnusable(edge) from error
         if not edited.held:
             raise ContentGone(edge)
+
+    def _patience_s(self) -> float:
+        return self._bus.hop_budget_s * SHARE + self._bus.heartbeat.table.slack_s

@@ -11,6 +11,7 @@ from pointsman_contracts.generation import SPOKEN, Generations
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_runtime.errors import BusError
+from pointsman_runtime.lag import measured_slack
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Tally
 from pointsman_runtime.presence import BEAT_S, PresenceTable
@@ -67,7 +68,7 @@ class Heartbeat:
     def start(self) -> None:
         """Begin to beat and to listen."""
         self._sid = self._bus.link.subscribe(subject(ServicePresence, ANY, ANY), self._heard)
-        self._turn()
+        self._turn(asyncio.get_running_loop().time())
 
     def stop(self) -> None:
         """Fall silent."""
@@ -97,11 +98,13 @@ class Heartbeat:
                 process.instance,
             )
 
-    def _turn(self) -> None:
+    def _turn(self, due: float) -> None:
         loop = asyncio.get_running_loop()
-        self.table.tick(loop.time(), listening=self._bus.connected)
+        now = loop.time()
+        self.table.tick(now, listening=self._bus.connected, slack_s=measured_slack(due, now))
         self.beat()
-        self._timer = loop.call_later(BEAT_S, self._turn)
+        due = now + BEAT_S
+        self._timer = loop.call_at(due, self._turn, due)
 
     def _heard(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
         del reply, headers

@@ -3,10 +3,15 @@
 from typing import Final
 
 _MOST_DOUBLINGS: Final = 5
+_BYTES_PER_S: Final = 2 * 2**20
+"""A large body takes its time on its way and where it is read, and sent again for nothing it takes it from others."""
 
 
-def budget_of(attempt: int, hop_budget_s: float) -> float:
-    """Seconds that the message of this attempt may take to be read and answered: those of the first two tries
-    `hop_budget_s`, those of each further try twice as long as of the one before. Where all processes are slow, the
-    same budget at every try would throw away each message just before it is read."""
-    return hop_budget_s * (1 << min(max(attempt - 2, 0), _MOST_DOUBLINGS))
+def budget_of(attempt: int, hop_budget_s: float, slack_s: float, size: int = 0) -> float:
+    """Seconds that the message of this attempt, with a body of `size` bytes, may take to be read and answered.
+
+    The first two tries have `hop_budget_s`, each further one has twice as long as the one before: where all processes
+    are slow, the same budget at every try would throw away each message just before it is read. `slack_s`: how late
+    everything is at the moment.
+    """
+    return hop_budget_s * (1 << min(max(attempt - 2, 0), _MOST_DOUBLINGS)) + slack_s + size / _BYTES_PER_S

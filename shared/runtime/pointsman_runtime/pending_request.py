@@ -13,7 +13,7 @@ from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_
 from pointsman_contracts.subjects import STAGES, direct_subject, stage_subject
 from pointsman_runtime import message_headers
 from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusDisconnected, BusError, NobodyListens, NoReply
+from pointsman_runtime.errors import BusCongested, BusDisconnected, BusError, NobodyListens, NoReply
 from pointsman_runtime.held_requests import Place
 from pointsman_runtime.hop_budget import budget_of
 from pointsman_runtime.presence import Direct, Nobody
@@ -109,6 +109,10 @@ class PendingRequest(Waiter):
         except NobodyListens as missing:
             if not self._hold(Place(FIRST_STAGE), missing, self._started):
                 raise
+        except BusCongested:
+            # An edge that may not decide alone has nothing better to do than to try again.
+            if self._gives_up is not None:
+                raise
 
     def close(self) -> None:
         """Wait no more."""
@@ -166,7 +170,8 @@ class PendingRequest(Waiter):
         return self._missed is not None or self._hold(_place_of(rejection, rejection.missing), rejection, _now())
 
     def _budget(self) -> float:
-        return budget_of(self._unanswered + 1, self._hop_budget_s)
+        slack_s = self._bus.heartbeat.table.slack_s
+        return budget_of(self._unanswered + 1, self._hop_budget_s, slack_s, len(self._body))
 
     def _hold(self, place: Place, missed: Rejection | NobodyListens, now: float) -> bool:
         """Hold the request until the stage is back; False when it ends with `missed`."""
@@ -197,6 +202,9 @@ class PendingRequest(Waiter):
         except NobodyListens as missing:
             if not self._hold(Place(FIRST_STAGE), missing, now):
                 self._fail(missing)
+        except BusCongested:
+            # What was sent before may still wait here itself, for a server that is slow to read: it isn't lost.
+            return
         except BusError as error:
             self._fail(error)
 

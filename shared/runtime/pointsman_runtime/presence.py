@@ -62,6 +62,8 @@ class PresenceTable:
     def __init__(self) -> None:
         self.lost_after_s = LOST_AFTER_S
         """How long one that nobody can stand in for is asked though it is silent."""
+        self.slack_s = 0.0
+        """How much longer than usual an instance may be silent, as this process or the machine runs late."""
         self._services: dict[str, dict[str, _Instance]] = {}
         self._turn = 0
         # Listening time: advances only while this process hears anything. After a lost connection, or when
@@ -69,8 +71,9 @@ class PresenceTable:
         self._listened = 0.0
         self._ticked: float | None = None
 
-    def tick(self, now: float, *, listening: bool = True) -> None:
+    def tick(self, now: float, *, listening: bool = True, slack_s: float = 0.0) -> None:
         """Note the time; called at least every `BEAT_S` while the process runs."""
+        self.slack_s = slack_s
         if listening and self._ticked is not None:
             self._listened += min(now - self._ticked, 2 * BEAT_S)
         self._ticked = now
@@ -120,10 +123,10 @@ class PresenceTable:
         if not instances:
             return _NOBODY
         time = self._time(now)
-        silent_before = time - SILENT_AFTER_S
+        silent_before = time - SILENT_AFTER_S - self.slack_s
         fresh: list[str] = []
         any_silent = False
-        last_heard = time - self.lost_after_s
+        last_heard = time - self.lost_after_s - self.slack_s
         last: str | None = None
         for name, entry in instances.items():
             if entry.routes and route is not None and route not in entry.routes:
@@ -150,7 +153,7 @@ class PresenceTable:
     def alive(self, service: str, instance: str, now: float) -> bool:
         """Whether this instance was heard of lately."""
         entry = self._services.get(service, {}).get(instance)
-        return entry is not None and entry.heard >= self._time(now) - SILENT_AFTER_S
+        return entry is not None and entry.heard >= self._time(now) - SILENT_AFTER_S - self.slack_s
 
     def lately(self, service: str, route: str | None, within_s: float, now: float) -> bool:
         """Whether any instance for this route was heard of within so many seconds, ready or not."""
@@ -178,7 +181,7 @@ class PresenceTable:
 
     def all_run(self, revision: int, now: float) -> bool:
         """Whether everybody who takes work and runs a configuration runs this revision, or a later one."""
-        silent_before = self._time(now) - SILENT_AFTER_S
+        silent_before = self._time(now) - SILENT_AFTER_S - self.slack_s
         return not any(
             0 < entry.revision < revision
             for instances in self._services.values()

@@ -15,6 +15,7 @@ from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import MessageTooLarge, NobodyListens, NoReply, PayloadTooLarge
+from pointsman_runtime.lag import MOST_SLACK_S
 from pointsman_runtime.mailbox import Tally
 from pointsman_runtime.message_headers import deadline_ms
 from pointsman_runtime.presence import SILENT_AFTER_S
@@ -107,7 +108,8 @@ async def test_a_message_lives_as_long_as_the_edges_wait(buses: Buses) -> None:
     edge.send(builders.journey("scheduler"))
     await eventually(lambda: deadlines)
     [deadline] = deadlines
-    assert before <= (deadline or 0) <= builders.unix_ms(20)
+    # A machine that runs late gives it more.
+    assert before <= (deadline or 0) <= builders.unix_ms(20 + MOST_SLACK_S)
 
 
 @pytest.mark.parametrize("profile", ["standard", "alone"])

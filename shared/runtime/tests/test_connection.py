@@ -1,5 +1,8 @@
 """The connection on a real server: lost, stopped, restarted, refused, flooded."""
 
+# nats-py's count of unanswered pings is private.
+# pyright: reportPrivateUsage=false
+
 import asyncio
 import socket
 import threading
@@ -10,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_runtime.backoff import CAP_S, full_jitter
+from pointsman_runtime.backoff import CAP_S, OUTSTANDING_PINGS, full_jitter
 from pointsman_runtime.connection import Connection, Credentials
 from pointsman_runtime.errors import BusCongested, BusDisconnected
+from pointsman_runtime.lag import LagMeter
 from pointsman_runtime.outbox import UNSENT_LIMIT
 from pointsman_testing import NatsServer, eventually
 from pointsman_testing.nats_server import LocalNatsServer
@@ -49,6 +53,38 @@ async def test_publishing_without_a_connection_fails_at_once_and_buffers_nothing
         connection.publish("a", b"found")
         await eventually(lambda: got)
         assert got == [b"found"]
+
+
+async def test_a_server_that_is_late_with_everything_may_be_late_with_its_answers(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = LagMeter()
+    monkeypatch.setattr("pointsman_runtime.connection.LAG", meter)
+    async with connected(own_nats_server.url) as connection:
+        own_nats_server.pause()
+        flushing = asyncio.create_task(connection.flush(30))
+        now = asyncio.get_running_loop().time
+        began = now()
+        await eventually(lambda: now() - began > 0.3)
+        own_nats_server.resume()
+        await flushing
+        assert meter.slack_s(now()) > 0.0
+        await connection.flush(30)
+        assert connection.options["max_outstanding_pings"] > OUTSTANDING_PINGS
+
+
+async def test_a_server_that_sends_anything_lives_whatever_pings_it_has_not_answered(
+    own_nats_server: NatsServer,
+) -> None:
+    async with connected(own_nats_server.url) as connection:
+        got: list[int] = []
+        connection.subscribe(
+            "a", lambda _subject, _reply, _headers, _payload: got.append(connection._pings_outstanding)
+        )
+        connection._pings_outstanding = OUTSTANDING_PINGS
+        connection.publish("a", b"")
+        await eventually(lambda: got)
+        assert got == [0]
 
 
 async def test_subscriptions_made_at_any_time_live_through_restarts(own_nats_server: NatsServer) -> None:

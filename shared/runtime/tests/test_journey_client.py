@@ -8,7 +8,7 @@ from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
 from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
+from pointsman_runtime.errors import BusCongested, BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
 from pointsman_runtime.journey_client import JourneyClient
 from pointsman_runtime.pending_request import TRIES
 from pointsman_runtime.stage import Hop
@@ -300,6 +300,28 @@ async def test_a_body_over_the_servers_limit_is_a_typed_error(buses: Buses) -> N
     with pytest.raises(PayloadTooLarge):
         await client.send(builders.preprocess_request(), b"x" * edge.link.max_payload)
     assert len(edge.replies) == 0
+
+
+async def test_a_request_waits_while_the_server_is_slow_to_read(buses: Buses, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, edge = buses.make("preprocessor"), buses.make("frontend")
+    stage.stage(Request, decide)
+    client = JourneyClient(edge)
+    await buses.meet()
+    publish, refused = edge.link.publish, list[str]()
+
+    def congested(
+        subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
+    ) -> None:
+        if subject == stage_subject("preprocessor") and not refused:
+            refused.append(subject)
+            raise BusCongested(2, 1)
+        publish(subject, payload, reply, headers, relaxed=relaxed)
+
+    monkeypatch.setattr(edge.link, "publish", congested)
+    assert isinstance(await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05), Decision)
+    refused.clear()
+    with pytest.raises(BusCongested):
+        await client.send(builders.preprocess_request(), b"{}", gives_up=lambda stage: False)
 
 
 async def test_without_a_connection_the_edge_knows_at_once(buses: Buses) -> None:

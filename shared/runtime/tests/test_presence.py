@@ -122,6 +122,18 @@ def test_who_may_take_longer_is_asked_for_longer(world: World) -> None:
     assert world.where(patient=True) == Nobody()
 
 
+def test_while_this_process_runs_late_others_may_be_silent_for_longer(world: World) -> None:
+    world.lives("a")
+    world.stops("a")
+    world.passes(SILENT_AFTER_S + BEAT_S)
+    assert world.where() == Nobody()
+    world.table.tick(world.now, slack_s=1.0)
+    assert world.where() == Group()
+    assert world.table.alive("scheduler", "a", world.now)
+    world.table.tick(world.now, slack_s=0.0)
+    assert not world.table.alive("scheduler", "a", world.now)
+
+
 def test_one_that_said_goodbye_is_not_waited_for(world: World) -> None:
     world.lives("a")
     world.lives("a", ready=False)
