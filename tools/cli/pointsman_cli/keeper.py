@@ -15,6 +15,9 @@ from pointsman_cli.supervision import Life, State
 
 ASK_STARTING_S = 0.1
 ASK_READY_S = 1.0
+ASK_AGAIN_S = 0.5
+"""Of one that was ready and isn't now."""
+_ASKED_EVERY_S = {State.READY: ASK_READY_S, State.NOT_READY: ASK_AGAIN_S}
 _ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 _READY_PATH = {Kind.ENGINE: "/health", Kind.NATS: "/healthz"}
 
@@ -49,6 +52,11 @@ class Keeper:
     def pid(self) -> int | None:
         """Process id while it runs."""
         return self._child.pid if self._child is not None and self._child.running else None
+
+    @property
+    def problem(self) -> str:
+        """Why it isn't ready; empty while it is, or starts."""
+        return self.life.why if self.life.state is State.NOT_READY else ""
 
     def begin(self) -> None:
         """Start the process and keep it alive until `end`."""
@@ -99,7 +107,7 @@ class Keeper:
             if self.url and self.life.heard(await self._reasons()):
                 self._note(tell=True)
             self._note()
-            await asyncio.sleep(ASK_READY_S if self.life.state is State.READY else ASK_STARTING_S)
+            await asyncio.sleep(_ASKED_EVERY_S.get(self.life.state, ASK_STARTING_S))
 
     def _read_where(self, tail: LogTail) -> None:
         if self.plan.kind is Kind.NATS:
@@ -131,8 +139,10 @@ class Keeper:
                 if answer.status == 200:
                     return None
                 if answer.status == 503 and answer.content_type == "application/json":
-                    document = cast("dict[str, dict[str, str]]", await answer.json())
-                    return document.get("reasons", {})
+                    document = cast("dict[str, object]", await answer.json())
+                    if self.plan.kind is Kind.NATS:
+                        return str(document.get("error", ""))
+                    return cast("dict[str, str]", document.get("reasons", {}))
                 return f"its readiness answers HTTP {answer.status}"
         except TimeoutError:
             return "doesn't answer"

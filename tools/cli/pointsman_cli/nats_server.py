@@ -22,7 +22,7 @@ message: on two cores that is a third of the server's CPU time, and one carries 
 
 def plan(folder: RunFolder, port: int) -> Plan:
     """The server's process. Port 0 takes a free one. Writes its configuration into the folder."""
-    config = folder.nats / "server.conf"
+    config = config_file(folder)
     store = json.dumps(str(folder.nats / "jetstream"))
     config.write_text(
         f"max_payload: {MAX_PAYLOAD}\njetstream: {{store_dir: {store}, {_STORE_LIMITS}}}\nhttp: 127.0.0.1:-1\n"
@@ -42,6 +42,11 @@ def plan(folder: RunFolder, port: int) -> Plan:
         port=port or -1,
         port_file=folder.ports,
     )  # fmt: skip
+
+
+def config_file(folder: RunFolder) -> Path:
+    """The configuration that the server runs by. JetStream has a line of its own there."""
+    return folder.nats / "server.conf"
 
 
 def where(folder: Path, pid: int) -> tuple[int, str] | None:

@@ -13,6 +13,7 @@ import aiohttp
 from pointsman_cli import configuration, engines, envoy, nats_server, plan, stored_configuration
 from pointsman_cli.configuration import Document
 from pointsman_cli.engines import Served
+from pointsman_cli.jetstream_keeper import JetStreamKeeper
 from pointsman_cli.keeper import Keeper
 from pointsman_cli.plan import Kind, Plan
 from pointsman_cli.ports import claimable
@@ -20,6 +21,7 @@ from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.supervision import State
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Config, identifies
+from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.urls import without_login
 
 START_TIMEOUT_S: Final = 90.0
@@ -72,6 +74,8 @@ class Stack:
         self.config = Config()
         self.step = ""
         """What is being waited for, in words."""
+        self._keeping: asyncio.Task[None] | None = None
+        """What restarts JetStream in the stack's own server."""
         self._folder = folder
         self._http = http
         self._tell = tell
@@ -107,13 +111,19 @@ class Stack:
 
     async def down(self) -> None:
         """End everything: edges first, while all they need still answers, the bus last."""
+        await self._leave_jetstream()
         for kinds in ((Kind.PROXY,), (Kind.EDGE,), (Kind.AGENT, Kind.SERVICE), (Kind.ENGINE,), (Kind.NATS,)):
             members = [keeper for keeper in self.keepers if keeper.plan.kind in kinds]
             await asyncio.gather(*(keeper.end(END_PATIENCE_S) for keeper in members))
 
     async def kill(self) -> None:
         """End everything at once."""
+        await self._leave_jetstream()
         await asyncio.gather(*(keeper.end(0) for keeper in self.keepers))
+
+    async def _leave_jetstream(self) -> None:
+        if self._keeping is not None:
+            await end_all([self._keeping])
 
     async def _up(self) -> None:
         claimable(self.options.port, "the gateway", "--port")
@@ -174,6 +184,8 @@ class Stack:
             return
         [keeper] = self._begin([nats_server.plan(self._folder, self.options.nats_port)])
         await self._ready(keeper)
+        jetstream = JetStreamKeeper(keeper, nats_server.config_file(self._folder), self._http)
+        self._keeping = asyncio.get_running_loop().create_task(jetstream.run(), name="jetstream")
         self.nats_url = f"nats://127.0.0.1:{keeper.port}"
 
     async def _start_envoy(self, adapter: Plan, config: Config) -> None:
