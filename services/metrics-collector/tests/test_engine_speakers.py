@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Protocol
 
 import aiohttp
+import pytest
 
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
@@ -15,6 +17,12 @@ from pointsman_metrics_collector.domain.engines import Engine, Key
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.fake_engine import FakeEngine
+
+
+class Stop(Protocol):
+    """`EngineSpeaker.stop`."""
+
+    async def __call__(self, *, leave: bool) -> None: ...
 
 
 class Bucket:
@@ -146,3 +154,31 @@ async def test_an_endpoint_without_metrics_is_registered_as_one_that_tells_no_lo
         share.engines = {key: replace(one, engine="opaque", health="/health") for key, one in named(front).items()}
         await eventually(lambda: "p.w1" in bucket.entries)
         assert (bucket.entries["p.w1"].engine, bucket.entries["p.w1"].models) == ("opaque", ("m",))
+
+
+async def test_all_speakers_fall_silent_at_once_however_many_there_are(
+    buses: Buses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, a thousand that take a moment each would outlast what a process has to stop."""
+    stopping: list[str] = []
+    let_go = asyncio.Event()
+    share = Share(buses, Bucket(), "1")
+    await buses.meet()
+    async with running(share):
+        share.engines = {
+            ("p", f"w{number}"): Engine(Worker("p", f"w{number}", "http://127.0.0.1:9")) for number in range(50)
+        }
+        await eventually(lambda: len(share.spoken_for) == 50)
+        for speaker in share.speakers.all():
+            silence = speaker.stop
+
+            async def slowly(*, leave: bool, silence: Stop = silence, name: str = speaker.worker.worker) -> None:
+                stopping.append(name)
+                await silence(leave=leave)
+                await let_go.wait()
+
+            monkeypatch.setattr(speaker, "stop", slowly)
+        share.engines = {}
+        share.speakers.changed()
+        await eventually(lambda: len(stopping) == 50)
+        let_go.set()

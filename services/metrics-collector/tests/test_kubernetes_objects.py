@@ -23,6 +23,7 @@ from pointsman_metrics_collector.domain.kubernetes.objects import (
     InferenceObjective,
     InferencePool,
     KubeObject,
+    Metadata,
     Pod,
 )
 from pointsman_metrics_collector.domain.kubernetes.pods import pod_engines
@@ -65,6 +66,20 @@ def test_each_target_port_is_an_endpoint_of_its_own() -> None:
         "a:8000": "https://[fd00::1]:8000", "a:8001": "https://[fd00::1]:8001",
     }  # fmt: skip
     assert {engine.metrics_url for engine in found.values()} == {"http://[fd00::1]:9400/metrics"}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({"inference.networking.k8s.io/active-ports": "8000, 8002"}, {"a:8000", "a:8002"}),
+        ({"llm-d.ai/active-ports": "8001", "inference.networking.k8s.io/active-ports": "8000"}, {"a:8001"}),
+        ({"llm-d.ai/active-ports": "9999,x,"}, set[str]()),
+        ({"llm-d.ai/active-ports": ""}, set[str]()),
+        ({}, {"a:8000", "a:8001", "a:8002"}),
+    ],
+)
+def test_only_ports_that_a_pod_says_are_active_are_endpoints(annotations: dict[str, str], expected: set[str]) -> None:
+    assert set(engines(pod(annotations=annotations), ports=(8000, 8001, 8002))) == expected
 
 
 def test_what_was_ready_drains_and_what_never_was_is_left_out() -> None:
@@ -132,6 +147,34 @@ def test_rules_of_the_oldest_object_go_first_and_weights_are_as_the_api_says() -
         PoolRewrite(source="old", to=to(("u", 1.0), ("v", 1.0))),
         PoolRewrite(source="young", match=("a",), to=to(("late", 1.0))),
     )
+
+
+def test_a_rewrite_of_an_older_extension_says_split_where_later_ones_say_targets() -> None:
+    old = rewrite("old", "2026-01-01T00:00:00Z", {"matches": exact("a"), "split": [target("x", 9), target("y", 1)]})
+    [rule] = pool_rules("p", "ip", [], [old]).rewrites
+    assert [(each.model, each.weight) for each in rule.to] == [("x", 9.0), ("y", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("ref", "counts"),
+    [
+        ({"group": "inference.networking.k8s.io", "kind": "InferencePool"}, True),
+        ({}, True),
+        ({"group": "inference.networking.x-k8s.io", "kind": "InferencePool"}, False),
+        ({"group": "inference.networking.k8s.io", "kind": "InferencePoolImport"}, False),
+        ({"group": "", "kind": "Service"}, False),
+    ],
+)
+def test_what_is_about_something_else_of_the_pools_name_is_not_about_the_pool(
+    ref: dict[str, str], counts: bool
+) -> None:
+    objective = InferenceObjective.model_validate(
+        {"metadata": {"name": "vip"}, "spec": {"priority": 5, "poolRef": {"name": "ip", **ref}}}
+    )
+    spec = {"poolRef": {"name": "ip", **ref}, "rules": [{"targets": [target("z")]}]}
+    all_of_it = InferenceModelRewrite.model_validate({"metadata": {"name": "r"}, "spec": spec})
+    rules = pool_rules("p", "ip", [objective], [all_of_it])
+    assert (bool(rules.objectives), bool(rules.rewrites)) == (counts, counts)
 
 
 class Seeing:
@@ -203,6 +246,63 @@ def test_a_deleted_inference_pool_has_no_engines_and_an_unreachable_server_keeps
     gone = looked(seeing, old)
     assert gone is not None
     assert (len(gone.engines), gone.problem) == (0, "there is no InferencePool 'ip' in namespace 'here'")
+
+
+def test_an_inference_pool_that_is_being_deleted_has_no_engines() -> None:
+    seeing = Seeing()
+    seeing.has(pods(NAMESPACE, {"app": "x"}), pod())
+    seeing.has(inference_pool(NAMESPACE, "ip"), of_pool())
+    before = looked(seeing)
+    assert before is not None
+    ending = of_pool().model_copy(update={"metadata": Metadata(name="ip", deletion_timestamp="2026-01-01T00:00:00Z")})
+    seeing.has(inference_pool(NAMESPACE, "ip"), ending)
+    after = looked(seeing, before)
+    assert after is not None
+    assert (len(before.engines), len(after.engines)) == (1, 0)
+    assert after.problem == "the InferencePool 'ip' in namespace 'here' is being deleted"
+
+
+def test_objectives_and_rewrites_that_are_being_deleted_are_gone() -> None:
+    seeing = Seeing()
+    seeing.has(inference_pool(NAMESPACE, "ip"), of_pool())
+    seeing.has(pods(NAMESPACE, {"app": "x"}))
+    for collection in (*objectives(NAMESPACE), *rewrites(NAMESPACE)):
+        seeing.has(collection)
+    metadata = {"name": "ending", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    spec = {"poolRef": {"name": "ip"}, "priority": 9, "rules": [{"targets": [target("z")]}]}
+    seeing.has(objectives(NAMESPACE)[0], InferenceObjective.model_validate({"metadata": metadata, "spec": spec}))
+    seeing.has(rewrites(NAMESPACE)[1], InferenceModelRewrite.model_validate({"metadata": metadata, "spec": spec}))
+    found = looked(seeing)
+    assert found is not None
+    assert found.rules is not None
+    assert (found.rules.objectives, found.rules.rewrites) == ({}, ())
+
+
+def test_a_rule_that_is_not_understood_is_told() -> None:
+    seeing = Seeing()
+    seeing.has(inference_pool(NAMESPACE, "ip"), of_pool())
+    seeing.has(pods(NAMESPACE, {"app": "x"}))
+    for collection in (*objectives(NAMESPACE), *rewrites(NAMESPACE)):
+        seeing.has(collection)
+    regex = [{"model": {"type": "Regex", "value": ".*"}}]
+    seeing.has(
+        rewrites(NAMESPACE)[0],
+        rewrite("odd", "", {"matches": exact("a")}, {"matches": regex, "targets": [target("z")]}),
+    )
+    found = looked(seeing)
+    assert found is not None
+    assert found.problem == (
+        "rule 1 of the InferenceModelRewrite 'odd' has no targets; "
+        "rule 2 of the InferenceModelRewrite 'odd' matches no exact name"
+    )
+
+
+def test_collections_are_named_with_their_group() -> None:
+    newer, older = objectives(NAMESPACE)
+    assert str(newer) == "inferenceobjectives.llm-d.ai in namespace here"
+    assert str(older) == "inferenceobjectives.inference.networking.x-k8s.io in namespace here"
+    assert str(inference_pool(NAMESPACE, "ip")) == "inferencepools.inference.networking.k8s.io ip in namespace here"
+    assert str(pods(NAMESPACE, {})) == "pods in namespace here"
 
 
 def test_a_selector_without_labels_is_not_every_pod_of_the_namespace() -> None:

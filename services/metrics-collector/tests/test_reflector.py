@@ -49,7 +49,13 @@ class Followed:
         self.changes = 0
         self.problems: list[str] = []
         self.reflector = Reflector(
-            api, collection, self._changed, relist_s=relist_s, shortest_s=SHORTEST_S, uniform=lambda low, high: low
+            api,
+            collection,
+            self._changed,
+            relist_s=relist_s,
+            shortest_s=SHORTEST_S,
+            poll_s=0.05,
+            uniform=lambda low, high: low,
         )
 
     def _changed(self) -> None:
@@ -268,7 +274,52 @@ async def test_a_role_that_is_missing_is_named_with_what_to_do(cluster: KubeApi,
     # No secret: a token that the server doesn't know.
     async with following(api(token="somebody else")) as pods_:  # noqa: S106
         await eventually(lambda: "answers 401" in pods_.problem)
+        assert "its token isn't accepted" in pods_.problem
+        assert "role" not in pods_.problem
         assert "somebody else" not in pods_.problem
+
+
+async def test_without_the_right_to_watch_lists_stand_for_it_and_that_is_told(cluster: KubeApi, api: Api) -> None:
+    cluster.pod("a")
+    async with following(api()) as pods_:
+        await eventually(lambda: cluster.watching == 1)
+        cluster.denied.add("watch pods")
+        cluster.end()
+        await eventually(lambda: "pods in namespace default: listed every 0.05 s, not watched" in pods_.problem)
+        assert "cannot watch" in pods_.problem
+        cluster.pod("b")
+        await eventually(lambda: pods_.names == ["a", "b"])
+        cluster.delete(("v1", "pods"), "a")
+        await eventually(lambda: pods_.names == ["b"])
+        assert len(set(pods_.problems) - {""}) == 1, "it is told once"
+        cluster.denied.clear()
+        await eventually(lambda: not pods_.problem and cluster.watching == 1)
+
+
+async def test_without_the_right_to_list_the_watch_goes_on_and_that_is_told(cluster: KubeApi, api: Api) -> None:
+    cluster.pod("a")
+    async with following(api(), relist_s=0.2) as pods_:
+        await eventually(lambda: cluster.watching == 1)
+        cluster.denied.add("list pods")
+        await eventually(lambda: "pods in namespace default: only watched" in pods_.problem)
+        cluster.pod("b")
+        await eventually(lambda: pods_.names == ["a", "b"])
+        cluster.compact()
+        cluster.cut()
+        cluster.pod("c")
+        await eventually(lambda: pods_.names == ["a", "b", "c"])
+        cluster.denied.clear()
+        await eventually(lambda: not pods_.problem)
+
+
+async def test_a_role_that_only_allows_to_watch_is_enough_to_find_what_there_is(cluster: KubeApi, api: Api) -> None:
+    cluster.denied.add("list pods")
+    cluster.pod("a")
+    cluster.pod("other", labels={"app": "web"})
+    async with following(api()) as pods_:
+        await eventually(lambda: pods_.names == ["a"])
+        cluster.delete(("v1", "pods"), "a")
+        await eventually(lambda: pods_.names == [])
 
 
 async def test_a_kind_that_the_cluster_does_not_know_is_fine_where_it_is_optional(cluster: KubeApi, api: Api) -> None:

@@ -11,6 +11,7 @@ from pointsman_engines.exposition import UnreadableMetrics
 from pointsman_engines.life import Life
 from pointsman_engines.models import ServedModels, served_models
 from pointsman_engines.reading import Reading
+from pointsman_engines.said import Said
 from pointsman_engines.status import EngineStatus
 from pointsman_runtime.logs import Log
 
@@ -60,6 +61,8 @@ class EndpointWatch(ABC):
         self._on_status = on_status
         self._answer_timeout_s = answer_timeout_s
         self._life = Life()
+        self._said = Said()
+        self._said_of_facts = Said()
 
     @abstractmethod
     async def run(self) -> None:
@@ -108,13 +111,13 @@ class EndpointWatch(ABC):
         self._tell(replace(self.status, reachable=False, reason=reason))
 
     def _facts_unknown(self, reason: str) -> None:
-        if self.facts_problem != reason:
-            self.facts_problem = reason
+        self.facts_problem = reason
+        if self._said_of_facts.worth(reason, time.monotonic()):
             _log.warning("engine_facts_unknown", url=self._client.url, reason=reason)
 
     def _tell(self, status: EngineStatus) -> None:
-        before, self.status = self.status, status
-        if before.reachable != status.reachable or before.reason != status.reason:
+        self.status = status
+        if self._said.worth("" if status.reachable else status.reason or "it doesn't answer", time.monotonic()):
             if status.reachable:
                 _log.info("engine_answers", url=self._client.url, boot_id=status.boot_id)
             else:

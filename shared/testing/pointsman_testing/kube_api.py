@@ -75,7 +75,7 @@ class KubeApi:
     failing: list[tuple[int, dict[str, str]]] = field(default_factory=list[tuple[int, dict[str, str]]])
     """Status and headers of the next answers."""
     denied: set[str] = field(default_factory=set[str])
-    """Kinds (plural) that this client's role doesn't have."""
+    """Kinds (plural) that this client's role doesn't have; with `list ` or `watch ` in front only that verb."""
     tokens: set[str] = field(default_factory=lambda: {TOKEN})
     ends_at_once: bool = False
     """Whether each watch ends before it said anything."""
@@ -216,8 +216,9 @@ class KubeApi:
             return _status(401, "Unauthorized")
         if plural in self.absent:
             return web.Response(status=404, text="404 page not found\n")
-        if plural in self.denied:
-            return _status(403, f'{plural} is forbidden: User "tester" cannot list resource "{plural}"')
+        verb = "watch" if asked.watches else "list"
+        if {plural, f"{verb} {plural}"} & self.denied:
+            return _status(403, f'{plural} is forbidden: User "tester" cannot {verb} resource "{plural}"')
         if self.failing:
             code, headers = self.failing.pop(0)
             return _status(code, "it fails", headers)
@@ -253,6 +254,10 @@ class KubeApi:
         if self.ends_at_once:
             return response
         watch = _Watch(asked.query, asked.path, asyncio.Queue(), request)
+        if "resourceVersion" not in asked.query:
+            for document in self._objects.get(asked.path, {}).values():
+                if _matches(document, asked.query):
+                    watch.queue.put_nowait(_line("ADDED", document))
         for event in self._events:
             if event.version > since:
                 self._tell(watch, event)

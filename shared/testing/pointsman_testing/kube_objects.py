@@ -22,12 +22,14 @@ def pod(
     ready: bool = True,
     terminating: bool = False,
     node: str = "n1",
+    annotations: Mapping[str, str] | None = None,
 ) -> Object:
     """A pod, `app: vllm` where nothing else is said."""
     metadata: Object = {
         "name": name,
         "uid": uid or f"uid-{name}",
         "labels": {"app": "vllm"} if labels is None else dict(labels),
+        "annotations": dict(annotations or {}),
     }
     if terminating:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"

@@ -65,16 +65,13 @@ class EngineSpeakers:
 
     async def stop(self) -> None:
         """Fall silent; the registrations are the next collector's, or expire."""
-        for key in list(self._speakers):
-            await self._end(key, leave=False)
+        await self._end(list(self._speakers), leave=False)
 
     async def _follow(self) -> None:
         named = self._named()
         todo = steps(self._engines, named, self._bus.process.instance, self._instances)
-        for key in todo.hand_over:
-            await self._end(key, leave=False)
-        for key in todo.remove:
-            await self._end(key, leave=True)
+        await self._end(todo.hand_over, leave=False)
+        await self._end(todo.remove, leave=True)
         for key in todo.start:
             self._begin(key, named[key])
         for key, speaker in self._speakers.items():
@@ -90,7 +87,10 @@ class EngineSpeakers:
         speaker.start()
         _log.info("engine_taken_over", pool=key[0], worker=key[1], url=engine.worker.url)
 
-    async def _end(self, key: Key, *, leave: bool) -> None:
-        del self._engines[key]
-        await self._speakers.pop(key).stop(leave=leave)
-        _log.info("engine_given_up", pool=key[0], worker=key[1], removed=leave)
+    async def _end(self, keys: Collection[Key], *, leave: bool) -> None:
+        """All at once: a thousand that take a moment each would outlast the time that a process has to stop."""
+        ending = [self._speakers.pop(key).stop(leave=leave) for key in keys]
+        for key in keys:
+            del self._engines[key]
+            _log.info("engine_given_up", pool=key[0], worker=key[1], removed=leave)
+        await asyncio.gather(*ending)

@@ -85,13 +85,14 @@ class KubernetesApi:
 
     @asynccontextmanager
     async def watch(self, collection: Collection[T], version: str) -> AsyncGenerator[AsyncGenerator[bytes]]:
-        """The bytes of a watch from a version on, as they come."""
+        """The bytes of a watch from a version on, as they come. From none it begins with everything that there is."""
         parameters = collection.selection | {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "resourceVersion": version,
             "timeoutSeconds": str(self._watch_s),
         }
+        if version:
+            parameters["resourceVersion"] = version
         try:
             async with self._client.stream(
                 "GET",

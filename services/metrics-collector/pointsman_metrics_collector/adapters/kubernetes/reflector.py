@@ -30,12 +30,18 @@ RELIST_S: Final = 300.0
 """A list is taken anew that often even when nothing went wrong, so that nothing that was missed stays missed."""
 ABSENT_S: Final = 60.0
 """How often a kind that the cluster doesn't know is asked for again."""
+POLL_S: Final = 10.0
+"""How often a list is taken while the role allows no watch."""
+UNLISTED_S: Final = 30.0
+"""How often a list is tried while the role allows only to watch."""
 BASE_S: Final = 0.2
 CAP_S: Final = 15.0
 LONGEST_RETRY_S: Final = 60.0
 """However long the server would have it."""
 SHORTEST_S: Final = 1.0
 """Between the beginnings of two watches: a server that ends each at once isn't asked in a loop."""
+
+_FORBIDDEN: Final = 403
 
 _log = Log("kubernetes")
 
@@ -51,6 +57,7 @@ class Reflector(Generic[T]):
         *,
         relist_s: float = RELIST_S,
         shortest_s: float = SHORTEST_S,
+        poll_s: float = POLL_S,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.seen: Seen[T] = Seen()
@@ -61,20 +68,35 @@ class Reflector(Generic[T]):
         self._on_change: Final = on_change
         self._relist_s: Final = relist_s
         self._shortest_s: Final = shortest_s
+        self._poll_s: Final = poll_s
         self._uniform: Final = uniform
         self._objects: dict[str, T] = {}
         self._unreadable: set[str] = set()
         self._version = ""
+        self._unlisted = ""
+        """Why the objects can't be listed, only watched; empty when they can."""
+        self._unwatched = ""
+        """Why they can't be watched, only listed; empty when they can."""
         self._failures = 0
 
     async def run(self) -> None:
         """List and watch until cancelled."""
         while True:
             try:
-                await self._list()
+                await self._list_if_allowed()
                 await self._follow()
             except (Unreachable, Refused, UnreadableAnswer) as error:
                 await self._failed(error)
+
+    async def _list_if_allowed(self) -> None:
+        """A list, or what is known where the role allows only to watch."""
+        try:
+            await self._list()
+        except Refused as error:
+            if error.code != _FORBIDDEN:
+                raise
+            self._unlisted = f"{self._collection}: only watched, deletions may be missed: {_advised(error)}"
+            self._show_old(self._shortcomings())
 
     async def _list(self) -> None:
         objects: dict[str, T] = {}
@@ -93,12 +115,16 @@ class Reflector(Generic[T]):
             _take(page, objects, unreadable)
         self._objects, self._unreadable, self._version = objects, unreadable, page.version
         self.lists += 1
+        self._unlisted = ""
         self._show()
 
     async def _follow(self) -> None:
         """Watch until the list has to be taken anew."""
         loop = asyncio.get_running_loop()
-        relist_at = loop.time() + self._relist_s
+        relist_s = self._relist_s
+        if self._unlisted:
+            relist_s = min(relist_s, self._poll_s if self.seen.objects is None else UNLISTED_S)
+        relist_at = loop.time() + relist_s
         while loop.time() < relist_at:
             began = loop.time()
             try:
@@ -107,20 +133,35 @@ class Reflector(Generic[T]):
             except TimeoutError:
                 return
             except (Unreachable, Refused, UnreadableAnswer) as error:
+                if isinstance(error, Refused) and error.code == _FORBIDDEN:
+                    if self._unlisted:
+                        raise
+                    await self._poll(error)
+                    return
                 if isinstance(error, Unreachable) or not gone(error):
                     await self._failed(error)
                     continue
+                if self._unlisted:
+                    self._version = ""  # a watch from no version begins with what there is
                 _log.info("kubernetes_list_expired", what=str(self._collection), reason=str(error))
                 await self._pause()
                 return
             self._failures = 0
             await asyncio.sleep(max(0.0, began + self._shortest_s - loop.time()))
 
+    async def _poll(self, error: Refused) -> None:
+        """The next list stands for the watch."""
+        self._unwatched = f"{self._collection}: listed every {self._poll_s:g} s, not watched: {_advised(error)}"
+        self._show_old(self._shortcomings())
+        await asyncio.sleep(self._poll_s)
+
     async def _watch(self) -> None:
         """One watch, to its end."""
         lines = Lines()
         async with self._api.watch(self._collection, self._version) as answer:
-            self._show()
+            self._unwatched = ""
+            if self._version:
+                self._show()
             async for data in answer:
                 self._failures = 0
                 changed = False
@@ -145,9 +186,7 @@ class Reflector(Generic[T]):
 
     def _show(self, problem: str = "") -> None:
         """Say what is known now."""
-        if self._unreadable and not problem:
-            names = ", ".join(sorted(self._unreadable)[:5])
-            problem = f"{self._collection}: not what their kind says: {names}"
+        problem = problem or self._shortcomings()
         before = self.seen
         self.seen = Seen(dict(self._objects), problem)
         if before.problem != problem:
@@ -157,6 +196,14 @@ class Reflector(Generic[T]):
                 _log.info("kubernetes_current", what=str(self._collection), objects=len(self._objects))
         if before != self.seen:
             self._on_change()
+
+    def _shortcomings(self) -> str:
+        """What is amiss while the server answers."""
+        unreadable = ""
+        if self._unreadable:
+            names = ", ".join(sorted(self._unreadable)[:5])
+            unreadable = f"{self._collection}: not what their kind says: {names}"
+        return "; ".join(filter(None, (self._unlisted, self._unwatched, unreadable)))
 
     async def _failed(self, error: Unreachable | Refused | UnreadableAnswer) -> None:
         """What is known stays, and is said to be old; then wait."""
@@ -192,7 +239,9 @@ def _take(page: Page[T], objects: dict[str, T], unreadable: set[str]) -> None:
 
 def _advised(error: Unreachable | Refused | UnreadableAnswer) -> str:
     if isinstance(error, Refused):
-        if error.code in (401, 403):
+        if error.code == 401:
+            return f"{error}; its token isn't accepted: expired, revoked, or of another cluster"
+        if error.code == _FORBIDDEN:
             return f"{error}; its service account needs the role in docs/kubernetes.md"
         if error.code == 404:
             return f"{error}; is its CustomResourceDefinition installed?"

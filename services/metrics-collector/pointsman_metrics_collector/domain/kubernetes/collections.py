@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pointsman_metrics_collector.domain.kubernetes.objects import (
+    POOL_GROUP,
     InferenceModelRewrite,
     InferenceObjective,
     InferencePool,
@@ -14,7 +15,7 @@ from pointsman_metrics_collector.domain.kubernetes.objects import (
 T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
-POOL_GROUP: Final = "inference.networking.k8s.io/v1"
+_POOLS: Final = f"{POOL_GROUP}/v1"
 RULE_GROUPS: Final = ("llm-d.ai/v1alpha2", "inference.networking.x-k8s.io/v1alpha2")
 """Of objectives and rewrites: where they moved to, and where they were. An object in both is taken from the first."""
 
@@ -51,7 +52,9 @@ class Collection(NamedTuple, Generic[T_co]):
         return chosen
 
     def __str__(self) -> str:
-        what = f"{self.plural} {self.name}" if self.name else self.plural
+        group, slash, _ = self.api.partition("/")
+        kind = f"{self.plural}.{group}" if slash else self.plural
+        what = f"{kind} {self.name}" if self.name else kind
         return f"{what} in namespace {self.namespace}"
 
 
@@ -74,7 +77,7 @@ class Look(Protocol):
 
 def inference_pool(namespace: str, name: str) -> Collection[InferencePool]:
     """One InferencePool. By its name, so that a role may be bound to it alone."""
-    return Collection(InferencePool, POOL_GROUP, "inferencepools", namespace, name=name)
+    return Collection(InferencePool, _POOLS, "inferencepools", namespace, name=name)
 
 
 def pods(namespace: str, labels: dict[str, str]) -> Collection[Pod]:

@@ -14,9 +14,9 @@ from pointsman_metrics_collector.domain.kubernetes.collections import (
     pods,
     rewrites,
 )
-from pointsman_metrics_collector.domain.kubernetes.objects import KubeObject, Pod
+from pointsman_metrics_collector.domain.kubernetes.objects import InferencePool, KubeObject, Pod
 from pointsman_metrics_collector.domain.kubernetes.pods import pod_engines
-from pointsman_metrics_collector.domain.kubernetes.rules import pool_rules
+from pointsman_metrics_collector.domain.kubernetes.rules import not_understood, pool_rules
 
 
 def wanted(where: Kubernetes, namespace: str, look: Look) -> Iterator[Collection[KubeObject]]:
@@ -46,10 +46,11 @@ def find(
     if where.inference_pool is not None:
         seen = look(inference_pool(namespace, where.inference_pool))
         problems.append(seen.problem)
-        if seen.objects is not None and not seen.objects and not seen.problem:
+        missing = "" if seen.objects is None else _missing(seen.objects, where.inference_pool, namespace, seen.problem)
+        if missing:
             answered = True
             engines.clear()
-            problems.append(f"there is no InferencePool {where.inference_pool!r} in namespace {namespace!r}")
+            problems.append(missing)
         found_rules, rule_problems = _rules(name, where.inference_pool, namespace, look)
         rules = found_rules or rules
         problems += rule_problems
@@ -74,9 +75,17 @@ def _pods(where: Kubernetes, namespace: str, look: Look) -> tuple[Collection[Pod
     objects = look(inference_pool(namespace, where.inference_pool)).objects
     pool = objects.get(where.inference_pool) if objects else None
     # A selector without labels would be every pod of the namespace.
-    if pool is None or not pool.spec.selector.match_labels or not pool.spec.target_ports:
+    if pool is None or pool.terminates or not pool.spec.selector.match_labels or not pool.spec.target_ports:
         return None
     return pods(namespace, pool.spec.selector.match_labels), tuple(port.number for port in pool.spec.target_ports)
+
+
+def _missing(objects: Mapping[str, InferencePool], name: str, namespace: str, problem: str) -> str:
+    """Why no engine belongs to the InferencePool; empty when it is there, or when that isn't certain."""
+    pool = objects.get(name)
+    if pool is not None:
+        return f"the InferencePool {name!r} in namespace {namespace!r} is being deleted" if pool.terminates else ""
+    return "" if problem else f"there is no InferencePool {name!r} in namespace {namespace!r}"
 
 
 def _rules(name: str, pool: str, namespace: str, look: Look) -> tuple[PoolRules | None, list[str]]:
@@ -87,11 +96,12 @@ def _rules(name: str, pool: str, namespace: str, look: Look) -> tuple[PoolRules 
         return None, problems
     merged_objectives = _first(*(seen.objects or {} for seen in seen_objectives))
     merged_rewrites = _first(*(seen.objects or {} for seen in seen_rewrites))
+    problems += not_understood(pool, merged_rewrites.values())
     return pool_rules(name, pool, merged_objectives.values(), merged_rewrites.values()), problems
 
 
 def _first(*groups: Mapping[str, T]) -> dict[str, T]:
     merged: dict[str, T] = {}
     for group in reversed(groups):
-        merged |= group
+        merged |= {name: each for name, each in group.items() if not each.terminates}
     return merged

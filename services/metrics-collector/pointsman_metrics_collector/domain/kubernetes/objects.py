@@ -5,8 +5,13 @@ InferenceObjective and InferenceModelRewrite v1alpha2: https://gateway-api-infer
 and https://github.com/llm-d/llm-d-router (endpoint-picker.md §1.10).
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Final
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+POOL_GROUP: Final = "inference.networking.k8s.io"
+"""Of InferencePools."""
 
 
 class _Camel(BaseModel):
@@ -19,6 +24,7 @@ class Metadata(_Camel):
     name: str = ""
     uid: str = ""
     labels: dict[str, str] = Field(default_factory=dict[str, str])
+    annotations: dict[str, str] = Field(default_factory=dict[str, str])
     resource_version: str = ""
     """Opaque; only ever given back."""
     creation_timestamp: str = ""
@@ -33,6 +39,11 @@ class KubeObject(_Camel):
     """Any object."""
 
     metadata: Metadata = Metadata()
+
+    @property
+    def terminates(self) -> bool:
+        """Whether it is being deleted: a finalizer may keep it for long."""
+        return self.metadata.deletion_timestamp is not None
 
 
 class PodSpec(_Camel):
@@ -69,11 +80,6 @@ class Pod(KubeObject):
         return self.status.phase == "Running" and bool(self.status.pod_ip)
 
     @property
-    def terminates(self) -> bool:
-        """Whether it is being deleted."""
-        return self.metadata.deletion_timestamp is not None
-
-    @property
     def ready(self) -> bool:
         """Whether it runs and its readiness probes pass."""
         return self.runs and any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
@@ -105,9 +111,15 @@ class InferencePool(KubeObject):
 
 
 class PoolRef(_Camel):
-    """The InferencePool that an object is about, in the same namespace."""
+    """The pool that an object is about, in the same namespace."""
 
+    group: str = POOL_GROUP
+    kind: str = "InferencePool"
     name: str = ""
+
+    def names(self, inference_pool: str) -> bool:
+        """Whether that is the InferencePool of this name."""
+        return (self.group, self.kind, self.name) == (POOL_GROUP, "InferencePool", inference_pool)
 
 
 class InferenceObjectiveSpec(_Camel):
@@ -147,7 +159,8 @@ class RewriteRule(_Camel):
     """Requests that match are served by one of the targets; no match stands for all."""
 
     matches: tuple[RewriteMatch, ...] = ()
-    targets: tuple[RewriteTarget, ...] = ()
+    targets: tuple[RewriteTarget, ...] = Field(default=(), validation_alias=AliasChoices("targets", "split"))
+    """`split` in the Gateway API inference extension before 1.3."""
 
 
 class InferenceModelRewriteSpec(_Camel):

@@ -12,6 +12,11 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 """The label that a worker gets with the name of its pod's node."""
 
 
+ACTIVE_PORTS: Final = ("llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports")
+"""Annotations with the ports of a pod that serve, separated by commas; the first that is there counts
+(endpoint-picker.md §1.6)."""
+
+
 def pod_engines(
     pool_name: str, pool: Pool, where: Kubernetes, ports: tuple[int, ...], pods: Mapping[str, Pod], known: set[str]
 ) -> dict[Key, Engine]:
@@ -37,7 +42,7 @@ def _engines(pool_name: str, pool: Pool, where: Kubernetes, ports: tuple[int, ..
     labels = dict(pod.metadata.labels)
     if pod.spec.node_name:
         labels.setdefault(HOSTNAME, pod.spec.node_name)
-    for port in ports:
+    for port in _active(pod, ports):
         yield Engine(
             worker=Worker(
                 pool=pool_name,
@@ -52,3 +57,13 @@ def _engines(pool_name: str, pool: Pool, where: Kubernetes, ports: tuple[int, ..
             health=where.health,
             draining=pod.terminates or not pod.ready,
         )
+
+
+def _active(pod: Pod, ports: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of the ports that the pod says serve; all where it doesn't say."""
+    annotations = pod.metadata.annotations
+    said = next((annotations[name] for name in ACTIVE_PORTS if name in annotations), None)
+    if said is None:
+        return ports
+    numbers = {part.strip() for part in said.split(",")}
+    return tuple(port for port in ports if str(port) in numbers)

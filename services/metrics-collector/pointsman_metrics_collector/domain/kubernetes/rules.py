@@ -1,6 +1,6 @@
 """From InferenceObjectives and InferenceModelRewrites to what they say for a pool."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pointsman_contracts.pool import PoolRewrite, PoolRules, WeightedModel
@@ -19,7 +19,7 @@ def pool_rules(
     """What the objects say for the pool. Of rewrites the oldest object's rules come first, in its order; exact names
     go before rules for everything (InferenceModelRewrite v1alpha2)."""
     ordered = sorted(
-        (each for each in rewrites if each.spec.pool_ref.name == inference_pool),
+        (each for each in rewrites if each.spec.pool_ref.names(inference_pool)),
         key=lambda each: (each.metadata.creation_timestamp, each.metadata.name),
     )
     return PoolRules(
@@ -27,7 +27,7 @@ def pool_rules(
         objectives={
             each.metadata.name: max(-HIGHEST, min(HIGHEST, each.spec.priority or 0))
             for each in sorted(objectives, key=lambda each: each.metadata.name)
-            if each.spec.pool_ref.name == inference_pool
+            if each.spec.pool_ref.names(inference_pool)
         },
         rewrites=tuple(
             found for each in ordered for rule in each.spec.rules for found in _rewrite(each.metadata.name, rule)
@@ -35,9 +35,25 @@ def pool_rules(
     )
 
 
-def _rewrite(source: str, rule: RewriteRule) -> Iterable[PoolRewrite]:
+def not_understood(inference_pool: str, rewrites: Iterable[InferenceModelRewrite]) -> Iterator[str]:
+    """What rules of the pool say that isn't heeded."""
+    for each in sorted(rewrites, key=lambda each: each.metadata.name):
+        if not each.spec.pool_ref.names(inference_pool):
+            continue
+        for number, rule in enumerate(each.spec.rules, start=1):
+            if not rule.targets:
+                yield f"rule {number} of the InferenceModelRewrite {each.metadata.name!r} has no targets"
+            elif rule.matches and not _exact(rule):
+                yield f"rule {number} of the InferenceModelRewrite {each.metadata.name!r} matches no exact name"
+
+
+def _exact(rule: RewriteRule) -> tuple[str, ...]:
     models = [match.model for match in rule.matches if match.model is not None]
-    exact = tuple(model.value for model in models if model.type == "Exact" and model.value)
+    return tuple(model.value for model in models if model.type == "Exact" and model.value)
+
+
+def _rewrite(source: str, rule: RewriteRule) -> Iterable[PoolRewrite]:
+    exact = _exact(rule)
     # A match of a kind that isn't known matches nothing here: it must not turn into a rule for everything.
     if rule.matches and not exact:
         return

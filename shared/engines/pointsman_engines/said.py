@@ -1,0 +1,24 @@
+"""Which changes of an engine's state are worth a line in the log."""
+
+import math
+from typing import Final
+
+WARNED_EVERY_S: Final = 60.0
+"""An engine whose state flaps is warned of this often at most: there may be a thousand of them."""
+
+
+class Said:
+    """What was said last of one thing that may be amiss. A problem that is held back is said later, if it lasts."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+        self._warned_at = -math.inf
+
+    def worth(self, problem: str, now: float) -> bool:
+        """Whether to log this state now, which then counts as said; an empty `problem` is none. `now` is monotonic."""
+        if problem == self._last or (problem and now - self._warned_at < WARNED_EVERY_S):
+            return False
+        if problem:
+            self._warned_at = now
+        self._last = problem
+        return True
