@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
 from pydantic import JsonValue
@@ -18,8 +18,8 @@ from pointsman_core.config import DEFAULT_GUARD
 from pointsman_guard.aside import Aside
 from pointsman_guard.domain import words
 from pointsman_guard.domain.answer import changed_texts, ours
-from pointsman_guard.domain.checking import Checked, Text
-from pointsman_guard.domain.policy import NOTHING, Judgement, Policy
+from pointsman_guard.domain.checking import Checked, Finding, Text
+from pointsman_guard.domain.policy import NOTHING, Apart, Judgement, Policy
 from pointsman_guard.domain.prompt import Prompt
 from pointsman_guard.domain.prompt_texts import SPOKEN
 from pointsman_guard.domain.redaction import redacted
@@ -37,7 +37,8 @@ RESTORE: Final = "restore-"
 """How the memo of a guard begins that has redacted a prompt whose originals come back. What follows names the prompt:
 clients choose the ids of requests, and may choose one again while what it meant before is still kept here."""
 PARK_AFTER_S: Final = 0.2
-"""An edge re-sends what nobody answers within its hop budget; this tells it before that the prompt is being checked."""
+"""An edge re-sends what isn't answered within its hop budget; this tells it before that the prompt is being checked,
+so that a check which takes long isn't done twice."""
 REMEMBERED: Final = 4096
 """Prompts whose originals are kept between the windows of their answers."""
 
@@ -90,9 +91,12 @@ class Handlers:
         self._missing.back("the prompt")
         # What the engine gets: stages before this one may have changed it.
         prompt = Prompt.of(body, journey.body)
-        parking = asyncio.get_running_loop().call_later(PARK_AFTER_S, _park, hop) if policy.waits else None
+        checked = Checked("request", policy.name, journey.request_id, prompt.texts)
+        apart = self._aside.of(checked)
+        takes_long = policy.waits or apart is not None
+        parking = asyncio.get_running_loop().call_later(PARK_AFTER_S, _park, hop) if takes_long else None
         try:
-            judgement = await self._judged(policy, prompt, journey)
+            judgement = await self._judged(policy, checked, prompt.unreadable, journey, apart)
         finally:
             if parking is not None:
                 parking.cancel()
@@ -194,10 +198,16 @@ class Handlers:
             )
         return self._verdict(review, note=words.note(policy.name, judgement) if judgement.categories else None)
 
-    async def _judged(self, policy: Policy, prompt: Prompt, journey: Journey) -> Judgement:
+    async def _judged(
+        self,
+        policy: Policy,
+        checked: Checked,
+        unreadable: Sequence[Finding],
+        journey: Journey,
+        apart: Apart | None,
+    ) -> Judgement:
         began = time.perf_counter()
-        checked = Checked("request", policy.name, journey.request_id, prompt.texts)
-        judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
+        judgement = await policy.judge(checked, unreadable, apart=apart)
         took_s = time.perf_counter() - began
         self._metrics.judged("request", policy, judgement, took_s, plan_of(journey.request.attributes))
         self._tell(policy, judgement)
@@ -244,7 +254,7 @@ def _unchecked(hop: Hop[Journey]) -> Rejection:
 
 
 def _park(hop: Hop[Journey]) -> None:
-    hop.finish(hop.park("a guardian is asked"))
+    hop.finish(hop.park("the prompt is being checked"))
 
 
 def _noted(entry: Stage, policy: str | None, memo: str) -> Stage:

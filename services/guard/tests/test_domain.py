@@ -13,7 +13,7 @@ from pointsman_guard.configuration import check, compile_all
 from pointsman_guard.domain.cards import card
 from pointsman_guard.domain.checking import Finding, Text
 from pointsman_guard.domain.checksums import dni, iban, luhn, ssn
-from pointsman_guard.domain.decoding import hidden
+from pointsman_guard.domain.decoding import Work, hidden
 from pointsman_guard.domain.folding import fold, offsets
 from pointsman_guard.domain.prompt import Prompt
 from pointsman_guard.domain.redaction import is_own, redacted, removed, restored
@@ -118,7 +118,7 @@ def test_numbers_must_prove_themselves(check: object, right: str, wrong: str) ->
 @settings(max_examples=80, deadline=None)
 @given(st.text(alphabet="abcAB01+/=-_%&#x;\\u{} \n", max_size=400))
 def test_nothing_that_looks_encoded_breaks_the_decoder(text: str) -> None:
-    assert all(isinstance(found, str) for found in hidden(text))
+    assert all(isinstance(found, str) for found in hidden(text, Work()))
 
 
 EVERYTHING: Final[dict[str, tuple[object, set[tuple[str, str]]]]] = {

@@ -1,6 +1,7 @@
 """The guard on a bus: prompts by claim check from the edge that holds them, answers as the edge shows them."""
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
@@ -408,6 +409,20 @@ async def test_long_texts_are_checked_beside_the_loop_and_very_long_ones_in_plai
     assert "flagged unreadable.long" in ((await world.passed()).trail[-1].note or "")
     world.send("All is well. " * 30_000 + ATTACK)
     assert (await world.refused()).status == 403
+
+
+async def test_an_edge_is_told_to_wait_while_a_long_prompt_is_checked_and_it_is_checked_once(world: World) -> None:
+    free = threading.Event()
+    THREADS.submit(free.wait, 60)
+    try:
+        world.send("All is well. " * 200)
+        await eventually(lambda: world.answers)
+        assert isinstance(world.answers[0], Parked)
+        assert world.journeys == []
+    finally:
+        free.set()
+    await eventually(lambda: world.journeys)
+    assert len(world.queries) == 1
 
 
 async def test_an_edge_is_told_to_wait_for_a_slow_guardian(world: World) -> None:

@@ -58,7 +58,7 @@ _OF_GOODS: Final = 13
 CANDIDATE: Final = r"[0-9](?:[ .\-]{0,3}[0-9]){11,}"
 """Digits that may hold one, with what stands between the groups."""
 _WRITTEN: Final = re.compile(
-    r"(?<!\w)(?:"
+    r"(?<!\w)(?=[2-9])(?:"
     r"[0-9]{4}(?P<a> {1,2}| ?- ?|\.)[0-9]{4}(?P=a)[0-9]{4}(?P=a)[0-9]{4}(?P<rest>(?P=a)[0-9]{3})?"
     r"|[0-9]{4}(?P<b> {1,2}| ?- ?|\.)[0-9]{6}(?P=b)[0-9]{4,5}"
     r"|[0-9]{6} (?:[0-9]{10}|[0-9]{13})"
@@ -72,6 +72,7 @@ _SEPARATES: Final = frozenset(",;])}\"'")
 _GOES_ON_BEHIND: Final = re.compile(r"[.\-][0-9]")
 _GROUPS_BEFORE: Final = re.compile(r"(?<!\w)(?:[0-9]{4} ){2,}$")
 _GROUPS_BEHIND: Final = re.compile(r"(?: [0-9]{4}){2,}(?!\w)")
+_BETWEEN: Final = str.maketrans("", "", " .-")
 _GROUP: Final = re.compile(r"[0-9]+")
 _LOOK_AROUND: Final = 40
 _WORD: Final = re.compile(r"\b(?:cards?|visa|karten?(?:nummer)?|carte|tarjeta|carta|pan)\b", re.IGNORECASE)
@@ -79,12 +80,10 @@ _WORD: Final = re.compile(r"\b(?:cards?|visa|karten?(?:nummer)?|carte|tarjeta|ca
 
 def card(text: str) -> bool:
     """Whether these digits are a number that may have been issued: its first digits, its length, Luhn."""
-    digits = re.sub(r"\D", "", text)
-    if len(digits) < 12 or len(set(digits)) < 2:
-        return False
-    head = int(digits[:6])
+    digits = text.translate(_BETWEEN)
+    head = int(digits[:6] or 0)
     _, end, lengths = _ISSUED[max(0, bisect_right(_STARTS, head) - 1)]
-    return _STARTS[0] <= head <= end and len(digits) in lengths and luhn(digits)
+    return _STARTS[0] <= head <= end and len(digits) in lengths and len(set(digits)) > 1 and luhn(digits)
 
 
 def cards(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

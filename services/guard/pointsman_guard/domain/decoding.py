@@ -1,6 +1,6 @@
 """Texts inside texts: what is encoded once or twice in Base64, Base32, hexadecimal digits, percent or other escapes.
 
-What it takes is bounded: at most `LIMIT` pieces a text, `DEPTH` times inside each other.
+What it takes is bounded: at most `LIMIT` pieces a text, `DEPTH` times inside each other, and by the `Work` of a check.
 """
 
 import base64
@@ -16,6 +16,8 @@ from pointsman_guard.domain.expressions import Expressions
 
 LIMIT: Final = 32
 DEPTH: Final = 2
+MOST: Final = 393216
+"""Characters that are decoded for one check, those inside each other counted each time."""
 SHORTEST: Final = 8
 """Characters of a decoded text that are worth a look."""
 SAMPLE: Final = 256
@@ -40,18 +42,37 @@ _DECIMAL: Final = (
 _ESCAPE: Final = re.compile(r"\\u\{?([0-9a-fA-F]{4,6})\}?")
 
 
-def hidden(text: str, depth: int = DEPTH) -> list[str]:
+class Work:
+    """What may still be decoded for one check, in characters."""
+
+    __slots__ = ("exceeded", "left")
+
+    def __init__(self, most: int = MOST) -> None:
+        self.left = most
+        self.exceeded = False
+        """Something wasn't decoded for it."""
+
+    def take(self, size: int) -> bool:
+        """Whether so many characters may be decoded, which counts."""
+        if size > self.left:
+            self.exceeded = True
+            return False
+        self.left -= size
+        return True
+
+
+def hidden(text: str, work: Work, depth: int = DEPTH) -> list[str]:
     """What is encoded in a text, readable; what is inside those comes after them."""
     found: list[str] = []
     for number in _EXPRESSIONS.among(text):
         for match in itertools.islice(_EXPRESSIONS.each(number, text), LIMIT):
-            if len(found) >= LIMIT:
+            if len(found) >= LIMIT or not work.take(len(match)):
                 break
             for decoded in _DECODERS[number](match):
                 if len(decoded) >= SHORTEST and decoded not in found:
                     found.append(decoded)
                     if depth > 1:
-                        found += hidden(decoded, depth - 1)
+                        found += hidden(decoded, work, depth - 1)
     return found
 
 

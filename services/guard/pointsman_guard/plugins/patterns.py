@@ -7,10 +7,11 @@ from pydantic import Field
 
 from pointsman_core.plugins import Params, Plugin
 from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, Finding, Text
-from pointsman_guard.domain.decoding import hidden
+from pointsman_guard.domain.decoding import Work, hidden
 from pointsman_guard.domain.disguises import disguises
 from pointsman_guard.domain.folding import fold, offsets
 from pointsman_guard.domain.joining import joined
+from pointsman_guard.domain.opaque import covered
 from pointsman_guard.domain.pattern import Pattern
 from pointsman_guard.domain.pattern_set import Hit, PatternSet, pattern_set
 from pointsman_guard.plugins.catalogue.injection import INJECTION
@@ -76,28 +77,38 @@ class Patterns(Detector):
         found: list[Finding] = []
         together: list[str] = []
         placed: set[tuple[str, str]] = set()
+        work = Work()
         deeper = checked.size <= self._deep
-        if not deeper and self._deep >= 0:
-            found.append(Finding(UNREADABLE_LONG, self.name))
         for index, text in enumerate(checked.texts):
             folded = fold(text.text)
             exposed = self._exposed(checked, text)
-            hits = list((self._everything if exposed else self._said).search(folded))
+            looked = covered(folded) if exposed else folded
+            hits = self._plain(folded, looked, exposed=exposed)
             found += self._located(hits, index, text.text, folded)
             placed.update((hit.category, folded[hit.start : hit.end]) for hit in hits)
             if not deeper:
                 continue
             if exposed:
-                together.append(folded)
-                found += self._hinted(self._disguised, disguises(text.text, folded), index, placed)
-            found += self._decoded(folded, index, exposed=exposed)
+                together.append(looked)
+                found += self._hinted(self._disguised, disguises(text.text, looked), index, placed)
+            found += self._decoded(folded, index, work, exposed=exposed)
         if deeper and checked.direction == "request":
             # Pieces that are harmless alone, whatever stands beside them.
             for whole in joined(together):
                 found += self._hinted(self._together, [whole], None, placed)
                 found += self._hinted(self._disguised, disguises(whole, whole), None, placed)
-                found += self._decoded(whole, None, exposed=True)
+                found += self._decoded(whole, None, work, exposed=True)
+        if work.exceeded or (not deeper and self._deep >= 0):
+            found.append(Finding(UNREADABLE_LONG, self.name))
         return found
+
+    def _plain(self, folded: str, looked: str, *, exposed: bool) -> list[Hit]:
+        """What a text shows. `looked` is the text without its encoded data, in which no phrase is looked for."""
+        if not exposed:
+            return list(self._said.search(folded))
+        if looked is folded:
+            return list(self._everything.search(folded))
+        return list(dict.fromkeys((*self._said.search(folded), *self._disguised.search(looked))))
 
     def _exposed(self, checked: Checked, text: Text) -> bool:
         return checked.direction == "response" or text.role in self._roles or ANY_ROLE in self._roles
@@ -128,11 +139,11 @@ class Patterns(Detector):
                 if (hit.category, reading[hit.start : hit.end]) not in placed:
                     yield Finding(hit.category, self.name, index)
 
-    def _decoded(self, folded: str, index: int | None, *, exposed: bool) -> Iterator[Finding]:
-        for inner in hidden(folded):
-            looked = fold(inner)
-            patterns = self._everything if exposed else self._said
-            for hit in patterns.search(looked):
+    def _decoded(self, folded: str, index: int | None, work: Work, *, exposed: bool) -> Iterator[Finding]:
+        for inner in hidden(folded, work):
+            decoded = fold(inner)
+            looked = covered(decoded) if exposed else decoded
+            for hit in self._plain(decoded, looked, exposed=exposed):
                 yield Finding(hit.category, self.name, index)
             if exposed:
                 yield from self._hinted(self._disguised, disguises(inner, looked), index)
