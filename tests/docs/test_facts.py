@@ -1,8 +1,10 @@
 """What documents say about messages, settings and configuration is what the code says."""
 
+import ast
 import importlib
 import inspect
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +164,32 @@ def _settings() -> set[str]:
 def test_a_documented_variable_is_a_setting(document: Path) -> None:
     named = set(re.findall(r"POINTSMAN_[A-Z_]*[A-Z]", document.read_text()))
     assert named - _settings() == set()
+
+
+PLUGINS = (ROOT / "docs" / "writing-a-plugin.md").read_text()
+POINTS = dict(re.findall(r"\| `(pointsman\.[\w.-]+)` \|[^|]*\| `([\w.]+)` \|", PLUGINS))
+
+
+def _signature(method: Any) -> str:
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(method))).body
+    assert isinstance(definition, ast.FunctionDef)
+    definition.decorator_list = []
+    definition.body = [ast.Pass()]
+    line = ast.unparse(definition).removesuffix(":\n    pass").replace("'", "")
+    return f"{line}  # must" if getattr(method, "__isabstractmethod__", False) else line
+
+
+@pytest.mark.parametrize("group", POINTS)
+def test_what_a_plugin_of_each_group_is_asked_is_documented_with_its_signatures(group: str) -> None:
+    module, _, name = POINTS[group].rpartition(".")
+    point: type[object] = getattr(importlib.import_module(module), name)
+    written = re.search(rf"^class {name}:  # {re.escape(group)}\n((?:    .*\n)+)", PLUGINS, re.MULTILINE)
+    assert written is not None
+    methods = [each for key, each in vars(point).items() if inspect.isfunction(each) and not key.startswith("_")]
+    assert {line.strip() for line in written[1].splitlines()} == {_signature(method) for method in methods}
+
+
+def test_every_group_of_plugins_that_a_service_reads_is_documented() -> None:
+    sources = (ROOT / "services").glob("*/pointsman_*/**/*.py")
+    read = {group for source in sources for group in re.findall(r'"(pointsman\.\w+\.[\w-]+)"', source.read_text())}
+    assert {group for group in read if group.split(".")[1] in {name.split(".")[1] for name in POINTS}} <= POINTS.keys()

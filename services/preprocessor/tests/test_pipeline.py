@@ -36,6 +36,7 @@ class Mark(RequestProcessor):
 
     type_name = "mark"
     params_type = MarkParams
+    produces = (SEEN,)
 
     def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
         super().__init__(name, params, others)
@@ -49,6 +50,7 @@ class Slow(RequestProcessor):
     """Waits for somebody."""
 
     type_name = "slow"
+    produces = (SEEN,)
 
     def process(self, incoming: Incoming) -> Awaitable[None]:
         return self._wait(incoming)
@@ -237,3 +239,34 @@ def test_a_long_prompt_in_several_block_sizes_fits_the_journey() -> None:
     chains = [facts.blocks, *(chain.blocks for chain in facts.other_chains)]
     assert [len(hashes) // 8 for hashes in chains] == [LIMIT // 3] * 3
     assert facts.blocks == describe(request(prompt=cast("JsonValue", prompt)), (1,)).blocks[: LIMIT // 3 * 8]
+
+
+class Undeclared(RequestProcessor):
+    """Writes what nobody could know of."""
+
+    type_name = "undeclared"
+
+    def process(self, incoming: Incoming) -> None:
+        incoming.write(FLAG, "x")
+
+
+@pytest.mark.parametrize("on_error", ["deny", "allow"])
+def test_an_attribute_that_no_processor_declares_is_its_writers_failure(on_error: str) -> None:
+    config = load({"preprocessing": [{"use": "undeclared", "on_error": on_error}]})
+    pipeline = Pipeline(config, registry((Undeclared,)))
+    incoming = request()
+    if on_error == "deny":
+        with pytest.raises(PluginError, match="'flag' isn't declared; add its key to `produces`"):
+            pipeline.run(incoming)
+    else:
+        assert pipeline.run(incoming) is None
+        assert (incoming.attributes, [failure.processor for failure in incoming.failures]) == ({}, ["undeclared"])
+
+
+def test_a_header_is_found_whatever_the_case_of_its_name() -> None:
+    incoming = request({"x-foo": "1"})
+    assert incoming.header("X-Foo") == "1"
+    incoming.set_header("X-FOO", "2")
+    assert (incoming.header("x-foo"), incoming.header("X-Foo")) == ("2", "2")
+    incoming.remove_header("X-foo")
+    assert incoming.header("X-Foo") is None

@@ -96,6 +96,13 @@ def test_a_subset_names_hosts_or_addresses(subset: tuple[str, ...] | None, expec
         assert bench.survivors(request) == expected
 
 
+def test_an_adapter_that_its_engine_lists_without_a_parent_is_served() -> None:
+    bench = Bench(only("lora-capable"))
+    bench.join("a", models=["base", "sql"])
+    bench.join("b", models=["base"])
+    assert bench.survivors(bench.request(model="sql", lora="sql")) == {"a"}
+
+
 @pytest.mark.parametrize(("lora", "expected"), [(None, {"a", "b", "c"}), ("sql", {"a", "c"}), ("unheard-of", None)])
 def test_an_adapter_is_served_where_it_is_registered_or_loaded(lora: str | None, expected: set[str] | None) -> None:
     bench = Bench(only("lora-capable"))

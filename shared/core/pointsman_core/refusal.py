@@ -1,10 +1,26 @@
 """The end of a request, as domain code and plugins say it. Handlers turn it into a `Rejection` for the edge."""
 
+from typing import Final
+
+_OF_STATUS: Final[dict[int, tuple[str, str]]] = {
+    401: ("invalid_request_error", "unauthorized"),
+    403: ("permission_error", "forbidden"),
+    404: ("invalid_request_error", "not_found"),
+    413: ("invalid_request_error", "body_too_large"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
+    500: ("server_error", "internal_error"),
+    502: ("server_error", "bad_gateway"),
+    503: ("server_error", "unavailable"),
+    504: ("server_error", "timeout"),
+}
+"""Type and code of a refusal that names neither. Of 401 as OpenAI words it."""
+
 
 class Refusal(Exception):
     """The request ends here. `message` is for the client: what was wrong and what would be right, never prompt text.
 
-    `status` is 400 to 599; `type` and `code` are OpenAI's error type and code; `param` names the field at fault.
+    `status` is 400 to 599; `type` and `code` are OpenAI's error type and code, by default those of the status; `param`
+    names the field at fault.
     `detail` is for operators, where `message` has too little for them, or somebody else's words, which may quote the
     prompt.
     """
@@ -14,7 +30,7 @@ class Refusal(Exception):
         status: int,
         message: str,
         *,
-        type: str = "invalid_request_error",  # noqa: A002 - OpenAI's name
+        type: str | None = None,  # noqa: A002 - OpenAI's name
         code: str | None = None,
         param: str | None = None,
         retry_after_s: float | None = None,
@@ -24,8 +40,9 @@ class Refusal(Exception):
         super().__init__(detail or message)
         self.status = status
         self.message = message
-        self.type = type
-        self.code = code
+        usual = _OF_STATUS.get(status, ("server_error" if status >= 500 else "invalid_request_error", None))
+        self.type = type or usual[0]
+        self.code = code or (usual[1] if type is None else None)
         self.param = param
         self.retry_after_s = retry_after_s
         self.dropped_reason = dropped_reason

@@ -15,6 +15,7 @@ from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.subjects import ANY, STAGES, direct_subject, stage_subject, subject
 from pointsman_runtime import elsewhere, message_headers
 from pointsman_runtime.addresses import Addresses
+from pointsman_runtime.custom_answers import Servers
 from pointsman_runtime.custom_stages import CustomStages
 from pointsman_runtime.errors import BusDisconnected, MessageTooLarge, NobodyListens, NoReply
 from pointsman_runtime.heartbeat import Heartbeat
@@ -53,6 +54,8 @@ class Bus:
         self.hop_budget_s = HOP_BUDGET_S
         """How long the edges wait before they send a journey again."""
         self._never_static: frozenset[str] = frozenset()
+        self.servers: Servers | None = None
+        """Pools and providers of the configuration; None before there is one."""
         self._custom_stages = CustomStages(self)
         self._mailboxes: list[Mailbox] = []
         self._stages: list[tuple[str, str, Mailbox]] = []
@@ -85,11 +88,12 @@ class Bus:
         of those."""
         return asyncio.get_running_loop().time() - self._back_at
 
-    def allow(self, hop_budget_s: float, never_static: Iterable[str] = ()) -> None:
+    def allow(self, hop_budget_s: float, never_static: Iterable[str] = (), servers: Servers | None = None) -> None:
         """Wait as long as the edges do: a hop's message is dead after their hop budget, and so is a silent instance
         that nobody stands in for, if `LOST_AFTER_S` isn't later. `never_static`: profiles whose requests no edge
-        decides alone."""
+        decides alone. `servers`: what the targets of custom stages may name."""
         self.hop_budget_s = hop_budget_s
+        self.servers = servers
         self._never_static = frozenset(never_static)
         self.heartbeat.table.lost_after_s = max(LOST_AFTER_S, hop_budget_s)
 

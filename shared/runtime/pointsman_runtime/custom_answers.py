@@ -1,20 +1,29 @@
 """What becomes of a journey by what a stage that somebody else runs answered. Pure."""
 
-from typing import Final
+from collections.abc import Set
+from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.journey import HeaderEdit, Journey, RequestFacts, StageReport, Target
+from pointsman_contracts.journey import HeaderEdit, Journey, RequestFacts, StageReport, Target, retold
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_core.permission import IDENTITY, NOT_ALLOWED, allowed_models, may_use, not_allowed
 from pointsman_runtime.routing_slip import failed, in_shadow, shadowed
+from pointsman_runtime.settled_target import settled
 
 NOTE_LIMIT: Final = 512
 """Characters of a note that are kept."""
 
 Settled = Journey | Rejection | Answer
 """What a stage may answer."""
+
+
+class Servers(NamedTuple):
+    """What a target may name."""
+
+    pools: Set[str]
+    providers: Set[str]
 
 
 def understood(payload: bytes, journey: Journey) -> Settled | None:
@@ -47,11 +56,12 @@ def outcome_of(journey: Journey, answer: Settled, asker: str, took_ms: float) ->
 
 
 def merged(journey: Journey, answer: Journey, took_ms: float) -> Journey:
-    """The journey with what a stage may change taken from its answer. What a request is and which way it goes stays."""
-    return journey.model_copy(
+    """The journey with what a stage may change taken from its answer. What a request is and which way it goes stays.
+    A target that the stage chose is settled as a model-selector's is: in the body, the blocks and the headers."""
+    target = None if answer.target is None else _known(journey, answer.target)
+    following = journey.model_copy(
         update={
             "request": _facts(journey, answer),
-            "target": None if answer.target is None else _known(journey, answer.target),
             "alternatives": tuple(_known(journey, target) for target in answer.alternatives),
             "headers": answer.headers,
             "body": answer.body,
@@ -61,6 +71,24 @@ def merged(journey: Journey, answer: Journey, took_ms: float) -> Journey:
             "itinerary": journey.itinerary[1:],
             "trail": (*journey.trail, _report(journey, answer, took_ms, "passed")),
         }
+    )
+    if target is None or target == journey.target:
+        return following if target is not None else following.model_copy(update={"target": None})
+    return following.model_copy(update={**settled(following, target), "headers": retold(following.headers, target)})
+
+
+def nowhere(journey: Journey, answer: Settled, servers: Servers) -> bool:
+    """Whether the stage chose a pool or provider that isn't configured."""
+    if not isinstance(answer, Journey):
+        return False
+    before = (journey.target, *journey.alternatives)
+    chosen = (target for target in (answer.target, *answer.alternatives) if target is not None)
+    return any(
+        (target.provider not in servers.providers)
+        if target.provider is not None
+        else (target.pool not in servers.pools)
+        for target in chosen
+        if target not in before
     )
 
 

@@ -13,7 +13,7 @@ from pointsman_contracts.journey import JOURNEY_LIMIT, Journey
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
 from pointsman_runtime import message_headers
-from pointsman_runtime.custom_answers import Settled, outcome_of, understood
+from pointsman_runtime.custom_answers import Settled, nowhere, outcome_of, understood
 from pointsman_runtime.errors import BusError, MessageTooLarge, PayloadTooLarge
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Tally
@@ -108,6 +108,10 @@ class CustomStages:
         answer = understood(payload, journey)
         if answer is None:
             raise _LetDown("gave an answer that can't be used", 500, "stage_failed", malformed=True)
+        servers = self._bus.servers
+        if servers is not None and nowhere(journey, answer, servers):
+            words = "chose a pool or provider that isn't configured"
+            raise _LetDown(words, 500, "stage_failed", malformed=True)
         return outcome_of(journey, answer, self._bus.process.service, took_ms)
 
     def _send(self, outcome: Settled, reply_to: str, traceparent: str | None) -> None:

@@ -26,6 +26,7 @@ from pointsman_runtime.bus import Bus
 from pointsman_runtime.cancellation import end_all
 from pointsman_runtime.configuration import Configuration, Revision
 from pointsman_runtime.connection import Connection
+from pointsman_runtime.custom_answers import Servers
 from pointsman_runtime.errors import BusDisconnected
 from pointsman_runtime.events import Events
 from pointsman_runtime.health import BusCollector, HealthApp, LoopWatch, Readiness
@@ -122,7 +123,8 @@ class Service(Generic[T]):
         def tell(revision: Revision[C]) -> None:
             config = revision.config
             never_static = (name for name, profile in config.profiles.items() if profile.static == "deny")
-            self.bus.allow(config.edge.hop_budget, never_static)
+            servers = Servers(frozenset(config.pools), frozenset(config.providers))
+            self.bus.allow(config.edge.hop_budget, never_static, servers)
             heartbeat = self.bus.heartbeat
             heartbeat.revision = revision.number
             if heartbeat.beating:

@@ -13,7 +13,7 @@ from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_
 from pointsman_contracts.subjects import stage_subject
 from pointsman_runtime import elsewhere
 from pointsman_runtime.bus import Bus
-from pointsman_runtime.custom_answers import merged, rejected, understood
+from pointsman_runtime.custom_answers import Servers, merged, rejected, understood
 from pointsman_runtime.routing_slip import unanswered
 from pointsman_runtime.stage import Hop
 from pointsman_testing import builders, eventually
@@ -104,6 +104,52 @@ def fitting(document: Document, size: int) -> bytes:
     """An answer of its own that is so many bytes, to which nothing can be added."""
     head = json.dumps({"kind": "answer", "request_id": document["request_id"], "stage": "gate"}).encode() + b"\n"
     return head + b"x" * (size - len(head))
+
+
+def elsewhere_to(**target: str) -> Callable[[Document], Document]:
+    return lambda document: {**document, "target": {"model": "m", **target}}
+
+
+SERVERS = Servers({"p", "q"}, {"far"})
+
+
+@pytest.mark.parametrize("target", [{"pool": "q"}, {"provider": "far"}])
+async def test_a_target_that_a_stage_chose_is_in_the_body_and_in_the_headers_too(
+    buses: Buses, target: dict[str, str]
+) -> None:
+    world = World(buses)
+    world.edge.servers = SERVERS
+    world.gate(lambda document: {**document, "target": {"model": "larger", **target}})
+    facts = {
+        "target": Target(model="small", pool="p"),
+        "model": "auto",
+        "body": (BodyEdit(field="model", value="small"), BodyEdit(field="n", value=1)),
+        "headers": (HeaderEdit(name="x-model", value="small", tells="model"),),
+    }
+    outcome = await world.outcome(**facts)
+    assert isinstance(outcome, Decision)
+    said = world.arrived[0] if world.arrived else outcome
+    assert said.target == Target(model="larger", **target)
+    assert said.body == (BodyEdit(field="n", value=1), BodyEdit(field="model", value="larger"))
+    assert said.headers == (HeaderEdit(name="x-model", value="larger", tells="model"),)
+
+
+@pytest.mark.parametrize("stage", [DENIED, ALLOWED])
+@pytest.mark.parametrize("target", [{"pool": "nowhere"}, {"provider": "nowhere"}, {}])
+async def test_a_target_that_is_nowhere_is_the_stages_failure(
+    buses: Buses, stage: Stage, target: dict[str, str]
+) -> None:
+    world = World(buses)
+    world.edge.servers = SERVERS
+    world.gate(elsewhere_to(**target))
+    outcome = await world.outcome(stage, target=Target(model="m", pool="p"))
+    if stage is DENIED:
+        assert isinstance(outcome, Rejection)
+        assert (outcome.status, outcome.code) == (500, "stage_failed")
+        assert outcome.message == "The stage gate chose a pool or provider that isn't configured."
+    else:
+        assert isinstance(outcome, Decision)
+        assert (world.arrived[0].target, outcome.level) == (Target(model="m", pool="p"), "degraded")
 
 
 FAILURES: dict[str, tuple[Callable[[Document], Mapping[str, Any] | bytes | None] | None, int]] = {

@@ -80,11 +80,13 @@ class Chain:
         self._clock: Final = clock
         read = (name for step in steps if not step.shadow for name in step.processor.credentials)
         self._credentials: Final = tuple(dict.fromkeys(read))
+        self._declared: Final = frozenset(key.name for step in steps for key in step.processor.produces)
 
     def run(self, incoming: Incoming) -> Awaitable[None] | None:
         """Run all steps; returns the rest as an awaitable when one of them waits. Raises Refusal, and what a processor
         raises that may not fail."""
         incoming.credentials = self._credentials
+        incoming.declared = self._declared
         return self._run(incoming, iter(self.steps))
 
     def _run(self, incoming: Incoming, left: Iterator[Step]) -> Awaitable[None] | None:

@@ -11,7 +11,7 @@ from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
 from pointsman_contracts.limits import LimitAsk
 from pointsman_core.config import Config
-from pointsman_core.plugins import Key, Plugin
+from pointsman_core.plugins import Key, Plugin, PluginError
 from pointsman_preprocessor.domain.body import StructuredBody
 from pointsman_preprocessor.domain.prompt import Prompt, prompt_of
 from pointsman_preprocessor.domain.request_headers import HeaderFacts
@@ -62,8 +62,8 @@ class Incoming:
     """A request in preprocessing: what arrived, and what the processors make of it."""
 
     __slots__ = (
-        "_prompt", "answer_headers", "attributes", "body", "body_edits", "charges", "credentials", "degraded",
-        "envelope", "failures", "header_edits", "headers", "note", "rule", "shadow", "tokens", "verdicts",
+        "_prompt", "answer_headers", "attributes", "body", "body_edits", "charges", "credentials", "declared",
+        "degraded", "envelope", "failures", "header_edits", "headers", "note", "rule", "shadow", "tokens", "verdicts",
     )  # fmt: skip
 
     def __init__(self, envelope: PreprocessRequest, body: StructuredBody, headers: HeaderFacts) -> None:
@@ -80,6 +80,8 @@ class Incoming:
         """What limits have counted of it."""
         self.credentials: Sequence[str] = ()
         """Headers in which whoever authenticates in force looks for a credential."""
+        self.declared: frozenset[str] | None = None
+        """Names of the attributes that the configured processors declare; None where one runs alone."""
         self._prompt: Prompt | None = None
         self.rule: str | None = None
         """The rewrite that was for the model asked for."""
@@ -116,7 +118,10 @@ class Incoming:
         return cast("T | None", self.attributes.get(key.name))
 
     def write(self, key: Key[T], value: T) -> None:
-        """Produce an attribute; later stages read it as `request.attributes[key.name]`. It must be JSON."""
+        """Produce an attribute; later stages read it as `request.attributes[key.name]`. It must be JSON. Raises
+        PluginError for one that no configured processor declares: what reads it couldn't be checked."""
+        if self.declared is not None and key.name not in self.declared:
+            raise PluginError(f"the attribute {key.name!r} isn't declared; add its key to `produces`")
         self.attributes[key.name] = cast("JsonValue", value)
 
     def say(self, note: str) -> None:
@@ -124,7 +129,8 @@ class Incoming:
         self.note = note
 
     def header(self, name: str) -> str | None:
-        """A header (lower-case name) as it stands after the edits so far."""
+        """A header as it stands after the edits so far; its name in any case."""
+        name = name.lower()
         edit = self.header_edits.get(name)
         return self.envelope.headers.get(name) if edit is None else edit.value
 

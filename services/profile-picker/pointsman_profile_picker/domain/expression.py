@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from pointsman_contracts.identity import IDENTITY
 from pointsman_contracts.journey import Journey
 from pointsman_core.plugins import unknown
+from pointsman_profile_picker.domain.header_case import with_lower_headers
 from pointsman_profile_picker.domain.pools import POOL_FACTS
 
 _T = cel.Type
@@ -76,7 +77,7 @@ class Expressions:
     def _compile(self, text: str, words: str, *types: cel.Type) -> cel.Expression:
         try:
             text.encode()
-            expression = self._environment.compile(text)
+            expression = self._environment.compile(with_lower_headers(text))
         except UnicodeEncodeError:
             raise ExpressionError("it contains half of a surrogate pair, which is no text") from None
         except RuntimeError as error:

@@ -13,7 +13,8 @@ from pointsman_scheduler.domain.request import ScheduleRequest
 
 
 class LoraCapable(Filter):
-    """Keeps the workers that registered the adapter, or have it loaded. A request without one passes."""
+    """Keeps the workers that registered the adapter or have it loaded; an engine that names no parent of it registers
+    it as a model. A request without one passes."""
 
     type_name: ClassVar[str] = "lora-capable"
 
@@ -31,7 +32,8 @@ class LoraCapable(Filter):
             self._registered.clear()
         registered = self._registered.get(lora)
         if registered is None:
-            registered = np.array([lora in worker.registration.loras for worker in fleet.workers], dtype=np.bool_)
+            known = [(worker.registration.loras, worker.registration.models) for worker in fleet.workers]
+            registered = np.array([lora in loras or lora in models for loras, models in known], dtype=np.bool_)
             self._registered[lora] = registered
         keep = registered | (fleet.adapters.states(lora, fleet.workers) != ABSENT)
         if candidates.rows is not None:
