@@ -5,6 +5,8 @@ from typing import Final
 from pointsman_contracts.subjects import REST, ROOT
 
 EVENT_STREAM: Final = "PM_EVENTS"
+PROBE_STREAM: Final = "PM_PROBE"
+"""Made and deleted by `pointsman doctor`, to see whether the disk takes writes."""
 EVENT_SUBJECTS: Final = f"{ROOT}.evt.{REST}"
 
 CONFIG_BUCKET: Final = "pm-config"

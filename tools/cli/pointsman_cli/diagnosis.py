@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pointsman_cli import service_findings
-from pointsman_cli.facts import Facts, Server
+from pointsman_cli.facts import SILENT, Facts, Server
 from pointsman_cli.finding import Finding, fail, ok, warn
 from pointsman_contracts.parties import AGENT
 from pointsman_core.config import Config
@@ -66,11 +66,18 @@ def _permissions(refused: Sequence[str]) -> Iterator[Finding]:
 
 def _jetstream(facts: Facts) -> Iterator[Finding]:
     if facts.jetstream is not None:
-        yield fail(
-            f"JetStream can't be used: {facts.jetstream}",
-            "Put `jetstream {}` into the server's configuration: the configuration and the events live there.",
-        )
+        if facts.jetstream == SILENT:
+            advice = "Its server's log and /healthz say why. Requests go on; nothing is stored until it answers."
+        else:
+            advice = "Put `jetstream {}` into the server's configuration: the configuration and the events live there."
+        yield fail(f"JetStream can't be used: {facts.jetstream}", advice)
         return
+    if facts.disk is not None:
+        yield fail(
+            f"JetStream can't write to its disk: {facts.disk}",
+            "Is the disk of the NATS server's store_dir full? Requests go on; events, usage and changes of the "
+            "configuration aren't stored until it has room.",
+        )
     stream = facts.stream
     if stream is None:
         yield _no_stream(facts)
@@ -78,7 +85,13 @@ def _jetstream(facts: Facts) -> Iterator[Finding]:
     age = f" for {stream.max_age_s / 86400:g} days" if stream.max_age_s else ""
     limit = f" of {_size(stream.max_bytes)}" if stream.max_bytes > 0 else ""
     kept = f"PM_EVENTS keeps events{age}: {stream.messages:,} in {_size(stream.used_bytes)}{limit}"
-    if stream.max_bytes > 0 and stream.used_bytes > FULL_WARNING * stream.max_bytes:
+    if stream.unkept:
+        yield fail(
+            f"PM_EVENTS takes no events: {stream.unkept} came just now, and none was stored",
+            "Free the server's disk, then restart JetStream: a stream that couldn't be written stays closed. "
+            "`pointsman up` does so by itself; docs/failure-levels.md says how for other servers.",
+        )
+    elif stream.max_bytes > 0 and stream.used_bytes > FULL_WARNING * stream.max_bytes:
         yield warn(f"{kept}; the oldest go before their time", "Raise the stream's max_bytes.")
     else:
         yield ok(kept)

@@ -5,7 +5,6 @@ import time
 from typing import Final
 from urllib.parse import urlsplit
 
-import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -15,10 +14,10 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
-from pointsman_cli import bus
+from pointsman_cli import bus, jetstream_facts
 from pointsman_cli.diagnosis import findings
 from pointsman_cli.events import ALL_EVENTS
-from pointsman_cli.facts import Facts, Heard, Server, StreamFacts
+from pointsman_cli.facts import Facts, Heard, Server
 from pointsman_cli.finding import Finding, Level
 from pointsman_cli.words import counted
 from pointsman_contracts.pool import PoolSnapshot
@@ -26,7 +25,7 @@ from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime.config_text import parse
-from pointsman_runtime.stores import CONFIG_BUCKET, CONFIG_KEY, EVENT_STREAM
+from pointsman_runtime.stores import CONFIG_BUCKET, CONFIG_KEY
 
 LISTEN_S: Final = 1.5
 """Longer than the slowest regular message, the pool snapshot, which comes every second."""
@@ -63,17 +62,18 @@ def _verdict(failed: int, warned: int) -> str:
 
 async def _look(client: Client, url: str, refused: list[str]) -> Facts:
     server = await _server(client, url)
-    services, pools = await _listen(client)
     js = client.jetstream(timeout=3.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-    try:
-        await js.account_info()
-    except (JetStreamError, nats.errors.Error, TimeoutError) as error:
-        return Facts(server, refused, jetstream=str(error) or "no answer", services=services, pools=pools)
+    jetstream = await jetstream_facts.usable(js)
+    before = None if jetstream is not None else await jetstream_facts.last_event(js)
+    services, pools, events = await _listen(client)
+    if jetstream is not None:
+        return Facts(server, refused, jetstream=jetstream, services=services, pools=pools)
     config, revision, problem = await _config(js)
     return Facts(
         server,
         refused,
-        stream=await _stream(js),
+        disk=await jetstream_facts.disk_problem(js),
+        stream=await jetstream_facts.stream(js, before, events),
         config=config,
         revision=revision,
         config_problem=problem,
@@ -100,7 +100,9 @@ async def _server(client: Client, url: str) -> Server:
     )
 
 
-async def _listen(client: Client) -> tuple[list[Heard], list[PoolSnapshot]]:
+async def _listen(client: Client) -> tuple[list[Heard], list[PoolSnapshot], int]:
+    """Services, pools, and how many events came."""
+    events = 0
     heard: dict[tuple[str, str], Heard] = {}
     pools: dict[tuple[str, str], PoolSnapshot] = {}
 
@@ -123,44 +125,22 @@ async def _listen(client: Client) -> tuple[list[Heard], list[PoolSnapshot]]:
             return
         pools[found.pool, found.source] = found
 
-    async def nothing(message: Msg) -> None:
-        """Events are subscribed to for what the server says about it."""
+    async def event(message: Msg) -> None:
+        nonlocal events
         del message
+        events += 1
 
     for topic, receive in (
         (subject(ServicePresence, ANY, ANY), beat),
         (subject(PoolSnapshot, ANY), snapshot),
-        (ALL_EVENTS, nothing),
+        (ALL_EVENTS, event),
     ):
         await client.subscribe(topic, cb=receive)  # pyright: ignore[reportUnknownMemberType] - nats-py
     await client.flush()
     await asyncio.sleep(LISTEN_S)
     # What was said while the server was slow comes before its answer.
     await client.flush()
-    return list(heard.values()), list(pools.values())
-
-
-async def _stream(js: JetStreamContext) -> StreamFacts | None:
-    try:
-        info = await js.stream_info(EVENT_STREAM)
-    except (NotFoundError, JetStreamError, TimeoutError):
-        return None
-    return StreamFacts(
-        messages=info.state.messages,
-        used_bytes=info.state.bytes,
-        max_bytes=info.config.max_bytes or 0,
-        max_age_s=info.config.max_age or 0.0,
-        replicas=info.config.num_replicas or 1,
-        lags=await _lags(js),
-    )
-
-
-async def _lags(js: JetStreamContext) -> dict[str, int] | None:
-    try:
-        readers = await js.consumers_info(EVENT_STREAM)
-    except (JetStreamError, TimeoutError):
-        return None
-    return {reader.name: reader.num_pending or 0 for reader in readers if reader.config.durable_name}
+    return list(heard.values()), list(pools.values()), events
 
 
 async def _config(js: JetStreamContext) -> tuple[Config | None, int, str | None]:

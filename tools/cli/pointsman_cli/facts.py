@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
 from pointsman_core.config import Config
+
+SILENT: Final = "it doesn't answer"
+"""Of a JetStream whose server does."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class StreamFacts:
     replicas: int
     lags: Mapping[str, int] | None = field(default_factory=dict[str, int])
     """Durable reader → events that it hasn't been given; None when the server doesn't say."""
+    unkept: int = 0
+    """Events that were heard while the stream took none."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class Facts:
     """What the server didn't permit, in its words."""
     jetstream: str | None = None
     """Why JetStream can't be used; None when it can."""
+    disk: str | None = None
+    """Why JetStream can't write to its disk; None when it can, or when that isn't known."""
     stream: StreamFacts | None = None
     config: Config | None = None
     revision: int = 0

@@ -11,7 +11,7 @@ from pointsman_contracts.parties import AGENT, AUDITOR, NEXT, OPERATOR, PARTIES,
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.subjects import ANY, REST, STAGES, direct_subject, inbox, stage_subject, subject
-from pointsman_runtime.stores import CONFIG_BUCKET, EVENT_STREAM, EVENT_SUBJECTS
+from pointsman_runtime.stores import CONFIG_BUCKET, EVENT_STREAM, EVENT_SUBJECTS, PROBE_STREAM
 
 JS: Final = "$JS.API"
 _BUCKET: Final = "KV_"
@@ -107,6 +107,8 @@ def _publishes(party: str, worker: Worker | None, stages: tuple[str, ...]) -> It
     if party == OPERATOR:
         yield f"$KV.{CONFIG_BUCKET}.{REST}"
         yield f"{JS}.INFO"
+        yield f"{JS}.STREAM.CREATE.{PROBE_STREAM}"
+        yield f"{JS}.STREAM.DELETE.{PROBE_STREAM}"
 
 
 def _subscribes(party: str, worker: Worker | None) -> Iterator[str]:

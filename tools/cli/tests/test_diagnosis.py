@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pointsman_cli.diagnosis import findings
-from pointsman_cli.facts import Facts, Heard, Server, StreamFacts
+from pointsman_cli.facts import SILENT, Facts, Heard, Server, StreamFacts
 from pointsman_cli.finding import Level
 from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot, WorkerView
 from pointsman_contracts.presence import ServicePresence
@@ -27,9 +27,10 @@ def _pool(*states: str) -> PoolSnapshot:
     return PoolSnapshot(pool="llama", source="c", sequence=1, at_ms=0, workers=workers, models=("m",))
 
 
+STREAM = StreamFacts(messages=10, used_bytes=1000, max_bytes=10**9, max_age_s=86400, replicas=1)
 HEALTHY = Facts(
     server=Server("nats://127.0.0.1:4222", "2.15.1", 0.3, 8 * MIB, tls=False, auth_required=False, loopback=True),
-    stream=StreamFacts(messages=10, used_bytes=1000, max_bytes=10**9, max_age_s=86400, replicas=1),
+    stream=STREAM,
     config=CONFIG,
     revision=3,
     services=[
@@ -89,6 +90,16 @@ def _without(*services: str) -> Facts:
             "not permitted: Permissions Violation for X",
         ),
         (replace(HEALTHY, jetstream="not enabled"), Level.FAIL, "JetStream can't be used: not enabled"),
+        (
+            replace(HEALTHY, disk="error creating store for stream"),
+            Level.FAIL,
+            "JetStream can't write to its disk: error creating store for stream",
+        ),
+        (
+            replace(HEALTHY, stream=replace(STREAM, unkept=7)),
+            Level.FAIL,
+            "PM_EVENTS takes no events: 7 came just now, and none was stored",
+        ),
         (replace(HEALTHY, stream=None), Level.FAIL, "there is no stream PM_EVENTS: no event is kept"),
         (
             replace(HEALTHY, stream=None, services=[Heard(_presence("worker-agent"), 0)]),
@@ -204,3 +215,9 @@ def test_a_cluster_or_file_that_is_not_read_is_said_for_each_collector_that_miss
     broken = replace(good, config=file, pools=[seen("c-1", "file", "/endpoints.yaml: not valid YAML (line 3)")])
     assert "not valid YAML (line 3)" in _bad(broken)[0][1]
     assert _bad(replace(good, pools=[_pool("serving")]))[0][0] is Level.WARN
+
+
+def test_a_silent_jetstream_is_not_taken_for_one_that_is_not_configured() -> None:
+    (finding,) = [each for each in findings(replace(HEALTHY, jetstream=SILENT)) if "JetStream" in each.what]
+    assert "jetstream {}" not in finding.advice
+    assert "Requests go on" in finding.advice
