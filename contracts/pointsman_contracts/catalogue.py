@@ -7,7 +7,7 @@ from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
-from pointsman_contracts.limits import LimitAsks, LimitHandOver, LimitReleases, LimitShard, LimitVerdicts
+from pointsman_contracts.limits import LimitAsks, LimitHandOver, LimitKept, LimitReleases, LimitShard, LimitVerdicts
 from pointsman_contracts.message import Message
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolRules, PoolSnapshot
@@ -76,6 +76,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     LimitAsks,
     LimitVerdicts,
     LimitReleases,
+    LimitKept,
     LimitHandOver,
     LimitShard,
     ContentQuery,

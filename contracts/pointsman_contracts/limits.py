@@ -107,6 +107,39 @@ class LimitReleases(Message):
     releases: tuple[LimitRelease, ...]
 
 
+class LimitGrant(Part):
+    """A request that a keeper admitted."""
+
+    number: int
+    """How many requests were counted in the shard, this one included; goes on from keeper to keeper."""
+    at: float
+    """When, in unix seconds of the keeper's clock."""
+    ask: LimitAsk
+
+
+class LimitKept(Message):
+    """What a preprocessor keeps, and what it has admitted since it said so last. Sent by preprocessors to all of them,
+    the sender included: hearing its own words proves that the others have heard them, or will before its next ones."""
+
+    address: ClassVar[Address] = Address("sig", "limits", "kept", route=("keeper",))
+
+    keeper: str
+    """Its instance."""
+    run: str
+    """Another one for each start of a process."""
+    number: int
+    """Counts the messages with `epochs`."""
+    at: float
+    """When it was sent, in unix seconds of the keeper's clock."""
+    epochs: tuple[int, ...] = ()
+    """For each shard the epoch in which the sender keeps or claims it, 0 for others; empty where only grants are
+    told."""
+    grants: tuple[LimitGrant, ...] = ()
+    """What the sender has admitted."""
+    retold: tuple[LimitGrant, ...] = ()
+    """What others told of lately, for one that has just started; by the sender's clock."""
+
+
 class CounterState(Part):
     """One count."""
 
@@ -150,6 +183,10 @@ class LimitShard(Message):
     shard: int
     keeper: str
     """Instance that keeps it; empty when it was given up."""
+    epoch: int = 0
+    """How often its keeper has changed."""
+    granted: int = 0
+    """The number of the last `LimitGrant` in it."""
     at_ms: int
     counters: tuple[CounterState, ...] = ()
     charges: tuple[ChargeState, ...] = ()

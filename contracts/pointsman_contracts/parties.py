@@ -68,6 +68,7 @@ PARTIES: Final[dict[str, Parties]] = {
     "limits.ask.v1": Parties(("preprocessor",), ("preprocessor",)),
     "limits.verdicts.v1": Parties(("preprocessor",), ("preprocessor",)),
     "limits.release.v1": Parties(("preprocessor",), ("preprocessor",)),
+    "limits.kept.v1": Parties(("preprocessor",), ("preprocessor",)),
     "limits.hand-over.v1": Parties(("preprocessor",), ("preprocessor",)),
     "limits.shard.v1": Parties(("preprocessor",), ("preprocessor",)),
     "edge.content.v1": Parties(RESPONSE_STAGES, EDGES),

@@ -124,3 +124,27 @@ async def test_counts_outlive_the_preprocessor_that_keeps_them_and_all_of_them(
 def _cost(first: Judged) -> int:
     """Of the request that left the most."""
     return (2000 - int(first.headers["x-ratelimit-remaining-tokens"] or 0)) or 1
+
+
+async def test_a_limit_holds_while_the_preprocessor_that_counts_is_stopped_and_goes_on(
+    preprocessors: Preprocessors, own_nats_server: NatsServer, tmp_path: Path
+) -> None:
+    limit = "{use: request-limit, per: [tenant], rate: 20/h, burst: 20}"
+    (tmp_path / "pointsman.yaml").write_text(f"preprocessing: [identity-headers, {limit}]\n")
+    await preprocessors.start("one", "two")
+    async with observing(own_nats_server.url) as observer, surroundings(own_nats_server.url, 2) as around:
+        judged = [await _send(around, "t")]
+
+        async def kept() -> LimitShard | None:
+            return await observer.entry(LimitShard, str(shard_of("tenant t")))
+
+        keeper = preprocessors.running[(await eventually(kept)).keeper]
+        for _ in range(2):
+            sent = [asyncio.create_task(around.send("t")) for _ in range(15)]
+            await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
+            keeper.pause()
+            judged += await asyncio.gather(*sent, *(around.send("t") for _ in range(15)))
+            keeper.resume()
+            judged += await asyncio.gather(*(around.send("t") for _ in range(15)))
+        judged.append(await _send(around, "t"))
+    assert sum(each.status == 200 for each in judged) <= 20

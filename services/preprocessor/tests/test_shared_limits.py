@@ -15,6 +15,7 @@ from pointsman_contracts.limits import (
     LimitAsk,
     LimitAsks,
     LimitHandOver,
+    LimitKept,
     LimitReleases,
     LimitShard,
     LimitVerdict,
@@ -124,6 +125,19 @@ class Node:
         self.keeper.begin()
         self.ticking = asyncio.get_running_loop().create_task(self._tick())
 
+    def stop(self) -> None:
+        """As by SIGSTOP."""
+        self.silent = True
+        self.bus.heartbeat.stop()
+        if self.ticking is not None:
+            self.ticking.cancel()
+
+    def go_on(self) -> None:
+        """As by SIGCONT."""
+        self.silent = False
+        self.bus.heartbeat.start()
+        self.ticking = asyncio.get_running_loop().create_task(self._tick())
+
     async def _tick(self) -> None:
         while True:
             self.keeper.tick()
@@ -171,7 +185,8 @@ class World:
             node.start()
             self.nodes[node.keeper.me] = node
         living = sorted(self.nodes)
-        await eventually(lambda: all(list(each.keeper.members) == living for each in self.nodes.values()))
+        await eventually(lambda: all(list(each.keeper.ranks.members) == living for each in self.nodes.values()))
+        await eventually(lambda: all(each.keeper.settled for each in self.nodes.values()))
         return nodes
 
     async def kill(self, node: Node) -> None:
@@ -360,7 +375,7 @@ async def test_who_leaves_in_order_takes_nothing_along(world: World) -> None:
     leaving.bus.heartbeat.ready = False
     leaving.bus.heartbeat.beat()
     [staying] = world.others()
-    await eventually(lambda: staying.keeper.members == (staying.keeper.me,))
+    await eventually(lambda: staying.keeper.ranks.members == (staying.keeper.me,))
     assert (await staying.ask("s", 50)).outcome == "admitted"
     await leaving.ask("t", 25)
     await leaving.keeper.close()
@@ -368,28 +383,46 @@ async def test_who_leaves_in_order_takes_nothing_along(world: World) -> None:
     assert world.used() == 175
 
 
-async def test_of_two_who_think_that_they_keep_a_shard_one_learns_that_it_does_not(world: World) -> None:
+@pytest.mark.parametrize("learns", ["on the bus", "from the bucket"])
+async def test_a_keeper_that_learns_of_a_later_epoch_has_lost_the_shard(world: World, learns: str) -> None:
     await world.add("a", "b")
     keeper, [other] = world.keeper(), world.others()
     await keeper.ask("r", 100)
     await world.saved()
     # As if it had been stopped for a while: the other one has taken over.
-    stolen = Book(0)
-    stolen.take_over(LimitShard.decode(world.store.entries["0"].value))
-    entry = world.store.entries["0"]
-    state = stolen.snapshot(other.keeper.me, time.time()).encode()
-    assert await world.store.replace("0", state, entry.revision) is not None
-    await keeper.ask("s", 100)
+    if learns == "on the bus":
+        epochs = (99,) + (0,) * (SHARDS - 1)
+        other.bus.publish(LimitKept(keeper="other", run="other", number=1, at=time.time(), epochs=epochs), "other")
+    else:
+        stolen = Book(0)
+        entry = world.store.entries["0"]
+        stolen.take_over(LimitShard.decode(entry.value))
+        state = stolen.snapshot(other.keeper.me, time.time(), 99).encode()
+        assert await world.store.replace("0", state, entry.revision) is not None
+        await keeper.ask("s", 100)
     await eventually(lambda: keeper.metric("pointsman_limit_shard_moves_total", how="lost") == 1)
+
+
+async def test_a_keeper_that_was_stopped_admits_nothing_when_it_goes_on(world: World) -> None:
+    await world.add("a", "b")
+    stopped, [other] = world.keeper(), world.others()
+    await stopped.ask("r", 900)
+    stopped.ahead_s += 0.5
+    assert isinstance(stopped.keeper.book(0), str), "its lease has run out"
+    stopped.stop()
+    await eventually(lambda: other.keeper.held(0) is not None)
+    assert (await other.ask("s", 100)).outcome == "admitted", "nothing had been saved"
+    assert (await other.ask("t", 100)).outcome == "refused"
+    stopped.go_on()
+    assert (await stopped.ask("u", 100)).outcome == "refused"
+    assert stopped.metric("pointsman_limit_shard_moves_total", how="lost") >= 1
 
 
 async def test_a_keeper_that_is_stopped_holds_its_tenants_up_for_less_than_a_resend(world: World) -> None:
     await world.add("a", "b", "c")
     stopped = world.keeper()
     await stopped.ask("r", 100)
-    await world.saved()
-    stopped.silent = True
-    stopped.bus.heartbeat.stop()
+    stopped.stop()
     verdicts = await asyncio.gather(*(node.ask(f"r-{node.keeper.me}", 100) for node in world.others()))
     assert [each.outcome for each in verdicts] == ["admitted", "admitted"]
     assert {round(each.standings[0].remaining) for each in verdicts} == {700, 800}

@@ -53,6 +53,8 @@ class Bus:
         self.replies = ReplyTable(process.inbox)
         self.hop_budget_s = HOP_BUDGET_S
         """How long the edges wait before they send a journey again."""
+        self.connections = 0
+        """How often the connection was made: what was published between two of them never arrives here."""
         self._never_static: frozenset[str] = frozenset()
         self.servers: Servers | None = None
         """Pools and providers of the configuration; None before there is one."""
@@ -353,6 +355,7 @@ class Bus:
 
     def _on_connected(self) -> None:
         self._connected.set()
+        self.connections += 1
         if self._was_lost:
             self._back_at = asyncio.get_running_loop().time()
         self.heartbeat.beat()

@@ -1,16 +1,18 @@
 """Questions to keepers of counts. Those to one keeper that come up in one turn of the event loop are one message."""
 
 import asyncio
+import time
 from typing import Final
 
 from pydantic import ValidationError
 
 from pointsman_contracts.limits import LimitAsk, LimitAsks, LimitVerdict, LimitVerdicts
 from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError
+from pointsman_runtime.errors import BusError, NoReply
 
 ASKED_S: Final = 0.2
-"""How long a keeper may take before it is asked again; one that also misses a beat is taken for dead."""
+"""How long a keeper may take before it is asked again; one that also misses a beat is taken for dead. A later answer
+is never used: see `TAKEN_S`."""
 BATCH: Final = 256
 """Requests in one message."""
 
@@ -43,9 +45,13 @@ class Questions:
         self._waiting.clear()
 
     async def _ask_all(self, keeper: str, waiting: list[_Waiting]) -> None:
+        began = time.monotonic()
         try:
             asks = LimitAsks(asks=tuple([ask for ask, _ in waiting]))
             answer = LimitVerdicts.decode(await self._bus.ask(asks, keeper, timeout=ASKED_S))
+            if time.monotonic() - began > ASKED_S:
+                # This process was stopped meanwhile: the keeper's lease may be over, and another one keeps the count.
+                raise NoReply("limits.ask", ASKED_S)
             for (_, future), verdict in zip(waiting, answer.verdicts, strict=True):
                 if not future.done():
                     future.set_result(verdict)

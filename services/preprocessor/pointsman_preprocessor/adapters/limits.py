@@ -1,5 +1,6 @@
 """Sets the shared limits up; without a limit in the configuration nothing of it runs."""
 
+import sys
 import time
 from typing import Final
 
@@ -21,11 +22,16 @@ SWEEP_S: Final = 1.0
 
 
 def steady_clock() -> float:
-    """Unix seconds that never go back: counts are kept for longer than a process lives, and outlive its clock."""
-    return _BEGAN + time.monotonic()
+    """Unix seconds that never go back: counts are kept for longer than a process lives, and outlive its clock. They go
+    on while the process is stopped, and where the system can tell while the machine sleeps too: leases run out."""
+    return _BEGAN + _running_s()
 
 
-_BEGAN: Final = time.time() - time.monotonic()
+def _running_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
+
+_BEGAN: Final = time.time() - _running_s()
 
 
 class Limits:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pointsman_contracts.limits import SHARDS, LimitShard
 from pointsman_contracts.subjects import kv_key
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
-from pointsman_preprocessor.domain.limits.book import Book
+from pointsman_preprocessor.domain.limits.keeping import Keeping
 from pointsman_runtime.errors import jetstream_words
 from pointsman_runtime.logs import Log
 from pointsman_runtime.watched_keys import Entry
@@ -42,16 +42,15 @@ class Store(Protocol):
 
 
 class ShardSnapshots:
-    """Of the `books` that the instance `me` keeps, by shard; one that is lost is taken out of them."""
+    """Of the books that are kept here; one that is lost is taken out of them."""
 
-    def __init__(
-        self, store: Store, books: dict[int, Book], me: str, metrics: LimitMetrics, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, store: Store, keeping: Keeping, metrics: LimitMetrics, clock: Callable[[], float]) -> None:
         self.began = False
         """They are followed, and written."""
         self._store: Final = store
-        self._books: Final = books
-        self._me: Final = me
+        self._keeping: Final = keeping
+        self._books: Final = keeping.books
+        self._me: Final = keeping.me
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._records: Final[dict[int, Entry]] = {}
@@ -121,6 +120,7 @@ class ShardSnapshots:
     def _recorded(self, entry: Entry) -> None:
         if entry.key.isdecimal() and int(entry.key) < SHARDS:
             self._records[int(entry.key)] = entry
+            self._keeping.journal.saved(int(entry.key), self._clock())
 
     async def _save_all(self) -> None:
         # What is taken while others are saved is claimed in the same round.
@@ -138,7 +138,7 @@ class ShardSnapshots:
             return True
         key = kv_key(LimitShard, str(shard))
         revision, before = self._claims[shard]
-        value = book.snapshot(keeper, self._clock()).encode()
+        value = book.snapshot(keeper, self._clock(), self._keeping.leases.epoch(shard)).encode()
         try:
             written = await self._store.replace(key, value, revision)
             if written is None:
@@ -169,10 +169,12 @@ class ShardSnapshots:
             return
         self._records[shard] = entry
         state = self.of(shard)
-        if state is None or state.keeper in ("", self._me, before):
+        epoch = self._keeping.leases.epoch(shard)
+        if state is None or state.keeper in ("", self._me, before) or state.epoch < epoch:
             self._claims[shard] = (entry.revision, before)
             book.changed = True
             return
         del self._books[shard]
+        self._keeping.leases.release(shard)
         self._metrics.moved("lost")
         _log.warning("limit_shard_lost", shard=shard, keeper=state.keeper)

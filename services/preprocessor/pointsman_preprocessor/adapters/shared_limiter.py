@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from math import ceil
 from typing import Final, NamedTuple
 
@@ -85,9 +86,9 @@ class SharedLimiter(Limiter):
 
     def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
         del at
-        share = 1 / len(self._keeper.members)
+        share = 1 / self._keeper.ranks.known
         windows = tuple(_part(window, share) for window in ask.windows)
-        verdict = self._count(self._alone, ask.model_copy(update={"windows": windows}))
+        verdict = self._count(self._alone, ask.model_copy(update={"windows": windows}), self._alone.ask)
         self._metrics.decided(ask.limit, f"alone_{verdict.outcome}")
         return verdict
 
@@ -105,25 +106,20 @@ class SharedLimiter(Limiter):
                 book.release(ask.edge, ask.request_id, ask.limit, now)
                 continue
             each = LimitRelease(edge=ask.edge, request_id=ask.request_id, limit=ask.limit, shard=ask.shard)
-            elsewhere.setdefault(self._keeper.keeper(ask.shard), []).append(each)
+            elsewhere.setdefault(self._keeper.ranks.keeper(ask.shard), []).append(each)
         for keeper, releases in elsewhere.items():
             self._bus.publish(LimitReleases(releases=tuple(releases)), keeper)
 
     def _own(self, ask: LimitAsk) -> LimitVerdict:
-        """The verdict, if the count is kept here; otherwise who keeps it."""
-        shard = ask.shard
-        book = self._keeper.held(shard)
-        if book is None:
-            keeper = self._keeper.keeper(shard)
-            found = self._keeper.book(shard) if keeper == self._keeper.me else keeper
-            if isinstance(found, str):
-                return LimitVerdict(outcome="elsewhere", keeper=found)
-            book = found
-        return self._count(book, ask)
+        """The verdict, if it is proved that the count is kept here; otherwise which preprocessor keeps it."""
+        book = self._keeper.book(ask.shard)
+        if isinstance(book, str):
+            return LimitVerdict(outcome="elsewhere", keeper=book)
+        return self._count(book, ask, partial(self._keeper.count, book))
 
-    def _count(self, book: Book, ask: LimitAsk) -> LimitVerdict:
+    def _count(self, book: Book, ask: LimitAsk, count: Callable[[LimitAsk, float], LimitVerdict]) -> LimitVerdict:
         before = book.overflowed
-        verdict = book.ask(ask, self._clock())
+        verdict = count(ask, self._clock())
         if book.overflowed > before:
             self._metrics.overflowed.labels(ask.limit).inc()
             if ask.limit not in self._overflowed:
@@ -141,12 +137,12 @@ class SharedLimiter(Limiter):
         hops, pause_s = 0, 0.0
         while True:
             try:
-                verdict = await self._questions.ask(ask, keeper)
+                verdict = self._own(ask) if keeper == self._keeper.me else await self._questions.ask(ask, keeper)
             except NobodyListens:
-                self._keeper.doubt(keeper)
+                self._keeper.ranks.doubt(keeper)
                 verdict = self._own(ask)
             except NoReply:
-                self._keeper.suspect(keeper)
+                self._keeper.ranks.suspect(keeper)
                 # It may have died with the question; if it has counted the request, it doesn't do so again.
                 ask = ask.model_copy(update={"attempt": ask.attempt + 1})
                 verdict = self._own(ask)
@@ -157,22 +153,16 @@ class SharedLimiter(Limiter):
             if verdict.outcome != "elsewhere":
                 self._metrics.asked.observe(time.perf_counter() - began)
                 return self._counted(ask, verdict)
-            following = verdict.keeper
-            if not following or following == self._keeper.me or self._keeper.doubts(following):
-                following = self._keeper.keeper(ask.shard)
             if time.perf_counter() - began > GIVE_UP_S:
-                raise self._unavailable(ask, "its count has no keeper that answers")
+                raise self._unavailable(ask, "no preprocessor can prove that it keeps its count")
+            before, keeper = keeper, verdict.keeper
+            if not keeper or keeper == self._keeper.me or self._keeper.ranks.doubts(keeper):
+                keeper = self._keeper.ranks.keeper(ask.shard)
             hops += 1
-            if hops > 1 or following in (self._keeper.me, keeper):
-                # It is on its way.
+            if hops > 1 or keeper in (self._keeper.me, before):
+                # It is on its way, or about to be proved.
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s + MOVING_S, LONGEST_PAUSE_S)
-            if following == self._keeper.me:
-                verdict = self._own(ask)
-                if verdict.outcome != "elsewhere":
-                    return self._counted(ask, verdict)
-                following = verdict.keeper
-            keeper = following
 
     def _unavailable(self, ask: LimitAsk, why: str) -> Unavailable:
         self._metrics.decided(ask.limit, "unavailable")
@@ -183,7 +173,7 @@ class SharedLimiter(Limiter):
         verdicts = tuple([self._own(ask) for ask in asks.asks])
         for verdict in verdicts:
             if verdict.outcome == "elsewhere":
-                self._keeper.look_after(verdict.keeper)
+                self._keeper.ranks.look_after(verdict.keeper)
         return LimitVerdicts(verdicts=verdicts).encode()
 
     def released(self, message: LimitReleases) -> None:

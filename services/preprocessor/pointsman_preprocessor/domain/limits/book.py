@@ -17,6 +17,7 @@ from pointsman_contracts.limits import (
     WindowStanding,
 )
 from pointsman_preprocessor.domain.limits.counter import Counter, window_name
+from pointsman_preprocessor.domain.limits.journal import Granted
 
 MOST_COUNTERS: Final = 8192
 """Of a shard. Scopes beyond it share one count for each limit, so that invented header values can't fill the memory."""
@@ -68,6 +69,8 @@ class Book:
         """Since the last snapshot."""
         self.overflowed = 0
         """Requests that were counted in a scope shared by those that had no room."""
+        self.granted = 0
+        """Requests that were counted, from keeper to keeper."""
         self._counters: dict[_CounterKey, Counter] = {}
         self._charges: dict[tuple[str, str], list[_Charge]] = {}
 
@@ -100,13 +103,17 @@ class Book:
                     window=refusing,
                     retry_s=None if longest == inf else longest,
                 )
-            for place, counter in enumerate(counters):
-                counter.add(windows[place], cost, now)
-            until = ask.until_ms / 1000 if ask.open_s is None else now + ask.open_s
-            charge = _Charge(ask.limit, scope, tuple(names), cost, now, until, kept=ask.kept)
-            self._charges.setdefault((ask.edge, ask.request_id), []).append(charge)
-            self.changed = True
+            self.granted += 1
+            self._charge(ask, scope, names, counters, now)
         return LimitVerdict(outcome="admitted", standings=_standings(counters, windows, now))
+
+    def replay(self, grant: Granted) -> None:
+        """Count a request that another keeper admitted."""
+        ask = grant.ask
+        names = [window_name(window) for window in ask.windows]
+        scope = self._scope(ask, names)
+        self.granted = max(self.granted, grant.number)
+        self._charge(ask, scope, names, [self._counter(ask.limit, each, scope) for each in names], grant.at)
 
     def settle(self, edge: str, request_id: str, actual: Callable[[str], float | None], now: float) -> list[Settled]:
         """The request has ended. `actual(limit)` is what it cost; None takes back what was reserved."""
@@ -154,7 +161,7 @@ class Book:
         counter = self._counters.get((limit, window_name(window), scope))
         return 0.0 if counter is None else counter.used(now)
 
-    def snapshot(self, keeper: str, now: float) -> LimitShard:
+    def snapshot(self, keeper: str, now: float, epoch: int = 0) -> LimitShard:
         """Everything that somebody else needs to go on; counts that are at nothing are forgotten."""
         for key in [key for key, counter in self._counters.items() if counter.used(now) <= 0]:
             del self._counters[key]
@@ -162,6 +169,8 @@ class Book:
         return LimitShard(
             shard=self.shard,
             keeper=keeper,
+            epoch=epoch,
+            granted=self.granted,
             at_ms=round(now * 1000),
             counters=tuple(
                 counter.state(limit, scope, window) for (limit, window, scope), counter in self._counters.items()
@@ -172,6 +181,7 @@ class Book:
     def take_over(self, state: LimitShard, unknown_s: float = 0.0, ahead_s: float = 0.0) -> None:
         """Go on from a snapshot, which is all that is known of the last `unknown_s` seconds, and whose clock was by
         `ahead_s` ahead."""
+        self.granted = state.granted
         for each in state.counters:
             self._counter(each.limit, each.window, each.scope).take_over(each, state.at_ms / 1000, unknown_s, ahead_s)
         for each in state.charges:
@@ -182,6 +192,15 @@ class Book:
                 if window.startswith("concurrency/"):
                     unused = LimitWindow(unit="concurrency", amount=0)
                     self._counter(each.limit, window, each.scope).add(unused, each.cost, each.at)
+        self.changed = True
+
+    def _charge(self, ask: LimitAsk, scope: str, names: list[str], counters: list[Counter], at: float) -> None:
+        cost = 0.0 if ask.reactive else ask.cost
+        for place, counter in enumerate(counters):
+            counter.add(ask.windows[place], cost, at)
+        until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
+        charge = _Charge(ask.limit, scope, tuple(names), cost, at, until, kept=ask.kept)
+        self._charges.setdefault((ask.edge, ask.request_id), []).append(charge)
         self.changed = True
 
     def _charge_states(self) -> Iterator[ChargeState]:
