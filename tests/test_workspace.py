@@ -188,7 +188,7 @@ def test_a_service_tells_its_own_name_to_the_bus(member: Member) -> None:
         for file in (member.folder / member.module).rglob("*.py")
         for call in ast.walk(ast.parse(file.read_text()))
         if isinstance(call, ast.Call)
-        and _called(call) in {"run", "service.run", "Identity"}
+        and _called(call) in {"Program"}
         and call.args
         and isinstance(call.args[0], ast.Constant)
         and isinstance(call.args[0].value, str)
@@ -197,8 +197,12 @@ def test_a_service_tells_its_own_name_to_the_bus(member: Member) -> None:
 
 
 def test_outside_plugins_are_offered_by_groups_of_existing_services() -> None:
-    groups = {group for group in entry_points().groups if group.startswith("pointsman.")}
+    groups = {group for group in entry_points().groups if group.startswith("pointsman.")} - {"pointsman.services"}
     assert {group.split(".")[1] for group in groups} <= {member.name for member in SERVICES}
+
+
+def test_every_service_can_be_bundled() -> None:
+    assert {found.name for found in entry_points(group="pointsman.services")} == {member.name for member in SERVICES}
 
 
 def _called(call: ast.Call) -> str:

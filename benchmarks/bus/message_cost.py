@@ -61,7 +61,7 @@ def run_stage(url: str, pipe: Pipe) -> None:
         bus.serve()
         pipe.send("up")
         while (await asyncio.to_thread(pipe.recv)) != "end":
-            tally = next(tally for tally in bus.tallies if tally.name.startswith("stage"))
+            tally = next(tally for tally in bus.hub.tallies if tally.name.startswith("stage"))
             pipe.send((time.process_time(), tally.handled, tally.dropped, tally.dead))
         await bus.close()
 

@@ -32,9 +32,10 @@ from pointsman_epp_adapter.adapters.provider_way import ProviderWay
 from pointsman_epp_adapter.domain.epp_headers import OWNED
 from pointsman_epp_adapter.handlers import Handlers
 from pointsman_epp_adapter.settings import EppAdapterSettings
+from pointsman_runtime.host import run
 from pointsman_runtime.journey_client import JourneyClient
 from pointsman_runtime.rollout import Rollout
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.service import Program, Service
 from pointsman_runtime.telemetry import Tracing
 
 TICK_S = 0.1
@@ -165,6 +166,9 @@ def build(service: Service[EppAdapterSettings]) -> None:
     service.serve(adapter.server)
 
 
+PROGRAM = Program("epp-adapter", EppAdapterSettings, build)
+
+
 def main() -> int:
     """Run the service until it is told to stop; returns the exit code."""
-    return run("epp-adapter", EppAdapterSettings, build)
+    return run(PROGRAM)

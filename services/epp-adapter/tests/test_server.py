@@ -5,6 +5,7 @@ import os
 import socket
 import ssl
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -143,6 +144,6 @@ async def test_a_renewed_client_authority_takes_the_place_of_the_old_one(
         ({"tls_client_ca": "a.crt"}, "needs tls_cert"),
     ],
 )
-def test_settings_that_would_let_strangers_in_are_refused(given: dict[str, object], problem: str) -> None:
+def test_settings_that_would_let_strangers_in_are_refused(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
         load(EppAdapterSettings, **given)

@@ -36,9 +36,11 @@ from pointsman_frontend.adapters.proxy import Intake, Proxy
 from pointsman_frontend.handlers import Handlers
 from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.health import HealthApp
+from pointsman_runtime.host import run
+from pointsman_runtime.http_server import HttpServer
 from pointsman_runtime.journey_client import JourneyClient
 from pointsman_runtime.rollout import Rollout
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.service import Program, Service
 from pointsman_runtime.telemetry import Tracing
 
 TICK_S = 0.1
@@ -177,11 +179,21 @@ def build(service: Service[FrontendSettings]) -> None:
     service.every(TICK_S, frontend.tick)
     service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
     service.on_stop(frontend.close)
-    service.serve_http(
-        frontend.app, settings.host, settings.port, grace_s=settings.drain_timeout_s, protocol=frontend.protocol
+    service.serve(
+        HttpServer(
+            frontend.app,
+            settings.host,
+            settings.port,
+            grace_s=settings.drain_timeout_s,
+            protocol=frontend.protocol,
+            shared=settings.port_shared,
+        )
     )
+
+
+PROGRAM = Program("frontend", FrontendSettings, build)
 
 
 def main() -> int:
     """Run the service until it is told to stop; returns the exit code."""
-    return run("frontend", FrontendSettings, build)
+    return run(PROGRAM)

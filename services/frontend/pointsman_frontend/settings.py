@@ -17,6 +17,8 @@ class FrontendSettings(ServiceSettings):
     """Where clients are served."""
     port: int = Field(default=8080, ge=0, le=65535)
     """0 takes a free port, which the log names."""
+    port_shared: bool = False
+    """Let other processes of this user listen on the same port: the kernel deals new connections among them."""
     open_to_all: bool = False
     """Allow `host` to be reachable from other hosts."""
 

@@ -12,7 +12,8 @@ from pointsman_guard.handlers import Handlers
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_guard.settings import GuardSettings
 from pointsman_runtime.content_client import ContentClient
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.host import run
+from pointsman_runtime.service import Program, Service
 
 
 def build(service: Service[GuardSettings]) -> None:
@@ -41,6 +42,9 @@ def build(service: Service[GuardSettings]) -> None:
     service.on_stop(end)
 
 
+PROGRAM = Program("guard", GuardSettings, build)
+
+
 def main() -> int:
     """Run the service; returns its exit code."""
-    return run("guard", GuardSettings, build)
+    return run(PROGRAM)

@@ -20,7 +20,8 @@ from pointsman_metrics_collector.configuration import check
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_metrics_collector.settings import MetricsCollectorSettings
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.host import run
+from pointsman_runtime.service import Program, Service
 from pointsman_runtime.stores import POOLS_BUCKET
 from pointsman_runtime.worker_registry import WorkerRegistry
 
@@ -92,6 +93,9 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     service.on_stop(speakers.stop)
 
 
+PROGRAM = Program("metrics-collector", MetricsCollectorSettings, build)
+
+
 def main() -> int:
     """Run the service; returns its exit code."""
-    return run("metrics-collector", MetricsCollectorSettings, build)
+    return run(PROGRAM)

@@ -300,10 +300,10 @@ async def test_silence_is_not_put_down_to_workers_while_the_bus_is_gone(buses: B
             collector.ahead += 0.1
             collector.handlers.tick()
 
-    await collector.bus.link.close()
+    await collector.bus.hub.connection.close()
     pass_seconds()
     assert collector.value("pointsman_worker_state", pool="p", worker="w1", state="serving") == 1
-    collector.bus.link.open()
+    collector.bus.hub.connection.open()
     await collector.bus.wait_connected()
     pass_seconds()
     assert collector.value("pointsman_worker_state", pool="p", worker="w1", state="silent") == 1
@@ -316,14 +316,14 @@ async def test_what_the_bus_does_not_take_is_counted_and_each_outage_logged_once
     [collector] = made.collectors
     collector.handlers.listed()
     for outage in (1, 2):
-        await collector.bus.link.close()
+        await collector.bus.hub.connection.close()
         collector.register()
         collector.deregister()
         collector.handlers.tick()
         for told_of in ("WorkerJoined", "WorkerLeft"):
             assert collector.value("pointsman_collector_unpublished_total", type=told_of) == outage
         assert caplog.text.count("event_not_sent") == outage
-        collector.bus.link.open()
+        collector.bus.hub.connection.open()
         await collector.bus.wait_connected()
         collector.register()
         collector.deregister()

@@ -7,7 +7,8 @@ from pointsman_contracts.subjects import ANY
 from pointsman_model_selector.configuration import compile_all
 from pointsman_model_selector.handlers import Handlers
 from pointsman_model_selector.settings import ModelSelectorSettings
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.host import run
+from pointsman_runtime.service import Program, Service
 
 
 def build(service: Service[ModelSelectorSettings]) -> None:
@@ -18,6 +19,9 @@ def build(service: Service[ModelSelectorSettings]) -> None:
     service.bus.listen(ModelStatistics, handlers.statistics, ANY, keep="latest")
 
 
+PROGRAM = Program("model-selector", ModelSelectorSettings, build)
+
+
 def main() -> int:
     """Run the service; returns its exit code."""
-    return run("model-selector", ModelSelectorSettings, build)
+    return run(PROGRAM)

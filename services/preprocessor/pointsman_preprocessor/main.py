@@ -13,7 +13,8 @@ from pointsman_preprocessor.domain.processing import Ports
 from pointsman_preprocessor.handlers import Handlers, bounded
 from pointsman_preprocessor.settings import PreprocessorSettings
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.host import run
+from pointsman_runtime.service import Program, Service
 from pointsman_runtime.stores import POOLS_BUCKET
 
 
@@ -53,6 +54,9 @@ def build(service: Service[PreprocessorSettings]) -> None:
     service.on_stop(close)
 
 
+PROGRAM = Program("preprocessor", PreprocessorSettings, build)
+
+
 def main() -> int:
     """Run the service; returns its exit code."""
-    return run("preprocessor", PreprocessorSettings, build)
+    return run(PROGRAM)

@@ -6,7 +6,8 @@ from pointsman_contracts.subjects import ANY
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.handlers import Handlers
 from pointsman_profile_picker.settings import ProfilePickerSettings
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.host import run
+from pointsman_runtime.service import Program, Service
 
 
 def build(service: Service[ProfilePickerSettings]) -> None:
@@ -16,6 +17,9 @@ def build(service: Service[ProfilePickerSettings]) -> None:
     service.bus.listen(PoolSnapshot, handlers.snapshot, ANY, keep="latest")
 
 
+PROGRAM = Program("profile-picker", ProfilePickerSettings, build)
+
+
 def main() -> int:
     """Run the service; returns its exit code."""
-    return run("profile-picker", ProfilePickerSettings, build)
+    return run(PROGRAM)

@@ -12,7 +12,8 @@ from pointsman_recorder.adapters.store import Bounds, Store
 from pointsman_recorder.handlers import Handlers
 from pointsman_recorder.recording import Recording
 from pointsman_recorder.settings import RecorderSettings
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.host import run
+from pointsman_runtime.service import Program, Service
 
 
 def build(service: Service[RecorderSettings]) -> None:
@@ -32,8 +33,11 @@ def build(service: Service[RecorderSettings]) -> None:
     service.background("retention", recording.forget)
 
 
+PROGRAM = Program("recorder", RecorderSettings, build)
+
+
 def main() -> int:
     """Run the service; returns its exit code."""
     # Nobody waits for it: on a machine that requests pass through, they go first.
     os.nice(5)
-    return run("recorder", RecorderSettings, build)
+    return run(PROGRAM)

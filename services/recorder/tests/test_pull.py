@@ -9,6 +9,7 @@ import pytest
 from pointsman_recorder.adapters.confirmations import Confirmations, NotWritten
 from pointsman_recorder.adapters.pull import BATCH, Missed, Pull
 from pointsman_runtime.link import Link
+from pointsman_runtime.mailbox import Delivery
 from pointsman_runtime.replies import ReplyTable
 from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
@@ -132,11 +133,11 @@ async def test_records_are_written_once_each_is_confirmed() -> None:
     table = ReplyTable("_INBOX.r")
     waiting = Confirmations(table, 2, 60.0)
     with waiting as to:
-        table.receive(to, "", b"", b'{"stream":"S","seq":1}')
+        table.take(Delivery(to, "", b"", b'{"stream":"S","seq":1}'))
         written = asyncio.ensure_future(waiting.all())
         await asyncio.sleep(0)
         assert not written.done()
-        table.receive(to, "", b"", b'{"stream":"S","seq":2,"duplicate":true}')
+        table.take(Delivery(to, "", b"", b'{"stream":"S","seq":2,"duplicate":true}'))
         await written
     assert len(table) == 0
 
@@ -146,7 +147,7 @@ async def test_a_record_that_the_stream_refuses_is_told(answer: bytes) -> None:
     table = ReplyTable("_INBOX.r")
     waiting = Confirmations(table, 2, 60.0)
     with waiting as to:
-        table.receive(to, "", b"", answer)
+        table.take(Delivery(to, "", b"", answer))
         with pytest.raises(NotWritten, match="refused"):
             await waiting.all()
     assert len(table) == 0

@@ -9,7 +9,8 @@ from pointsman_contracts.response import AttemptFailed, ResponseCompleted, Respo
 from pointsman_contracts.scheduling import Reservations, SchedulerStateQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.host import run
+from pointsman_runtime.service import Program, Service
 from pointsman_runtime.worker_registry import TICK_S, WorkerRegistry
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
@@ -86,6 +87,9 @@ def build(service: Service[SchedulerSettings]) -> None:
     service.background("kv-events", kv.run)
 
 
+PROGRAM = Program("scheduler", SchedulerSettings, build)
+
+
 def main() -> int:
     """Run the service; returns its exit code."""
-    return run("scheduler", SchedulerSettings, build)
+    return run(PROGRAM)

@@ -7,9 +7,10 @@ from pointsman_contracts.cache import CachePurge
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
 from pointsman_runtime.content_client import ContentClient
+from pointsman_runtime.host import run
 from pointsman_runtime.logs import Log
 from pointsman_runtime.missing import Missing
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.service import Program, Service
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain.policy import Policy, compile_policy
@@ -57,6 +58,9 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+PROGRAM = Program("semantic-cache", SemanticCacheSettings, build)
+
+
 def main() -> int:
     """Run the service; returns its exit code."""
-    return run("semantic-cache", SemanticCacheSettings, build)
+    return run(PROGRAM)

@@ -4,7 +4,8 @@ import aiohttp
 
 from pointsman_engines.engine_metrics import EngineMetrics
 from pointsman_engines.speaker import EngineSpeaker
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.host import run
+from pointsman_runtime.service import Program, Service
 from pointsman_worker_agent.handlers import Handlers
 from pointsman_worker_agent.settings import WorkerAgentSettings
 
@@ -34,6 +35,9 @@ def build(service: Service[WorkerAgentSettings]) -> None:
     service.on_stop(handlers.drain)
 
 
+PROGRAM = Program("worker-agent", WorkerAgentSettings, build)
+
+
 def main() -> int:
     """Run the service; returns its exit code."""
-    return run("worker-agent", WorkerAgentSettings, build)
+    return run(PROGRAM)

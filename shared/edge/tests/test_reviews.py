@@ -71,6 +71,6 @@ async def test_a_stage_counts_as_what_its_verdict_was_worth_and_failing_is_told_
     for _ in range(2):
         reviewers.failed(GATE, NoVerdict("was of no use", 500, "stage_failed"), "r-1")
     reviewers.worked(GATE)
-    (tally,) = [each for each in edge.tallies if each.name == "response-stage.my.gate"]
+    (tally,) = [each for each in edge.hub.tallies if each.name == "response-stage.my.gate"]
     assert (tally.handled, tally.failed) == (1, 2)
     assert [record.message for record in caplog.records if record.message == "degraded"] == ["degraded"]

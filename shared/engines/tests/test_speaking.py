@@ -109,10 +109,10 @@ async def test_a_new_state_and_a_new_life_do_not_wait_for_the_gap(buses: Buses) 
 async def test_reports_that_the_bus_did_not_take_are_counted_and_come_again(buses: Buses) -> None:
     bus, heard = await speaking_and_listening(buses)
     reporter = LoadReporter(bus, WORKER)
-    await bus.link.close()
+    await bus.hub.connection.close()
     reporter.saw(STATUS)
     assert (reporter.sent, reporter.unsent) == (0, 1)
-    bus.link.open()
+    bus.hub.connection.open()
     await eventually(lambda: heard.loads)
     reporter.stop()
 

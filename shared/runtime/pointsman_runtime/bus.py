@@ -18,12 +18,14 @@ from pointsman_runtime.addresses import Addresses
 from pointsman_runtime.custom_answers import Servers
 from pointsman_runtime.custom_stages import CustomStages
 from pointsman_runtime.errors import BusDisconnected, MessageTooLarge, NobodyListens, NoReply
+from pointsman_runtime.fan_out import FanOut
 from pointsman_runtime.heartbeat import Heartbeat
 from pointsman_runtime.hop_budget import budget_of
+from pointsman_runtime.hub import Hub
 from pointsman_runtime.link import Link
 from pointsman_runtime.listener import Listener
 from pointsman_runtime.logs import Log
-from pointsman_runtime.mailbox import Fifo, LatestWins, Mailbox, Tally
+from pointsman_runtime.mailbox import Delivery, Fifo, LatestWins, Mailbox, Tally
 from pointsman_runtime.presence import LOST_AFTER_S, Direct, Nobody
 from pointsman_runtime.process import Process
 from pointsman_runtime.replies import FutureWaiter, ReplyTable
@@ -42,15 +44,17 @@ _log = Log("bus")
 
 
 class Bus:
-    """Owns the connection of the journey (`rpc`, `sig`, and the events of the journey)."""
+    """What one service sends and hears on the journey's connection (`rpc`, `sig`, and the events of the journey)."""
 
-    def __init__(self, link: Link, process: Process, tracing: Tracing | None = None) -> None:
-        self.link = link
+    def __init__(self, around: Hub | Link, process: Process, tracing: Tracing | None = None) -> None:
+        """`around`: what the services of this process share, or a link of this service's own."""
+        self._own = not isinstance(around, Hub)
+        self.hub = around if isinstance(around, Hub) else Hub(around, process.inbox)
+        self.link: FanOut = self.hub.link
         self.process = process
         self.tracing = tracing or Tracing()
-        self.tallies: list[Tally] = []
-        self.heartbeat = Heartbeat(self, self.new_tally("presence"))
-        self.replies = ReplyTable(process.inbox)
+        self.heartbeat = Heartbeat(self, self.hub.roster)
+        self.replies: ReplyTable = self.hub.replies
         self.hop_budget_s = HOP_BUDGET_S
         """How long the edges wait before they send a journey again."""
         self.connections = 0
@@ -60,18 +64,18 @@ class Bus:
         """Pools and providers of the configuration; None before there is one."""
         self._custom_stages = CustomStages(self)
         self._mailboxes: list[Mailbox] = []
-        self._stages: list[tuple[str, str, Mailbox]] = []
+        self._stages: list[tuple[str, str, Fifo]] = []
         self._reviews: list[tuple[str, Mailbox]] = []
+        self._sids: list[int] = []
         self._stage_sids: list[int] = []
         self._addresses = Addresses()
         self._connected = asyncio.Event()
         self._back_at = -math.inf
         self._was_lost = False
+        self._closed = False
         self._left = 0
-        self._refusals: set[str] = set()
-        link.on_connected = self._on_connected
-        link.on_disconnected = self._on_disconnected
-        link.on_refused = self._on_refused
+        self.hub.on_connected.append(self._on_connected)
+        self.hub.on_disconnected.append(self._on_disconnected)
 
     @property
     def connected(self) -> bool:
@@ -100,10 +104,12 @@ class Bus:
         self.heartbeat.table.lost_after_s = max(LOST_AFTER_S, hop_budget_s)
 
     def open(self) -> None:
-        """Begin to connect, and to beat once connected. Doesn't wait; a server that isn't there is tried for ever."""
-        self.link.subscribe(f"{self.replies.inbox}.*", self.replies.receive)
-        self.link.open()
+        """Begin to connect, and to beat once connected. Doesn't wait; a server that can't be reached is tried for
+        ever."""
+        self.hub.open()
         self.heartbeat.start()
+        if self.connected:
+            self._connected.set()
 
     async def wait_connected(self) -> None:
         """Wait for the connection, without a bound."""
@@ -111,12 +117,14 @@ class Bus:
 
     def serve(self) -> None:
         """Join the queue groups of all stages, on both ways, and say that this instance is ready."""
+        service = self.process.service
         for group, direct, mailbox in self._stages:
-            self._stage_sids.append(self.link.subscribe(group, mailbox.receive, queue=self.process.service))
-            self._stage_sids.append(self.link.subscribe(direct, mailbox.receive))
+            self._stage_sids.append(self.link.attach(group, mailbox.take, queue=service))
+            self._stage_sids.append(self.link.attach(direct, mailbox.take, exclusive=True))
+            self.hub.stages[service] = mailbox
         self._stages.clear()
-        for group, mailbox in self._reviews:
-            self._stage_sids.append(self.link.subscribe(group, mailbox.receive, queue=self.process.service))
+        for group, reviews in self._reviews:
+            self._stage_sids.append(self.link.attach(group, reviews.take, queue=service))
         self._reviews.clear()
         self.heartbeat.ready = True
         self.heartbeat.beat()
@@ -129,6 +137,7 @@ class Bus:
         """Take no new work, finish what is in hand, run `before_close`, disconnect."""
         self.heartbeat.ready = False
         self.heartbeat.beat()
+        self.hub.stages.pop(self.process.service, None)
         for sid in self._stage_sids:
             self.link.stop_delivery(sid)
         try:
@@ -148,17 +157,23 @@ class Bus:
             await self.close()
 
     async def close(self) -> None:
-        """Disconnect at once."""
+        """Take and send nothing more; disconnect, unless other services of this process use the connection."""
+        if self._closed:
+            return
+        self._closed = True
         self.heartbeat.stop()
         self._connected.clear()
-        self.link.on_disconnected = _ignored
-        await self.link.close()
+        self.hub.stages.pop(self.process.service, None)
+        self.hub.on_connected.remove(self._on_connected)
+        self.hub.on_disconnected.remove(self._on_disconnected)
+        for sid in (*self._stage_sids, *self._sids):
+            self.link.unsubscribe(sid)
+        if self._own:
+            await self.hub.close()
 
     def new_tally(self, name: str) -> Tally:
         """Counters for a subscription, shown in metrics under `name`."""
-        tally = Tally(name)
-        self.tallies.append(tally)
-        return tally
+        return self.hub.tallies.new(name)
 
     def stage(self, message: type[S], handler: Handler[S], *, pending: int = 4096, concurrency: int = 256) -> None:
         """Answer for the stage named after this service. Takes effect at `serve`.
@@ -213,44 +228,42 @@ class Bus:
             mailbox = LatestWins(tally, handle, self.link.soon)
         else:
             mailbox = Fifo(tally, handle, self.link.soon, messages=pending)
-        self._mailboxes.append(mailbox)
-        self.link.subscribe(subject(message, *route), mailbox.receive)
+        self._attach(mailbox, subject(message, *route), route)
 
     def answer(self, message: type[M], handler: Callable[[M], bytes], *route: str) -> None:
         """Call `handler` for every question of this type on this route, and send the bytes that it returns to whoever
         asked. For questions of the journey, which wait for the answer; others are `Events.handle`'s."""
         tally = self.new_tally(message.address.type_id)
         mailbox = Fifo(tally, Listener(self, tally, message, handler).handle, self.link.soon)
-        self._mailboxes.append(mailbox)
-        self.link.subscribe(subject(message, *route), mailbox.receive)
+        self._attach(mailbox, subject(message, *route), route)
 
     def malformed(self, tally: Tally, subject: str, payload: bytes, error: ValidationError) -> None:
-        """Count a message that couldn't be decoded, and say so in one line that quotes nothing of it."""
-        tally.malformed += 1
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        _log.warning(
-            "malformed_message",
-            subject=subject,
-            size=len(payload),
-            problem=str(first["type"]),
-            where=".".join(str(part) for part in first["loc"]),
-        )
+        """As `Tallies.malformed`."""
+        self.hub.tallies.malformed(tally, subject, payload, error)
 
-    def publish(self, message: Message, *route: str, traceparent: str | None = None) -> None:
+    def publish(self, message: Message, *route: str, traceparent: str | None = None, again: bool = False) -> None:
         """Send a signal, an event or a control message.
 
         An event gets a `Nats-Msg-Id` made of its subject, source and sequence, by which the stream drops
-        duplicates. Raises BusDisconnected, BusCongested, PayloadTooLarge, and MessageTooLarge for an event over
-        64 KiB.
+        duplicates. `again`: the services of this process have it already. Raises BusDisconnected, BusCongested,
+        PayloadTooLarge, and MessageTooLarge for an event over 64 KiB; the services of this process have it then.
         """
         address = message.address
+        to = self._addresses.message(type(message), route)
+        if not again and self.link.tell(to, message):
+            return
         if address.kind == "evt":
             facts = message.__dict__
-            source, sequence = facts.get("source"), facts.get("sequence")
-            self.publish_written(type(message), message.encode(), source, sequence, *route, traceparent=traceparent)
+            self._send_event(
+                to, type(message), message.encode(), facts.get("source"), facts.get("sequence"), traceparent
+            )
             return
         headers = message_headers.build(address.type_id, traceparent=traceparent)
-        self.link.publish(self._addresses.message(type(message), route), message.encode(), headers=headers)
+        self.link.send(to, message.encode(), headers)
+
+    def tell(self, message: Message, *route: str) -> None:
+        """Hand a message to the services of this process alone."""
+        self.link.tell(self._addresses.message(type(message), route), message)
 
     def publish_written(
         self,
@@ -261,13 +274,25 @@ class Bus:
         *route: str,
         traceparent: str | None = None,
     ) -> None:
-        """As `publish`, of an event that is encoded: `payload` is a `message` with this source and sequence."""
+        """As `publish`, of an event that is encoded: `payload` is a `message` with this source and sequence. No service
+        of this process may listen to it."""
+        to = self._addresses.message(message, route)
+        self._send_event(to, message, payload, source, sequence, traceparent)
+
+    def _send_event(
+        self,
+        to: str,
+        message: type[Message],
+        payload: bytes,
+        source: str | None,
+        sequence: int | None,
+        traceparent: str | None,
+    ) -> None:
         type_id = message.address.type_id
         if len(payload) > JOURNEY_LIMIT:
             raise MessageTooLarge(type_id, JOURNEY_LIMIT, len(payload))
-        to = self._addresses.message(message, route)
         headers = message_headers.build(type_id, traceparent=traceparent, message_id=f"{to}:{source}:{sequence}")
-        self.link.publish(to, payload, headers=headers, relaxed=True)
+        self.link.send(to, payload, headers, relaxed=True)
 
     def forward(self, journey: Journey, reply_to: str, traceparent: str | None = None) -> None:
         """Send a journey to its next stage, or answer the edge when that has nobody.
@@ -287,6 +312,8 @@ class Bus:
             route = route_of(journey, stage.service)
             if route is None:
                 break
+            if self.call(stage.service, journey, reply_to, traceparent):
+                return
             # Where an edge can choose an engine without the pool's scheduler, or another model serves, nobody waits for
             # a silent one.
             no_other_way = not route or (journey.profile in self._never_static and not journey.alternatives)
@@ -313,6 +340,20 @@ class Bus:
             journey = skipped(journey, self.process.instance, f"nobody answers for {stage.service}")
         self.reply(reply_to, astray(journey, self.process.service), traceparent)
 
+    def call(
+        self,
+        service: str,
+        message: PreprocessRequest | Journey,
+        reply_to: str,
+        traceparent: str | None,
+        body: bytes = b"",
+    ) -> bool:
+        """Hand a message to a stage of this process. False when no such stage takes work here."""
+        mailbox = self.hub.stages.get(service)
+        return mailbox is not None and mailbox.hand(
+            Delivery("", reply_to, b"", b"", message, memoryview(body), traceparent)
+        )
+
     def _leave(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
         """Answer the edge of a request that a provider serves, and tell those who audit."""
         answer = elsewhere.decision(journey)
@@ -330,6 +371,8 @@ class Bus:
         self, reply_to: str, message: Decision | Rejection | Parked | Answer | Journey, traceparent: str | None = None
     ) -> None:
         """Send an answer to an edge's inbox, or a journey to whoever asked a custom stage."""
+        if self.replies.tell(reply_to, message):
+            return
         headers = message_headers.build(message.address.type_id, traceparent=traceparent)
         self.link.publish(reply_to, message.encode(), headers=headers)
 
@@ -359,19 +402,12 @@ class Bus:
         if self._was_lost:
             self._back_at = asyncio.get_running_loop().time()
         self.heartbeat.beat()
-        _log.info("bus_connected")
 
-    def _on_refused(self, words: str) -> None:
-        # A publisher without the right would otherwise write this line for every message.
-        if words not in self._refusals:
-            self._refusals.add(words)
-            _log.error("subject_refused", server_says=words)
-
-    def _on_disconnected(self, reason: str) -> None:
+    def _on_disconnected(self) -> None:
         self._was_lost = True
         self._connected.clear()
-        _log.warning("bus_disconnected", reason=reason)
 
-
-def _ignored(reason: str) -> None:
-    del reason
+    def _attach(self, mailbox: Mailbox, to: str, route: tuple[str, ...]) -> None:
+        self._mailboxes.append(mailbox)
+        # A route that names this instance is nobody else's.
+        self._sids.append(self.link.attach(to, mailbox.take, exclusive=self.process.instance in route))

@@ -1,7 +1,7 @@
 """The configuration of the gateway as a process runs it: read, checked, compiled, swapped, kept."""
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +10,8 @@ from typing import Final, Generic, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from pointsman_core.config import Config, ConfigError
-from pointsman_runtime.buckets import Bucket
 from pointsman_runtime.config_text import located, parse
 from pointsman_runtime.logs import Log
-from pointsman_runtime.stores import CONFIG_KEY
-from pointsman_runtime.watched_keys import Entry
 
 KEPT: Final = 8
 """Compiled revisions that stay for requests that began with them."""
@@ -120,32 +117,6 @@ class Configuration(Generic[C]):
             listener(revision)
         self._loaded.set()
         return True
-
-    def follow(self, bucket: Bucket) -> None:
-        """Take over what the bucket has, and every later revision."""
-        listed: deque[Entry] = deque(maxlen=KEPT)
-        complete = False
-
-        def put(entry: Entry) -> None:
-            if entry.key != CONFIG_KEY:
-                return
-            if complete:
-                self.offer(entry.revision, entry.value.decode("utf-8", "replace"))
-            else:
-                listed.append(entry)
-
-        def listing_complete() -> None:
-            nonlocal complete
-            complete = True
-            while listed:
-                entry = listed.popleft()
-                self.offer(entry.revision, entry.value.decode("utf-8", "replace"))
-
-        def gone(key: str) -> None:
-            if key == CONFIG_KEY:
-                _log.warning("config_deleted", hint="everything stays as it is until one is applied")
-
-        bucket.watch(put, gone, listing_complete, with_history=True)
 
     def offer_file(self, path: Path) -> None:
         """Load a file as revision 1. Raises ConfigError with the file's name before every problem."""

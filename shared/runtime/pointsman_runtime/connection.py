@@ -59,8 +59,11 @@ class Connection(LastingClient):
         name: str,
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
+        echo: bool = False,
     ) -> None:
+        """`echo`: whether what it publishes also reaches its own subscriptions."""
         super().__init__()
+        self._echo = echo
         self._servers = servers
         self._client_name = name
         self.credentials = credentials or Credentials()
@@ -163,6 +166,7 @@ class Connection(LastingClient):
             max_reconnect_attempts=-1,
             ping_interval=PING_INTERVAL_S,
             max_outstanding_pings=OUTSTANDING_PINGS,
+            no_echo=not self._echo,
             user=login.user,
             password=login.password,
             token=login.token,

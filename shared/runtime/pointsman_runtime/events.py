@@ -23,13 +23,14 @@ from pydantic import ValidationError
 from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import subject
 from pointsman_runtime.backoff import PING_INTERVAL_S, full_jitter
-from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import jetstream_words
 from pointsman_runtime.lasting_broker import LastingBroker, security
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Overflow, Tally
+from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_runtime.stores import EVENT_STREAM, EVENT_SUBJECTS
+from pointsman_runtime.tallies import Tallies
 
 PENDING: Final = 4096
 """Messages that may wait for one handler."""
@@ -42,11 +43,11 @@ _log = Log("events")
 
 
 class Events:
-    """FastStream handlers, JetStream and key-value buckets of one service."""
+    """FastStream handlers, JetStream and key-value buckets of one process."""
 
-    def __init__(self, settings: ServiceSettings, bus: Bus) -> None:
+    def __init__(self, settings: ServiceSettings, process: Process, tallies: Tallies) -> None:
         self._settings = settings
-        self._bus = bus
+        self._tallies = tallies
         self._client: Client | None = None
         self._attempts = 0
         self._closing = False
@@ -58,7 +59,7 @@ class Events:
         """By the subject of the subscription."""
         self.broker = LastingBroker(
             settings.nats_servers,
-            name=f"{bus.process.service} {bus.process.instance} events",
+            name=f"{process.service} {process.instance} events",
             security=security(settings),
             max_reconnect_attempts=-1,
             # Between tries of the first connection; later ones take `reconnect_to_server_handler`. nats-py sleeps for
@@ -68,13 +69,13 @@ class Events:
             ping_interval=PING_INTERVAL_S,
             pending_size=0,
             # One token deeper than the answers to the journey's connection, which would otherwise get these too.
-            inbox_prefix=f"{bus.process.inbox}.events",
+            inbox_prefix=f"{process.inbox}.events",
             disconnected_cb=self._disconnected,
             reconnected_cb=self._reconnected,
             apply_types=False,
             logger=None,
             ack_policy=AckPolicy.ACK,
-            middlewares=(partial(_Guard, bus=bus),),
+            middlewares=(partial(_Guard, tallies=tallies),),
         )
         self.broker.tell(self._failed)
 
@@ -91,7 +92,7 @@ class Events:
         A message that can't be decoded is counted and dropped with one log line; an exception is counted and
         logged once. What arrives while `PENDING` others wait is dropped and counted.
         """
-        tally = self._bus.new_tally(message.address.type_id)
+        tally = self._tallies.new(message.address.type_id)
 
         async def decode(msg: NatsMessage) -> M:
             try:
@@ -232,9 +233,9 @@ class _Unhandled(Exception):
 class _Guard(BaseMiddleware[Any, Any]):
     """Counts and drops what can't be decoded or handled: one bad message must not end a subscription."""
 
-    def __init__(self, msg: Any, /, *, context: Any, bus: Bus) -> None:
+    def __init__(self, msg: Any, /, *, context: Any, tallies: Tallies) -> None:
         super().__init__(msg, context=context)
-        self._bus = bus
+        self._tallies = tallies
 
     async def consume_scope(self, call_next: Callable[[Any], Awaitable[Any]], msg: Any) -> Any:
         try:
@@ -242,7 +243,7 @@ class _Guard(BaseMiddleware[Any, Any]):
         except _Unhandled as unhandled:
             error = unhandled.__cause__
             if isinstance(error, ValidationError):
-                self._bus.malformed(unhandled.tally, msg.raw_message.subject, msg.body, error)
+                self._tallies.malformed(unhandled.tally, msg.raw_message.subject, msg.body, error)
             else:
                 unhandled.tally.failed += 1
                 _log.error("handler_failed", error, subscription=unhandled.tally.name)

@@ -9,8 +9,9 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from pointsman_runtime.bus import Bus
 from pointsman_runtime.http_server import Receive, Scope, Send
+from pointsman_runtime.replies import ReplyTable
+from pointsman_runtime.tallies import Tallies
 
 WATCH_S = 0.25
 """How often the event loop's lateness is measured."""
@@ -30,6 +31,14 @@ class Readiness:
     def drop(self, name: str) -> None:
         """Leave a check out."""
         del self._checks[name]
+
+    def include(self, name: str, other: "Readiness") -> None:
+        """Add every check of another one, each reason after `name`."""
+
+        def check() -> str | None:
+            return "; ".join(f"{what}: {reason}" for what, reason in other.reasons().items()) or None
+
+        self.add(name, check)
 
     def reasons(self) -> dict[str, str]:
         """What is missing; empty when ready."""
@@ -109,18 +118,23 @@ class LoopWatch:
 class BusCollector(Collector):
     """The bus's plain counters as Prometheus metrics, read at the scrape: counting costs nothing more."""
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+    def __init__(self, tallies: Tallies, replies: ReplyTable) -> None:
+        self._tallies = tallies
+        self._replies = replies
 
     def collect(self) -> Iterable[Metric]:
         """Called by the registry."""
         messages = CounterMetricFamily(
             "pointsman_bus_messages", "Messages received, by what became of them", labels=["subscription", "outcome"]
         )
-        for tally in self._bus.tallies:
+        counts: dict[tuple[str, str], int] = {}
+        for tally in self._tallies:
             for outcome in ("handled", "dropped", "dead", "malformed", "failed"):
-                messages.add_metric([tally.name, outcome], getattr(tally, outcome))
+                key = tally.name, outcome
+                counts[key] = counts.get(key, 0) + getattr(tally, outcome)
+        for key, count in counts.items():
+            messages.add_metric(key, count)
         yield messages
         late = CounterMetricFamily("pointsman_bus_late_replies", "Replies that nobody waited for any more")
-        late.add_metric([], self._bus.replies.late)
+        late.add_metric([], self._replies.late)
         yield late

@@ -20,15 +20,23 @@ class HttpServer:
     """Serves `app` between `start` and `stop`.
 
     `stop` gives open requests `grace_s` seconds and then cancels them. `protocol` is a class of uvicorn's for one
-    connection; default: its own.
+    connection; default: its own. `shared`: other processes of this user may listen on the port too.
     """
 
     def __init__(
-        self, app: App, host: str, port: int, *, grace_s: float = 5, protocol: type[asyncio.Protocol] | None = None
+        self,
+        app: App,
+        host: str,
+        port: int,
+        *,
+        grace_s: float = 5,
+        protocol: type[asyncio.Protocol] | None = None,
+        shared: bool = False,
     ) -> None:
         self.app = app
         self._host = host
         self._port = port
+        self._shared = shared
         self._config = uvicorn.Config(
             app,
             http=protocol or "httptools",
@@ -51,6 +59,7 @@ class HttpServer:
             (self._host, self._port),
             family=socket.AF_INET6 if ":" in self._host else socket.AF_INET,
             backlog=2048,
+            reuse_port=self._shared,
         )
         port = listener.getsockname()[1]
         self.url = f"http://[{self._host}]:{port}" if ":" in self._host else f"http://{self._host}:{port}"

@@ -30,11 +30,13 @@ class Listener(Generic[M]):
 
     def handle(self, delivery: Delivery) -> None:
         """Handle one message."""
-        try:
-            decoded = self._message.decode(delivery.payload)
-        except ValidationError as error:
-            self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
-            return
+        decoded = delivery.message
+        if not isinstance(decoded, self._message):
+            try:
+                delivery.message = decoded = self._message.decode(delivery.payload)
+            except ValidationError as error:
+                self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
+                return
         try:
             answer = self._handler(decoded)
             if answer is not None and delivery.reply:

@@ -3,21 +3,44 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
+from pointsman_contracts.message import Message
 from pointsman_runtime.logs import Log
 
 BATCH: Final = 32
 """Messages handled in one turn of the event loop, so that heartbeats and timers get theirs."""
 
 
-class Delivery(NamedTuple):
-    """One message as it arrived."""
+_EMPTY = memoryview(b"")
 
-    subject: str
-    reply: str
-    headers: bytes
-    payload: bytes
+
+class Delivery:
+    """One message as it arrived: as bytes from the wire, or as an object from a service of the same process."""
+
+    __slots__ = ("body", "headers", "message", "payload", "reply", "subject", "traceparent")
+
+    def __init__(
+        self,
+        subject: str,
+        reply: str,
+        headers: bytes,
+        payload: bytes,
+        message: Message | None = None,
+        body: memoryview = _EMPTY,
+        traceparent: str | None = None,
+    ) -> None:
+        self.subject = subject
+        self.reply = reply
+        self.headers = headers
+        self.payload = payload
+        """Empty when `message` came as an object."""
+        self.message = message
+        """The message, once one of its receivers has decoded it."""
+        self.body = body
+        """Of a request that came as an object."""
+        self.traceparent = traceparent
+        """Of a message that came as an object."""
 
 
 Handle = Callable[[Delivery], Coroutine[object, object, None] | None]
@@ -42,12 +65,12 @@ class Tally:
 
 
 class Mailbox(Protocol):
-    """Takes messages from the wire and hands them to a handler in later turns of the loop."""
+    """Takes messages and hands them to a handler in later turns of the loop."""
 
     tally: Tally
 
-    def receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
-        """Keep one message; called from the socket."""
+    def take(self, delivery: Delivery) -> None:
+        """Keep one message for a later turn."""
         ...
 
     async def drain(self) -> None:
@@ -80,13 +103,31 @@ class Fifo:
         self._running: set[asyncio.Task[None]] = set()
         self._overflow = Overflow(tally)
 
-    def receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
-        """As `Mailbox.receive`."""
-        if len(self._waiting) >= self._messages or self._bytes + len(payload) > self._size:
+    def take(self, delivery: Delivery) -> None:
+        """As `Mailbox.take`."""
+        if not self._has_room(delivery):
             self._overflow.dropped_one(len(self._waiting))
             return
-        self._waiting.append(Delivery(subject, reply, headers, payload))
-        self._bytes += len(payload)
+        self._append(delivery)
+
+    def hand(self, delivery: Delivery) -> bool:
+        """Handle one message in this very call unless others wait for their turn. False when the mailbox is full; the
+        message is then the caller's."""
+        if not self._waiting and len(self._running) < self._concurrency:
+            self._begin(delivery)
+            return True
+        if not self._has_room(delivery):
+            return False
+        self._append(delivery)
+        return True
+
+    def _has_room(self, delivery: Delivery) -> bool:
+        size = len(delivery.payload) + len(delivery.body)
+        return len(self._waiting) < self._messages and self._bytes + size <= self._size
+
+    def _append(self, delivery: Delivery) -> None:
+        self._waiting.append(delivery)
+        self._bytes += len(delivery.payload) + len(delivery.body)
         if not self._planned:
             self._plan()
 
@@ -109,17 +150,20 @@ class Fifo:
             if len(self._running) >= self._concurrency:
                 return  # a task that ends plans the next turn
             delivery = waiting.popleft()
-            self._bytes -= len(delivery.payload)
-            going_on = self._handle(delivery)
-            if going_on is not None:
-                task = asyncio.get_running_loop().create_task(going_on)
-                self._running.add(task)
-                task.add_done_callback(self._ended)
+            self._bytes -= len(delivery.payload) + len(delivery.body)
+            self._begin(delivery)
         if waiting:
             self._planned = True
             asyncio.get_running_loop().call_soon(self._work)  # the rest waits for a turn of its own
         else:
             self._overflow.caught_up()
+
+    def _begin(self, delivery: Delivery) -> None:
+        going_on = self._handle(delivery)
+        if going_on is not None:
+            task = asyncio.get_running_loop().create_task(going_on)
+            self._running.add(task)
+            task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
@@ -141,12 +185,12 @@ class LatestWins:
         self._planned = False
         self._overflow = Overflow(tally)
 
-    def receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
-        """As `Mailbox.receive`."""
-        if len(self._waiting) >= self._subjects and subject not in self._waiting:
+    def take(self, delivery: Delivery) -> None:
+        """As `Mailbox.take`."""
+        if len(self._waiting) >= self._subjects and delivery.subject not in self._waiting:
             self._overflow.dropped_one(len(self._waiting))
             return
-        self._waiting[subject] = Delivery(subject, reply, headers, payload)
+        self._waiting[delivery.subject] = delivery
         if not self._planned:
             self._planned = True
             self._soon(self._work)

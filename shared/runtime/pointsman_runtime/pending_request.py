@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from pointsman_contracts.journey import PreprocessRequest
+from pointsman_contracts.message import Message
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import STAGES, direct_subject, stage_subject
 from pointsman_runtime import message_headers
@@ -132,6 +133,13 @@ class PendingRequest(Waiter):
         except ValidationError as error:
             self._bus.malformed(self._client.tally, self._reply_to, payload, error)
             return
+        self._heard(reply)
+
+    def told(self, message: Message) -> None:
+        if isinstance(message, Decision | Rejection | Answer | Parked):
+            self._heard(message)
+
+    def _heard(self, reply: Settled | Parked) -> None:
         self._client.tally.handled += 1
         if isinstance(reply, Parked):
             now = _now()
@@ -209,6 +217,8 @@ class PendingRequest(Waiter):
             self._fail(error)
 
     def _publish(self, request: PreprocessRequest, now: float, *, resent: bool) -> None:
+        if self._bus.call(FIRST_STAGE, request, self._reply_to, self._traceparent, self._body):
+            return
         where = self._bus.heartbeat.table.where(FIRST_STAGE, None, now, resent=resent, patient=True)
         if isinstance(where, Nobody):
             if not self._bus.connected:

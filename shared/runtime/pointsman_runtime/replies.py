@@ -8,7 +8,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Final
 
+from pointsman_contracts.message import Message
 from pointsman_runtime.logs import Log
+from pointsman_runtime.mailbox import Delivery
 
 TICK_S: Final = 0.01
 """Resolution of deadlines."""
@@ -34,6 +36,10 @@ class Waiter(ABC):
     def replied(self, headers: bytes, payload: bytes) -> None:
         """An answer arrived; there may be more."""
 
+    def told(self, message: Message) -> None:
+        """An answer of a service in this process; there may be more."""
+        self.replied(b"", message.encode())
+
     @abstractmethod
     def overdue(self, now: float) -> None:
         """`due` has passed. The waiter is still in the table: close it, or set a later `due`."""
@@ -45,7 +51,8 @@ class ReplyTable:
     def __init__(self, inbox: str) -> None:
         self.inbox = inbox
         """Answers arrive on `<inbox>.<token>`."""
-        self._prefix = len(inbox) + 1
+        self.prefix = f"{inbox}."
+        self._prefix_length = len(inbox) + 1
         self._waiting: dict[int, Waiter] = {}
         self._wheel: dict[int, set[Waiter]] = {}
         """By the tick at which they are looked at next."""
@@ -79,15 +86,27 @@ class ReplyTable:
         self._waiting.pop(waiter.token, None)
         self._leave(waiter)
 
-    def receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
-        """An answer from the wire."""
-        del reply
-        text = subject[self._prefix :]
+    def take(self, delivery: Delivery) -> None:
+        """An answer as bytes."""
+        waiter = self._waiter(delivery.subject)
+        if waiter is not None:
+            waiter.replied(delivery.headers, delivery.payload)
+
+    def tell(self, reply_to: str, message: Message) -> bool:
+        """Hand an answer of a service in this process to its waiter. False when `reply_to` is another process's."""
+        if not reply_to.startswith(self.prefix):
+            return False
+        waiter = self._waiter(reply_to)
+        if waiter is not None:
+            waiter.told(message)
+        return True
+
+    def _waiter(self, subject: str) -> Waiter | None:
+        text = subject[self._prefix_length :]
         waiter = self._waiting.get(int(text)) if text.isdecimal() else None
         if waiter is None:
             self.late += 1
-            return
-        waiter.replied(headers, payload)
+        return waiter
 
     def _enter(self, waiter: Waiter) -> None:
         now = asyncio.get_running_loop().time()

@@ -8,6 +8,7 @@ import os
 import secrets
 import socket
 import ssl
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal, Self, TypeVar, cast
 from urllib.parse import urlsplit
@@ -181,9 +182,19 @@ class ServiceSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, then the environment, then the file."""
+        """Arguments, then the environment of this service, then that of all, then the file."""
         del env_settings, dotenv_settings, file_secret_settings
-        return init_settings, _Environment(settings_cls), InitSettingsSource(settings_cls, _written())
+        service, others = _LOADED.get()
+        own = f"POINTSMAN_{service.upper().replace('-', '_')}_"
+        written = {
+            name: value for name, value in _written().items() if name in settings_cls.model_fields or name not in others
+        }
+        return (
+            init_settings,
+            _Environment(settings_cls, env_prefix=own),
+            _Environment(settings_cls),
+            InitSettingsSource(settings_cls, written),
+        )
 
 
 class _Environment(EnvSettingsSource):
@@ -199,8 +210,14 @@ class _Environment(EnvSettingsSource):
 T = TypeVar("T", bound=ServiceSettings)
 
 
-def load(settings: type[T], **given: object) -> T:
-    """Read the settings; those `given` have precedence. Raises SettingsError with every problem in words."""
+_LOADED: ContextVar[tuple[str, frozenset[str]]] = ContextVar("loaded", default=("", frozenset()))
+"""The service whose settings are read, and the names of settings that others of its process have."""
+
+
+def load(settings: type[T], service: str = "", others: frozenset[str] = frozenset(), **given: object) -> T:
+    """Read the settings; those `given` have precedence. Then come `POINTSMAN_<SERVICE>_<NAME>`, `POINTSMAN_<NAME>` and
+    the file, which may name the settings of `others` too. Raises SettingsError with every problem in words."""
+    before = _LOADED.set((service, others))
     try:
         return settings(**given)  # pyright: ignore[reportArgumentType] - validated, as everything from outside
     except ValidationError as error:
@@ -215,6 +232,8 @@ def load(settings: type[T], **given: object) -> T:
             text = ": ".join((*inside, wrong.text if example is None else f"{wrong.text}, in JSON: {example}"))
             lines.append(_about(setting, text) if setting else text)
         raise SettingsError("\n".join(lines)) from error
+    finally:
+        _LOADED.reset(before)
 
 
 def _written() -> dict[str, object]:

@@ -31,7 +31,6 @@ _SENT: Final = (Journey, Decision, Rejection, Parked, Answer)
 M = TypeVar("M", PreprocessRequest, Journey)
 
 _log = Log("stage")
-_EMPTY = memoryview(b"")
 
 
 class Hop(Generic[M]):
@@ -254,24 +253,25 @@ class Stage(Generic[M]):
 
     def handle(self, delivery: Delivery) -> Coroutine[object, object, None] | None:
         """Handle one message; returns the rest as a coroutine when the handler is asynchronous."""
-        headers = delivery.headers
-        deadline = message_headers.deadline_ms(headers)
-        if deadline is not None and time.time_ns() // 1_000_000 > deadline:
-            self._tally.dead += 1
-            return None
-        document = delivery.payload
-        body = _EMPTY
-        if self._has_body:
-            end = document.find(b"\n")
-            if end >= 0:
-                body = memoryview(document)[end + 1 :]
-                document = document[:end]
-        try:
-            message = self._message.decode(document)
-        except ValidationError as error:
-            self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
-            return None
-        traceparent = message_headers.find(headers, message_headers.TRACEPARENT_NAME)
+        message, body, traceparent = delivery.message, delivery.body, delivery.traceparent
+        if not isinstance(message, self._message):
+            headers = delivery.headers
+            deadline = message_headers.deadline_ms(headers)
+            if deadline is not None and time.time_ns() // 1_000_000 > deadline:
+                self._tally.dead += 1
+                return None
+            document = delivery.payload
+            if self._has_body:
+                end = document.find(b"\n")
+                if end >= 0:
+                    body = memoryview(document)[end + 1 :]
+                    document = document[:end]
+            try:
+                message = self._message.decode(document)
+            except ValidationError as error:
+                self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
+                return None
+            traceparent = message_headers.find(headers, message_headers.TRACEPARENT_NAME)
         if sampled(traceparent):
             span = self._bus.tracing.begin(self._bus.process.service, traceparent, request_id=message.request_id)
             hop = Hop(self._bus, message, body, delivery.reply, span.traceparent, span)

@@ -6,7 +6,8 @@ from pointsman_contracts.journey import Journey, PreprocessRequest, RequestFacts
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.config import Config
 from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.service import Service, run
+from pointsman_runtime.host import run
+from pointsman_runtime.service import Program, Service
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_runtime.stage import Hop, Outcome
 
@@ -71,4 +72,4 @@ SERVICES = {"scheduler": build_scheduler, "preprocessor": build_preprocessor}
 
 if __name__ == "__main__":
     name = sys.argv[1]
-    sys.exit(run(name, ServiceSettings, SERVICES[name], distribution="pointsman-runtime"))
+    sys.exit(run(Program(name, ServiceSettings, SERVICES[name], "pointsman-runtime")))

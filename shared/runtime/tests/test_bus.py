@@ -44,7 +44,7 @@ class Edge:
 
 
 def tally(bus: Bus, name: str) -> Tally:
-    return next(tally for tally in bus.tallies if tally.name == name)
+    return next(tally for tally in bus.hub.tallies if tally.name == name)
 
 
 @pytest.mark.requirement("S1-29", "S1-34")

@@ -24,7 +24,7 @@ from pointsman_testing.nats_server import LocalNatsServer
 
 @asynccontextmanager
 async def connected(url: str, credentials: Credentials | None = None) -> AsyncGenerator[Connection]:
-    connection = Connection([url], name="test", credentials=credentials)
+    connection = Connection([url], name="test", echo=True, credentials=credentials)
     connection.open()
     try:
         await eventually(lambda: connection.connected)
@@ -86,7 +86,7 @@ async def test_a_server_that_sends_anything_lives_whatever_pings_it_has_not_answ
 
 
 async def test_subscriptions_made_at_any_time_live_through_restarts(own_nats_server: NatsServer) -> None:
-    connection = Connection([own_nats_server.url], name="test")
+    connection = Connection([own_nats_server.url], name="test", echo=True)
     early: list[bytes] = []
     middle: list[bytes] = []
     ended: list[bytes] = []
@@ -111,7 +111,7 @@ async def test_subscriptions_made_at_any_time_live_through_restarts(own_nats_ser
 
 
 async def test_connection_events_are_told_once_each(own_nats_server: NatsServer) -> None:
-    connection = Connection([own_nats_server.url], name="test")
+    connection = Connection([own_nats_server.url], name="test", echo=True)
     events: list[str] = []
     connection.on_connected = lambda: events.append("connected")
     connection.on_disconnected = lambda reason: events.append("disconnected")
@@ -164,7 +164,7 @@ def login(user: str, secret: str) -> Credentials:
 
 
 async def test_a_wrong_password_is_told_and_tried_again(locked_server: LocalNatsServer) -> None:
-    wrong = Connection([locked_server.url], name="test", credentials=login("pointsman", "wrong"))
+    wrong = Connection([locked_server.url], name="test", echo=True, credentials=login("pointsman", "wrong"))
     wrong.open()
     await eventually(lambda: "Authorization Violation" in wrong.reason)
     assert "wrong" not in repr(wrong.credentials)
@@ -207,7 +207,7 @@ async def test_a_peer_that_is_no_nats_server_is_left_alone_and_told() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        connection = Connection([f"nats://127.0.0.1:{port}"], name="test")
+        connection = Connection([f"nats://127.0.0.1:{port}"], name="test", echo=True)
         connection.open()
         await eventually(lambda: "INFO" in connection.reason or "refused" in connection.reason)
         assert not connection.connected
@@ -237,7 +237,7 @@ async def test_a_connection_whose_handshake_failed_is_closed_before_the_next_one
 
     async with await asyncio.start_server(lose_the_first_and_fail_the_others, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        connection = Connection([f"nats://127.0.0.1:{port}"], name="test")
+        connection = Connection([f"nats://127.0.0.1:{port}"], name="test", echo=True)
         connection.open()
         await eventually(lambda: len(opened) > 3)
         await eventually(lambda: all(reader.at_eof() or reader.exception() for reader in opened[:-1]))
@@ -248,7 +248,7 @@ async def test_a_connection_whose_handshake_failed_is_closed_before_the_next_one
 
 
 async def test_closing_while_nothing_answers_ends_at_once() -> None:
-    connection = Connection(["nats://127.0.0.1:9"], name="test")
+    connection = Connection(["nats://127.0.0.1:9"], name="test", echo=True)
     connection.open()
     await eventually(lambda: "refused" in connection.reason)
     async with asyncio.timeout(30):
@@ -259,7 +259,7 @@ async def test_the_first_try_does_not_wait_and_the_server_may_come_later() -> No
     server = LocalNatsServer()
     server.start()
     server.kill()
-    connection = Connection([server.url], name="test")
+    connection = Connection([server.url], name="test", echo=True)
     connection.open()
     await eventually(lambda: "refused" in connection.reason)
     await asyncio.to_thread(server.start)

@@ -33,7 +33,8 @@ class World:
         self.asked: list[Document] = []
         self._buses = buses
         self.edge = buses.make("frontend")
-        self.edge.link.subscribe(
+        self._asker = buses.make("frontend", "2")
+        self._asker.link.subscribe(
             "_INBOX.test", lambda subject, reply, headers, payload: self.answers.append(read_reply(payload))
         )
         self._scheduler = buses.make("scheduler")
@@ -214,7 +215,7 @@ async def test_what_a_stage_said_counts_once_as_what_it_was_worth(
     for _ in range(2):
         world.answers.clear()
         await world.outcome(ALLOWED)
-    (tally,) = [each for each in world.edge.tallies if each.name == "custom-stage.gate"]
+    (tally,) = [each for each in world.edge.hub.tallies if each.name == "custom-stage.gate"]
     assert (tally.handled, tally.failed, tally.malformed) == counted
     assert [record.message for record in caplog.records if record.message != "degraded"] == []
     assert len(caplog.records) == 1

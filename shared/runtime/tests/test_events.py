@@ -31,7 +31,7 @@ class Connected:
 
     def __init__(self, url: str, instance: str) -> None:
         self.bus = Bus(Connection([url], name=instance), Process("test", instance))
-        self.events = Events(ServiceSettings(nats_url=url), self.bus)
+        self.events = Events(ServiceSettings(nats_url=url), self.bus.process, self.bus.hub.tallies)
         self.buckets: list[Bucket] = []
 
     async def open(self) -> None:
@@ -98,7 +98,7 @@ async def test_what_cannot_be_decoded_or_handled_is_counted_and_the_next_message
         process.bus.link.publish(subject(ResponseStarted, "p"), b"{canary")
         process.bus.publish(started(13), "p")
         process.bus.publish(started(2), "p")
-        tally = next(tally for tally in process.bus.tallies if tally.name == "response.started.v1")
+        tally = next(tally for tally in process.bus.hub.tallies if tally.name == "response.started.v1")
         await eventually(lambda: (tally.malformed, tally.failed) == (1, 1) and 2 in got)
         await eventually(lambda: tally.handled == len(got))
     lines = [record for record in caplog.records if record.getMessage() in ("malformed_message", "handler_failed")]
@@ -122,7 +122,7 @@ async def test_what_a_handler_that_hangs_has_no_room_for_is_dropped_and_counted(
         return bool(heard)
 
     await eventually(hangs)
-    tally = next(tally for tally in process.bus.tallies if tally.name == "response.started.v1")
+    tally = next(tally for tally in process.bus.hub.tallies if tally.name == "response.started.v1")
     for sequence in range(PENDING + 10):
         process.bus.publish(started(sequence), "p")
     await eventually(lambda: tally.dropped >= 10)

@@ -64,7 +64,7 @@ async def test_a_websocket_handshake_is_answered_like_any_other_get(served: Serv
 
 async def test_what_became_of_messages_is_in_the_metrics(served: Served) -> None:
     bus = Bus(MemoryNats().link(), Process("scheduler", "s"))
-    served.registry.register(BusCollector(bus))
+    served.registry.register(BusCollector(bus.hub.tallies, bus.hub.replies))
     tally = bus.new_tally("worker.load.v1")
     tally.handled, tally.dropped = 5, 2
     _, text = await served.get("/metrics")

@@ -14,7 +14,7 @@ def soon(work: Callable[[], None]) -> None:
 
 
 def deliver(mailbox: Fifo | LatestWins, payload: bytes, subject: str = "s") -> None:
-    mailbox.receive(subject, "", b"", payload)
+    mailbox.take(Delivery(subject, "", b"", payload))
 
 
 async def test_messages_are_handled_in_order_and_never_at_receipt() -> None:

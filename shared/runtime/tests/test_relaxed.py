@@ -9,7 +9,7 @@ from pointsman_testing.nats_server import NatsServer
 
 
 async def test_relaxed_messages_arrive_by_themselves_and_in_order(nats_server: NatsServer) -> None:
-    connection = Connection([nats_server.url], name="relaxed")
+    connection = Connection([nats_server.url], name="relaxed", echo=True)
     received: list[bytes] = []
     connection.subscribe("test.relaxed", lambda _subject, _reply, _headers, payload: received.append(payload))
     connection.open()
@@ -23,7 +23,7 @@ async def test_relaxed_messages_arrive_by_themselves_and_in_order(nats_server: N
 
 
 async def test_a_flush_writes_what_is_relaxed_too(nats_server: NatsServer) -> None:
-    connection = Connection([nats_server.url], name="relaxed")
+    connection = Connection([nats_server.url], name="relaxed", echo=True)
     received: list[bytes] = []
     connection.subscribe("test.flushed", lambda _subject, _reply, _headers, payload: received.append(payload))
     connection.open()
@@ -37,7 +37,7 @@ async def test_a_flush_writes_what_is_relaxed_too(nats_server: NatsServer) -> No
 
 
 async def test_more_relaxed_messages_than_may_wait_arrive_all_the_same(nats_server: NatsServer) -> None:
-    connection = Connection([nats_server.url], name="relaxed")
+    connection = Connection([nats_server.url], name="relaxed", echo=True)
     received: list[int] = []
     connection.subscribe("test.many", lambda _subject, _reply, _headers, payload: received.append(len(payload)))
     connection.open()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointsman_runtime.mailbox import Delivery
 from pointsman_runtime.replies import LOOK_S, TICK_S, FutureWaiter, ReplyTable, Waiter
 from pointsman_testing import eventually
 
@@ -103,18 +104,18 @@ async def test_one_waiter_may_get_several_replies() -> None:
     table = ReplyTable("_INBOX.t")
     waiter = Counting(table)
     inbox = table.open(waiter, loop_time() + 10)
-    table.receive(inbox, "", b"", b"parked")
-    table.receive(inbox, "", b"", b"decision")
+    table.take(Delivery(inbox, "", b"", b"parked"))
+    table.take(Delivery(inbox, "", b"", b"decision"))
     assert waiter.replies == 2
     table.close(waiter)
-    table.receive(inbox, "", b"", b"again")
+    table.take(Delivery(inbox, "", b"", b"again"))
     assert (waiter.replies, table.late) == (2, 1)
 
 
 async def test_a_reply_to_nobody_is_counted() -> None:
     table = ReplyTable("_INBOX.t")
     for subject in ("_INBOX.t.1", "_INBOX.t.x", "_INBOX.t.", "_INBOX.t.²"):
-        table.receive(subject, "", b"", b"")
+        table.take(Delivery(subject, "", b"", b""))
     assert table.late == 4
 
 
@@ -132,7 +133,7 @@ async def test_settled_waiters_leave_the_wheel_long_before_their_deadline(timers
     table = ReplyTable("_INBOX.t")
     for _ in range(1000):
         waiter = FutureWaiter(table)
-        table.receive(table.open(waiter, loop_time() + 600), "", b"", b"")
+        table.take(Delivery(table.open(waiter, loop_time() + 600), "", b"", b""))
         await waiter.future
     assert len(table) == 0
     await eventually(lambda: not timers.waiting)
@@ -143,7 +144,7 @@ async def test_the_wheel_hardly_turns_for_what_is_answered_in_time(timers: Timer
     started = loop_time()
     while loop_time() < started + 0.3:
         waiter = FutureWaiter(table)
-        table.receive(table.open(waiter, loop_time() + 600), "", b"", b"")
+        table.take(Delivery(table.open(waiter, loop_time() + 600), "", b"", b""))
         await asyncio.sleep(0)  # a turn of the loop
     assert timers.fired <= 1 + (loop_time() - started) / LOOK_S
 

@@ -51,8 +51,8 @@ async def ask_for_a_decision(server: NatsServer) -> Decision:
     await bus.wait_connected()
 
     async def decided() -> Decision | None:
-        bus.forward(builders.journey("scheduler"), "_INBOX.test")
         count = len(answers)
+        bus.forward(builders.journey("scheduler"), "_INBOX.test")
         await eventually(lambda: len(answers) > count)
         return answers[-1] if isinstance(answers[-1], Decision) else None
 
@@ -159,7 +159,7 @@ async def test_a_service_follows_the_configuration_in_the_bucket(
 
     await eventually(waits_for_a_configuration)
     bus = Bus(Connection([own_nats_server.url], name="test"), Process("cli", "test"))
-    events = Events(ServiceSettings(nats_url=own_nats_server.url), bus)
+    events = Events(ServiceSettings(nats_url=own_nats_server.url), bus.process, bus.hub.tallies)
     events.open()
     bucket = Bucket(events, CONFIG_BUCKET, history=HISTORY)
     first = await bucket.put(CONFIG_KEY, b"pools: {llama-8b: {}}")

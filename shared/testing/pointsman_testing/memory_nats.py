@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable
 
 from pointsman_runtime.errors import BusDisconnected, PayloadTooLarge
+from pointsman_runtime.fan_out import matches
 from pointsman_runtime.wire import Receiver
 
 _NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
@@ -23,9 +24,9 @@ class MemoryNats:
         self._deal = itertools.count()
         self.running = True
 
-    def link(self) -> "MemoryLink":
-        """A new client connection."""
-        link = MemoryLink(self)
+    def link(self, *, echo: bool = False) -> "MemoryLink":
+        """A new client connection. `echo`: whether what it publishes also reaches its own subscriptions."""
+        link = MemoryLink(self, echo)
         self._links.append(link)
         return link
 
@@ -41,12 +42,14 @@ class MemoryNats:
         for link in self._links:
             link.find()
 
-    def route(self, subject: str, payload: bytes, reply: str, headers: bytes) -> None:
-        """Deliver one message to every subscription and to one member of every queue group."""
+    def route(
+        self, subject: str, payload: bytes, reply: str, headers: bytes, sender: "MemoryLink | None" = None
+    ) -> None:
+        """Deliver one message to every subscription but the sender's own, and to one member of every queue group."""
         plain: list[Receiver] = []
         groups: dict[str, list[Receiver]] = {}
         for link in self._links:
-            if link.connected:
+            if link.connected and link is not sender:
                 for pattern, queue, receiver in link.interests():
                     if matches(pattern, subject):
                         (groups.setdefault(queue, []) if queue else plain).append(receiver)
@@ -61,8 +64,9 @@ class MemoryNats:
 class MemoryLink:
     """One client's connection; implements `pointsman_runtime.link.Link`."""
 
-    def __init__(self, server: MemoryNats) -> None:
+    def __init__(self, server: MemoryNats, echo: bool) -> None:
         self._server = server
+        self._echo = echo
         self._interests: dict[int, tuple[str, str, Receiver]] = {}
         self._sids = itertools.count(1)
         self._open = False
@@ -129,7 +133,9 @@ class MemoryLink:
         size = len(payload) + len(headers)
         if size > self.max_payload:
             raise PayloadTooLarge(self.max_payload, size)
-        asyncio.get_running_loop().call_soon(self._server.route, subject, payload, reply, headers)
+        asyncio.get_running_loop().call_soon(
+            self._server.route, subject, payload, reply, headers, None if self._echo else self
+        )
 
     def soon(self, work: Callable[[], None]) -> None:
         """As `Link.soon`."""
@@ -148,14 +154,3 @@ class MemoryLink:
         self._open = False
         self._connected = False
         self.reason = "closed"
-
-
-def matches(pattern: str, subject: str) -> bool:
-    """Whether a subscription to `pattern` (with `*` and `>`) sees `subject`."""
-    wanted, given = pattern.split("."), subject.split(".")
-    for position, word in enumerate(wanted):
-        if word == ">":
-            return len(given) > position
-        if position >= len(given) or word not in ("*", given[position]):
-            return False
-    return len(wanted) == len(given)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_runtime.connection import Connection
+from pointsman_runtime.fan_out import matches
 from pointsman_testing import NatsServer, eventually
-from pointsman_testing.memory_nats import matches
 
 tokens = st.sampled_from(["a", "b", "c"])
 subjects = st.lists(tokens, min_size=1, max_size=4).map(".".join)
@@ -38,7 +38,7 @@ def test_a_pattern_sees_what_it_should(pattern: str, subject: str, expected: boo
 @given(st.lists(patterns.filter(bool), min_size=1, max_size=6), st.lists(subjects, min_size=1, max_size=6))
 def test_it_agrees_with_the_real_server(nats_server: NatsServer, wanted: list[str], published: list[str]) -> None:
     async def run() -> None:
-        connection = Connection([nats_server.url], name="test")
+        connection = Connection([nats_server.url], name="test", echo=True)
         connection.open()
         got: list[tuple[str, str]] = []
         for pattern in dict.fromkeys(wanted):

@@ -55,6 +55,10 @@ ReplicasOption = Annotated[
     list[str] | None, typer.Option("--replicas", metavar="SERVICE=N", help="E.g. scheduler=2, recorder=0; repeatable.")
 ]
 
+SeparateOption = Annotated[
+    bool, typer.Option("--separate", help="Run each service as a process of its own instead of bundled in one.")
+]
+
 
 @app.command()
 def up(
@@ -69,6 +73,7 @@ def up(
     simulated: SimulatedOption = 3,
     speedup: SpeedupOption = 1.0,
     replicas: ReplicasOption = None,
+    separate: SeparateOption = False,
     envoy: Annotated[
         bool, typer.Option("--envoy", help="Take the requests with Envoy, before an epp-adapter.")
     ] = False,
@@ -90,6 +95,7 @@ def up(
         simulated=simulated,
         speedup=speedup,
         replicas=plan.replicas(replicas or []),
+        separate=separate,
         envoy=envoy,
     )
     _run(run(options, _console()))
@@ -103,6 +109,7 @@ def demo(
     simulated: SimulatedOption = 3,
     speedup: SpeedupOption = 1.0,
     replicas: ReplicasOption = None,
+    separate: SeparateOption = False,
     clients: Annotated[int, typer.Option(min=1, max=256, help="How many clients send at once.")] = 8,
     seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long they send.")] = 20,
     run_dir: Annotated[Path, typer.Option(help="Logs and the server's store.")] = Path("run/demo"),
@@ -120,6 +127,7 @@ def demo(
         simulated=simulated,
         speedup=speedup,
         replicas=plan.replicas(replicas or []),
+        separate=separate,
     )
     _succeed(run(options, _console(), clients=clients, seconds=seconds))
 

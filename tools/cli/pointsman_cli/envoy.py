@@ -5,7 +5,6 @@ is also the name of others.
 """
 
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -196,13 +195,6 @@ def executable() -> str:
         last = answer.stderr.strip().rpartition("\n")[2]
         raise CommandError(f"Envoy could not be fetched: {last}.", "Is there a network? Or put `envoy` on PATH.")
     return answer.stdout.strip()
-
-
-def free_port() -> int:
-    """A port that nobody listens on: Envoy has to be told one before it starts."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _cluster(name: str, addresses: Sequence[Address], limits: Edge) -> Json:

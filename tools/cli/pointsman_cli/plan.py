@@ -1,12 +1,15 @@
 """Which processes a stack is made of: names, commands and environments. Pure."""
 
+import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from pointsman_cli.ports import free_port
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Config, active
 
@@ -26,6 +29,10 @@ SERVICES: Final[tuple[str, ...]] = (
 """The services of a stack, in the order in which they are shown."""
 OPTIONAL: Final = ("guard", CACHE)
 """Those that a stack is without unless its configuration names them in an itinerary."""
+FRONTEND: Final = "frontend"
+SINGLE: Final = ("metrics-collector", RECORDER)
+"""Services of which one bundle of a gateway is enough."""
+AGENT: Final = "worker-agent"
 ADAPTER: Final = "epp-adapter"
 """The edge behind Envoy; part of a stack that has one."""
 PORT: Final = "{port}"
@@ -57,6 +64,8 @@ class Plan:
     """Where the process writes its port; None when it says so in its log."""
     door: str = ""
     """Where it takes requests, when that is known before it starts."""
+    services: tuple[str, ...] = ()
+    """The services that it runs."""
 
     def filled(self, port: int) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment with this port."""
@@ -107,52 +116,110 @@ def replicas(wanted: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-def adapter(env: Mapping[str, str], *, keyed: bool) -> Plan:
+@dataclass(frozen=True)
+class Ground:
+    """What the processes of a stack stand on."""
+
+    env: Mapping[str, str]
+    """What every process gets."""
+    port: int
+    """Where the first frontend takes requests; 0: a free port."""
+    state: Path
+    """Folder of what outlives the processes."""
+    keyed: bool = False
+    """Whether the clients' keys are sent on to the engines."""
+
+
+def adapter(ground: Ground) -> Plan:
     """The endpoint picker that Envoy asks."""
-    door = {
-        "POINTSMAN_PORT": PORT,
-        "POINTSMAN_FORWARD_CREDENTIALS": str(keyed).lower(),
+    return Plan(
+        ADAPTER,
+        Kind.EDGE,
+        (executable(f"pointsman-{ADAPTER}"),),
+        {**ground.env, "POINTSMAN_PORT": PORT, **_adapter_env(ground)},
+        services=(ADAPTER,),
+    )
+
+
+def _adapter_env(ground: Ground) -> dict[str, str]:
+    return {
+        "POINTSMAN_FORWARD_CREDENTIALS": str(ground.keyed).lower(),
         "POINTSMAN_PROVIDERS": "true",  # as `envoy.document` has routes to them
     }
-    return Plan(ADAPTER, Kind.EDGE, (executable(f"pointsman-{ADAPTER}"),), {**env, **door})
 
 
-def services(
-    counts: Mapping[str, int], env: Mapping[str, str], port: int, state: Path, *, keyed: bool = False
-) -> list[Plan]:
-    """Every replica of every service. The first frontend takes requests on `port`, further ones on free ones.
-
-    `state`: folder of what outlives the processes. With `keyed` engines the clients' keys are sent on to them.
-    """
-    door = {
-        "POINTSMAN_PORT": PORT,
-        "POINTSMAN_TELL_ENDPOINT": "true",
-        "POINTSMAN_FORWARD_CREDENTIALS": str(keyed).lower(),
-    }
-
-    def told(service: str, name: str) -> Mapping[str, str]:
-        if service == RECORDER:
-            # Each keeps everything for itself.
-            return {**env, "POINTSMAN_RECORDER_NAME": name, "POINTSMAN_STATE_DIR": str(state / name)}
-        if service == CACHE:
-            # Each keeps its answers for itself.
-            return {**env, "POINTSMAN_SNAPSHOT_DIR": str(state / name)}
-        return {**env, **door} if service == "frontend" else env
-
+def services(counts: Mapping[str, int], ground: Ground) -> list[Plan]:
+    """A process for every replica of every service. The first frontend takes requests on the ground's port, further
+    ones on free ones."""
     return [
         Plan(
             name := service if count == 1 else f"{service}-{number}",
-            Kind.EDGE if service == "frontend" else Kind.SERVICE,
+            Kind.EDGE if service == FRONTEND else Kind.SERVICE,
             (executable(f"pointsman-{service}"),),
-            told(service, name),
-            port=port if service == "frontend" and number == 1 else 0,
+            {**ground.env, **_own(service, name, ground)},
+            port=ground.port if service == FRONTEND and number == 1 else 0,
+            services=(service,),
         )
         for service, count in counts.items()
         for number in range(1, count + 1)
     ]
 
 
-def simulated(config: Config, count: int, speedup: float, ports: Path) -> list[tuple[Plan, str]]:
+def bundles(counts: Mapping[str, int], ground: Ground, uses: Sequence[EngineUse], key: str | None) -> list[Plan]:
+    """A process for each frontend, with every other service beside it; the first has the agents of the engines and the
+    services of which one is enough. Replicas over those are processes of their own. Several bundles share the ground's
+    port, which must then be known."""
+    count = counts[FRONTEND]
+    counts = {name: wanted if name in SINGLE else max(wanted, count) for name, wanted in counts.items()}
+    left = Counter(counts)
+    plans: list[Plan] = []
+    for number in range(1, count + 1):
+        names = tuple(name for name in SERVICES if left[name] and (number == 1 or name not in SINGLE))
+        left -= Counter(names)
+        agents_here = uses if number == 1 else ()
+        name = "gateway" if count == 1 else f"gateway-{number}"
+        env = {**ground.env, "POINTSMAN_PORT_SHARED": str(count > 1).lower()}
+        for service in names:
+            env |= _own(service, name if service in (RECORDER, CACHE) and number > 1 else service, ground)
+        if agents_here:
+            env["POINTSMAN_AGENTS"] = json.dumps([_agent(use, key) for use in agents_here])
+        members = (*names, *((AGENT,) if agents_here else ()))
+        command = (executable("pointsman-bundle"), *members)
+        port = ground.port
+        plans.append(Plan(name, Kind.EDGE, command, env, port=port, services=members))
+    return plans + [
+        Plan(
+            f"{service}-{number}",
+            Kind.SERVICE,
+            (executable(f"pointsman-{service}"),),
+            {**ground.env, **_own(service, f"{service}-{number}", ground)},
+            services=(service,),
+        )
+        for service, more in left.items()
+        for number in range(counts[service] - more + 1, counts[service] + 1)
+    ]
+
+
+def _own(service: str, name: str, ground: Ground) -> dict[str, str]:
+    """What one replica of a service gets besides."""
+    if service == RECORDER:
+        # Each keeps everything for itself.
+        return {"POINTSMAN_RECORDER_NAME": name, "POINTSMAN_STATE_DIR": str(ground.state / name)}
+    if service == CACHE:
+        # Each keeps its answers for itself.
+        return {"POINTSMAN_SNAPSHOT_DIR": str(ground.state / name)}
+    if service == FRONTEND:
+        return {
+            "POINTSMAN_PORT": PORT,
+            "POINTSMAN_TELL_ENDPOINT": "true",
+            "POINTSMAN_FORWARD_CREDENTIALS": str(ground.keyed).lower(),
+        }
+    return {}
+
+
+def simulated(
+    config: Config, count: int, speedup: float, ports: Path, *, ports_known: bool = False
+) -> list[tuple[Plan, str]]:
     """`count` simulated engines, dealt to the pools that take agents, each with its pool; none where all pools find
     their engines by themselves."""
     pools = [(name, pool) for name, pool in config.pools.items() if pool.discovery == "agents" and pool.models]
@@ -184,6 +251,7 @@ def simulated(config: Config, count: int, speedup: float, ports: Path) -> list[t
                         *(part for lora in pool.loras for part in ("--lora", lora)),
                     ),
                     port_file=ports / engine,
+                    port=free_port() if ports_known else 0,
                 ),
                 name,
             )
@@ -192,20 +260,20 @@ def simulated(config: Config, count: int, speedup: float, ports: Path) -> list[t
 
 
 def agents(uses: Sequence[EngineUse], env: Mapping[str, str], engine_key: str | None) -> list[Plan]:
-    """An agent beside each engine."""
-    key = {"POINTSMAN_ENGINE_API_KEY": engine_key} if engine_key else {}
+    """A process with an agent for each engine."""
     return [
         Plan(
             f"agent-{number}",
             Kind.AGENT,
-            (executable("pointsman-worker-agent"),),
-            {
-                **env,
-                **key,
-                "POINTSMAN_ENGINE_URL": use.url,
-                "POINTSMAN_POOL": use.pool,
-                "POINTSMAN_WORKER": use.name,
-            },
+            (executable(f"pointsman-{AGENT}"),),
+            {**env, **{f"POINTSMAN_{name.upper()}": value for name, value in _agent(use, engine_key).items()}},
+            services=(AGENT,),
         )
         for number, use in enumerate(uses, start=1)
     ]
+
+
+def _agent(use: EngineUse, engine_key: str | None) -> dict[str, str]:
+    """An agent's settings."""
+    key = {"engine_api_key": engine_key} if engine_key else {}
+    return {"engine_url": use.url, "pool": use.pool, "worker": use.name, **key}

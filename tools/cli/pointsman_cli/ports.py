@@ -19,3 +19,10 @@ def claimable(port: int, what: str, option: str) -> None:
                 f"port {port}, where {what} is to listen, is {reason}.",
                 f"Choose another with {option}, or a free one with {option} 0.",
             ) from error
+
+
+def free_port() -> int:
+    """A port of the loopback address that no process listens on, for one that must know it before it starts."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ from pointsman_cli.engines import Served
 from pointsman_cli.jetstream_keeper import JetStreamKeeper
 from pointsman_cli.keeper import Keeper
 from pointsman_cli.plan import Kind, Plan
-from pointsman_cli.ports import claimable
+from pointsman_cli.ports import claimable, free_port
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.supervision import State
 from pointsman_cli.words import CommandError
@@ -47,6 +47,8 @@ class StackOptions:
     speedup: float = 1.0
     replicas: Mapping[str, int] = field(default_factory=dict[str, int])
     start_timeout_s: float = START_TIMEOUT_S
+    separate: bool = False
+    """Whether each service is a process of its own; otherwise they are bundled."""
     envoy: bool = False
     """Whether Envoy takes the requests at `port`, with an endpoint picker behind it."""
 
@@ -97,8 +99,8 @@ class Stack:
         return self._folder.logs
 
     def first(self, service: str) -> Keeper:
-        """The first replica of a service."""
-        return next(keeper for keeper in self.keepers if keeper.plan.name in (service, f"{service}-1"))
+        """The first process that runs a service."""
+        return next(keeper for keeper in self.keepers if service in keeper.plan.services)
 
     async def up(self) -> None:
         """Start everything and return once it is ready. CommandError says what isn't, and why."""
@@ -148,10 +150,17 @@ class Stack:
         counts = {**dict.fromkeys(plan.needed(document.config), 1), **self.options.replicas}
         keyed = self.options.engine_key is not None
         port = 0 if self.options.envoy else self.options.port
-        self._begin(plan.services(counts, env, port, self._folder.state, keyed=keyed))
-        self._begin(await self._agents(crew, env))
+        ground = plan.Ground(env, port, self._folder.state, keyed=keyed)
+        if self.options.separate:
+            self._begin(plan.services(counts, ground))
+            self._begin(plan.agents(await self._uses(crew), env, self.options.engine_key))
+        else:
+            uses = await self._uses(crew)
+            if counts[plan.FRONTEND] > 1 and not ground.port:
+                ground = replace(ground, port=free_port())
+            self._begin(plan.bundles(counts, ground, uses, self.options.engine_key))
         if self.options.envoy:
-            await self._start_envoy(plan.adapter(env, keyed=keyed), document.config)
+            await self._start_envoy(plan.adapter(ground), document.config)
         self.step = "waiting until everything is ready"
         await asyncio.gather(*(self._ready(keeper) for keeper in self.keepers))
         self.step = "asking the gateway for its models"
@@ -173,9 +182,15 @@ class Stack:
 
     def _crew(self, served: Sequence[Served], config: Config) -> _Crew:
         if not served:
-            return _Crew((), plan.simulated(config, self.options.simulated, self.options.speedup, self._folder.ports))
+            return _Crew((), self._simulated(config))
         pools = [(each, engines.pool_of(each, config)) for each in served]
         return _Crew([plan.EngineUse(each.url, pool, each.name) for each, pool in pools if pool is not None], ())
+
+    def _simulated(self, config: Config) -> list[tuple[Plan, str]]:
+        options = self.options
+        return plan.simulated(
+            config, options.simulated, options.speedup, self._folder.ports, ports_known=not options.separate
+        )
 
     async def _start_bus(self) -> None:
         self.step = "starting NATS"
@@ -197,19 +212,19 @@ class Stack:
         [keeper] = self._begin([adapter])
         await keeper.until(lambda it: bool(it.door) or it.life.state is State.GIVEN_UP)
         self._check(keeper)
-        port = self.options.port or envoy.free_port()
+        port = self.options.port or free_port()
         there = ("127.0.0.1", keeper.port)
         self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, there, addresses, config.edge)])
 
-    async def _agents(self, crew: _Crew, env: Mapping[str, str]) -> list[Plan]:
-        """An agent for each engine that has one, those of the simulated ones once they listen."""
+    async def _uses(self, crew: _Crew) -> list[plan.EngineUse]:
+        """The engines that get an agent; simulated ones are started here, and listen unless their port was known."""
         keepers = self._begin([each for each, _ in crew.simulated])
-        await asyncio.gather(*(self._located(keeper) for keeper in keepers))
+        await asyncio.gather(*(self._located(keeper) for keeper in keepers if not keeper.plan.port))
         uses = [
-            plan.EngineUse(keeper.url, pool, keeper.plan.name)
+            plan.EngineUse(keeper.url or f"http://127.0.0.1:{keeper.port}", pool, keeper.plan.name)
             for keeper, (_, pool) in zip(keepers, crew.simulated, strict=True)
         ]
-        return plan.agents([*crew.running, *uses], env, self.options.engine_key)
+        return [*crew.running, *uses]
 
     def _begin(self, plans: Sequence[Plan]) -> list[Keeper]:
         keepers = [Keeper(each, self._folder, self._http, self._tell) for each in plans]

@@ -1,18 +1,42 @@
 """Which processes a stack is made of."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from pointsman_cli import plan
-from pointsman_cli.plan import EngineUse, Kind
+from pointsman_cli.plan import EngineUse, Ground, Kind
 from pointsman_cli.words import CommandError
 from pointsman_core.config import load
+
+GROUND = Ground({"POINTSMAN_NATS_URL": "nats://n"}, 8080, Path("state"))
+EVERY = dict.fromkeys(plan.SERVICES, 1)
+
+
+def test_a_bundle_runs_every_service_and_the_agents_of_the_engines() -> None:
+    [gateway] = plan.bundles(EVERY, GROUND, [EngineUse("http://e:8000", "p", "e1")], "secret")
+    assert gateway.command[1:] == gateway.services == (*plan.SERVICES, "worker-agent")
+    assert json.loads(gateway.env["POINTSMAN_AGENTS"]) == [
+        {"engine_url": "http://e:8000", "pool": "p", "worker": "e1", "engine_api_key": "secret"}
+    ]
+    assert (gateway.port, gateway.env["POINTSMAN_PORT_SHARED"]) == (8080, "false")
+
+
+def test_two_frontends_are_two_bundles_on_one_port_of_which_one_collects_and_records() -> None:
+    first, second = plan.bundles(EVERY | {"frontend": 2}, GROUND, [EngineUse("http://e:8000", "p", "e1")], None)
+    assert set(first.services) - set(second.services) == {*plan.SINGLE, "worker-agent"}
+    assert [(each.port, each.env["POINTSMAN_PORT_SHARED"]) for each in (first, second)] == [(8080, "true")] * 2
+
+
+def test_replicas_over_the_bundles_are_processes_of_their_own() -> None:
+    _, more = plan.bundles(EVERY | {"scheduler": 2}, GROUND, (), None)
+    assert (more.name, more.services) == ("scheduler-2", ("scheduler",))
 
 
 def test_every_replica_is_a_process_with_its_own_name() -> None:
     counts = dict.fromkeys(plan.SERVICES, 1) | plan.replicas(["scheduler=2"])
-    plans = plan.services(counts, {"POINTSMAN_NATS_URL": "nats://n"}, 8080, Path("state"))
+    plans = plan.services(counts, GROUND)
     assert {each.name for each in plans} == {*plan.SERVICES} - {"scheduler"} | {"scheduler-1", "scheduler-2"}
     assert len(plans) == len(plan.SERVICES) + 1
     assert [(each.name, each.port) for each in plans if each.kind is Kind.EDGE] == [("frontend", 8080)]
@@ -21,7 +45,7 @@ def test_every_replica_is_a_process_with_its_own_name() -> None:
 
 def test_a_stack_can_be_without_a_recorder() -> None:
     counts = dict.fromkeys(plan.SERVICES, 1) | plan.replicas(["recorder=0"])
-    assert "recorder" not in {each.name for each in plan.services(counts, {}, 8080, Path("state"))}
+    assert "recorder" not in {each.name for each in plan.services(counts, GROUND)}
 
 
 @pytest.mark.parametrize("text", ["scheduler", "scheduler=", "scheduler=0", "scheduler=two", "nobody=1", "=2"])
@@ -32,12 +56,12 @@ def test_a_wrong_number_of_replicas_is_refused_naming_the_services(text: str) ->
 
 
 def test_a_process_keeps_the_port_that_it_got() -> None:
-    [frontend] = [each for each in plan.services({"frontend": 1}, {}, 0, Path("state")) if each.kind is Kind.EDGE]
+    [frontend] = [each for each in plan.services({"frontend": 1}, GROUND) if each.kind is Kind.EDGE]
     assert [frontend.filled(port)[1]["POINTSMAN_PORT"] for port in (0, 4711)] == ["0", "4711"]
 
 
 def test_each_recorder_has_a_folder_and_a_name_of_its_own() -> None:
-    plans = plan.services({"recorder": 2}, {}, 0, Path("state"))
+    plans = plan.services({"recorder": 2}, GROUND)
     told = [(each.env["POINTSMAN_RECORDER_NAME"], each.env["POINTSMAN_STATE_DIR"]) for each in plans]
     assert told == [("recorder-1", "state/recorder-1"), ("recorder-2", "state/recorder-2")]
 

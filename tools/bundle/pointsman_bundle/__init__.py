@@ -1,0 +1,1 @@
+"""Runs any set of services in one process."""
