@@ -188,7 +188,7 @@ def test_a_service_tells_its_own_name_to_the_bus(member: Member) -> None:
         for file in (member.folder / member.module).rglob("*.py")
         for call in ast.walk(ast.parse(file.read_text()))
         if isinstance(call, ast.Call)
-        and _called(call) in {"Program"}
+        and _called(call) == "Program"
         and call.args
         and isinstance(call.args[0], ast.Constant)
         and isinstance(call.args[0].value, str)
