@@ -1,6 +1,7 @@
 """The API server: who this process is to it, one page of a list, the bytes of a watch.
 
-lightkube knows credentials: those of a service account, read again when they were renewed, and those of a kubeconfig.
+lightkube knows credentials: those of a service account, read again when they were renewed, and those of a kubeconfig;
+what it leaves out of a kubeconfig is in `kubeconfig`.
 Lists and watches are asked for here (docs/adr/0008-the-cluster-is-listed-and-watched-here.md).
 """
 
@@ -14,6 +15,8 @@ from lightkube.config.client_adapter import AsyncClient, ConnectionParams
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
 from lightkube.core.exceptions import ConfigError
 
+from pointsman_metrics_collector.adapters.kubernetes.credential_plugin import PluginAuth
+from pointsman_metrics_collector.adapters.kubernetes.kubeconfig import Access, paths, read
 from pointsman_metrics_collector.domain.kubernetes.answers import (
     Page,
     Refused,
@@ -37,9 +40,13 @@ _ERROR_BYTES: Final = 16_384
 class _Parameters(ConnectionParams):
     """With a connection for every watch, however many pools there are; httpx has 100 in all otherwise."""
 
+    auth: httpx2.Auth | None = None
+    """In the place of lightkube's."""
+
     def httpx_params(self, config: SingleConfig) -> dict[str, object]:
         known = cast("dict[str, object]", super().httpx_params(config))  # pyright: ignore[reportUnknownMemberType] - untyped in lightkube
-        return {**known, "limits": httpx2.Limits(max_keepalive_connections=4)}
+        auth = known["auth"] if self.auth is None else self.auth
+        return {**known, "auth": auth, "limits": httpx2.Limits(max_keepalive_connections=4)}
 
 
 class _Connection(Protocol):
@@ -49,16 +56,22 @@ class _Connection(Protocol):
 class KubernetesApi:
     """One cluster. Every call raises Unreachable, Refused, or UnreadableAnswer."""
 
-    def __init__(self, config: SingleConfig, *, watch_s: int = WATCH_S, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, access: Access, *, watch_s: int = WATCH_S, patience_s: float = PATIENCE_S) -> None:
+        config = access.config
         if config.user is None:
             raise Unreachable(f"the context {config.context_name!r} of the kubeconfig names no user")
         self.namespace: Final = config.namespace
         """Where this process is at home."""
         self.server: Final = config.cluster.server
         self._watch_s: Final = watch_s
+        self._server_name: Final = access.server_name
+        parameters = _Parameters(timeout=httpx2.Timeout(TIMEOUT_S), proxy=access.proxy)
         try:
-            self._client = AsyncClient(config, _Parameters(timeout=httpx2.Timeout(TIMEOUT_S)))
-        except (OSError, ValueError) as error:
+            if access.plugin is not None:
+                parameters.auth = PluginAuth(access.plugin, access.cluster)
+            self._client = AsyncClient(config, parameters)
+        except (OSError, ValueError, ImportError, ConfigError) as error:
+            # ImportError: a SOCKS proxy takes a library that isn't installed.
             raise Unreachable(f"its credentials can't be used: {error}") from None
         self._watch_timeout = httpx2.Timeout(TIMEOUT_S, read=watch_s + patience_s)
 
@@ -75,9 +88,8 @@ class KubernetesApi:
         if rest:
             parameters["continue"] = rest
         try:
-            answer = await self._client.get(collection.path, params=parameters, extensions=_leaving_nothing_open())
-        except (httpx2.HTTPError, httpx2.InvalidURL, ConfigError, OSError, KeyError, ValueError) as error:
-            # The last two are what lightkube makes of a credential plugin that prints something else.
+            answer = await self._client.get(collection.path, params=parameters, extensions=self._extensions())
+        except (httpx2.HTTPError, httpx2.InvalidURL, ConfigError, OSError) as error:
             raise Unreachable(_words(error)) from None
         if answer.status_code != 200:
             raise _refused(answer, answer.content)
@@ -99,13 +111,19 @@ class KubernetesApi:
                 collection.path,
                 params=parameters,
                 timeout=self._watch_timeout,
-                extensions=_leaving_nothing_open(),
+                extensions=self._extensions(),
             ) as answer:
                 if answer.status_code != 200:
                     raise _refused(answer, await _beginning(answer))
                 yield _bytes(answer)
         except (httpx2.HTTPError, httpx2.InvalidURL, ConfigError, OSError) as error:
             raise Unreachable(_words(error)) from None
+
+    def _extensions(self) -> dict[str, object]:
+        extensions = _leaving_nothing_open()
+        if self._server_name:
+            extensions["sni_hostname"] = self._server_name
+        return extensions
 
 
 def connect(
@@ -114,12 +132,18 @@ def connect(
     """By the service account's credentials in a cluster, else by `KUBECONFIG` or `~/.kube/config`. Raises Unreachable
     when there is neither."""
     try:
-        config = KubeConfig.from_env(service_account=service_account).get()
+        access = _of_service_account(service_account) or read(paths())
     except (ConfigError, OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         raise Unreachable(f"there are no credentials for a cluster: {_words(error)}") from None
-    if config is None:
-        raise Unreachable("the kubeconfig names no current context")
-    return KubernetesApi(config, watch_s=watch_s, patience_s=patience_s)
+    return KubernetesApi(access, watch_s=watch_s, patience_s=patience_s)
+
+
+def _of_service_account(folder: str) -> Access | None:
+    try:
+        config = KubeConfig.from_service_account(service_account=folder).get()
+    except ConfigError:
+        return None
+    return None if config is None else Access(config)
 
 
 def _leaving_nothing_open() -> dict[str, object]:
