@@ -16,6 +16,8 @@ import uvloop
 
 from benchmarks.faults.bus_restart import bus_restart
 from benchmarks.faults.engine_loss import engines
+from benchmarks.faults.full_disk import full_disk
+from benchmarks.faults.jetstream_loss import without_jetstream
 from benchmarks.faults.measure import STAGES, Report
 from benchmarks.faults.second_replica import with_a_second_replica
 from benchmarks.faults.single_replica import without_a_second_replica
@@ -58,12 +60,27 @@ async def starvation(factory: StackFactory, rate: float, report: Report) -> None
         await starved(stack, report)
 
 
+async def disk(factory: StackFactory, rate: float, report: Report) -> None:
+    """The disk under JetStream, at a rate of its own."""
+    del factory, rate
+    await full_disk(SAMPLE, report)
+
+
+async def jetstream_loss(factory: StackFactory, rate: float, report: Report) -> None:
+    """JetStream and its streams, at a rate of their own."""
+    del rate
+    async with factory.start(hop_budget=None) as stack:
+        await without_jetstream(stack, report)
+
+
 CASES: Final[dict[str, Callable[[StackFactory, float, Report], Awaitable[None]]]] = {
     "second-replica": second_replica,
     "single-replica": single_replica,
     "bus": bus,
     "engines": engine_loss,
     "starvation": starvation,
+    "full-disk": disk,
+    "jetstream-loss": jetstream_loss,
 }
 
 

@@ -102,16 +102,26 @@ class LocalNatsServer:
 
     def restart_jetstream(self) -> None:
         """End JetStream and start it again, while the server and its connections stay."""
-        config = self._config.read_text()
-        for text, state in (("", "JetStream Shutdown"), (config, "Took")):
-            seen = self.log_path.read_text().count(state)
-            self._config.write_text(text)
-            self._running().send_signal(signal.SIGHUP)
-            deadline = time.monotonic() + START_TIMEOUT_S
-            while self.log_path.read_text().count(state) == seen:
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"JetStream did not restart:\n{self.log_path.read_text()[-2000:]}")
-                time.sleep(0.005)
+        self.stop_jetstream()
+        self.start_jetstream()
+
+    def stop_jetstream(self) -> None:
+        """End JetStream, while the server and its connections stay."""
+        self._switch_jetstream(on=False, logged="JetStream Shutdown")
+
+    def start_jetstream(self) -> None:
+        """Start JetStream again, with what it stored."""
+        self._switch_jetstream(on=True, logged="to start JetStream")
+
+    def _switch_jetstream(self, *, on: bool, logged: str) -> None:
+        self._jetstream = on
+        seen = self.log_path.read_text().count(logged)
+        self.reload("")
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self.log_path.read_text().count(logged) == seen:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"JetStream did not switch:\n{self.log_path.read_text()[-2000:]}")
+            time.sleep(0.005)
 
     def pause(self) -> None:
         self._running().send_signal(signal.SIGSTOP)
