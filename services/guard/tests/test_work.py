@@ -32,7 +32,7 @@ def found(text: str, role: str = "user") -> set[str]:
 
 
 def test_what_is_decoded_is_bounded_by_its_size_all_together() -> None:
-    work = Work(200)
+    work = Work(500)
     assert hidden(f"{encoded(ATTACK)} and {encoded('a' * 200)}", work)[0] == ATTACK
     assert work.exceeded
     assert work.left < 200
@@ -46,6 +46,9 @@ def test_a_check_that_decoded_all_that_it_may_says_so() -> None:
     assert len(pieces) < 262144
     assert "unreadable.long" in found(pieces)
     assert "unreadable.long" not in found(encoded("words " * 1000))
+    many = " ".join(encoded(f"harmless piece number {number}") for number in range(200))
+    assert "injection.override" in found(f"{many} {encoded(ATTACK)}")
+    assert "unreadable.long" in found(many * 6)
 
 
 def test_encoded_data_is_covered_at_its_place_and_words_are_not() -> None:

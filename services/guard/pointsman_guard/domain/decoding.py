@@ -1,12 +1,11 @@
 """Texts inside texts: what is encoded once or twice in Base64, Base32, hexadecimal digits, percent or other escapes.
 
-What it takes is bounded: at most `LIMIT` pieces a text, `DEPTH` times inside each other, and by the `Work` of a check.
+What it takes is bounded by the `Work` of a check; what is encoded `DEPTH` times is read.
 """
 
 import base64
 import binascii
 import html
-import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -14,10 +13,11 @@ from urllib.parse import unquote
 
 from pointsman_guard.domain.expressions import Expressions
 
-LIMIT: Final = 32
 DEPTH: Final = 2
 MOST: Final = 393216
 """Characters that are decoded for one check, those inside each other counted each time."""
+LEAST: Final = 384
+"""Characters that any piece counts as, which lets a check try 1,024 of them."""
 SHORTEST: Final = 8
 """Characters of a decoded text that are worth a look."""
 SAMPLE: Final = 256
@@ -54,26 +54,27 @@ class Work:
 
     def take(self, size: int) -> bool:
         """Whether so many characters may be decoded, which counts."""
-        if size > self.left:
+        cost = max(size, LEAST)
+        if cost > self.left:
             self.exceeded = True
             return False
-        self.left -= size
+        self.left -= cost
         return True
 
 
 def hidden(text: str, work: Work, depth: int = DEPTH) -> list[str]:
     """What is encoded in a text, readable; what is inside those comes after them."""
-    found: list[str] = []
+    found: dict[str, None] = {}
     for number in _EXPRESSIONS.among(text):
-        for match in itertools.islice(_EXPRESSIONS.each(number, text), LIMIT):
-            if len(found) >= LIMIT or not work.take(len(match)):
+        for match in _EXPRESSIONS.each(number, text):
+            if not work.take(len(match)):
                 break
             for decoded in _DECODERS[number](match):
                 if len(decoded) >= SHORTEST and decoded not in found:
-                    found.append(decoded)
+                    found[decoded] = None
                     if depth > 1:
-                        found += hidden(decoded, work, depth - 1)
-    return found
+                        found.update(dict.fromkeys(hidden(decoded, work, depth - 1)))
+    return list(found)
 
 
 def _readable(raw: bytes) -> Iterator[str]:
