@@ -41,6 +41,8 @@ class LimitAsk(Part):
     """All of them admit the request, or none counts it."""
     cost: float = 1.0
     """What is counted until it is known: 1 for a request, the expected tokens."""
+    risk: float = 0.0
+    """What it may cost beyond that."""
     reactive: bool = False
     """Nothing is counted before it is known; the request is admitted while something is left."""
     kept: bool = False
@@ -172,6 +174,8 @@ class ChargeState(Part):
     until: float
     """When it can't be open any more, unix seconds."""
     kept: bool = False
+    risk: float = 0.0
+    """As `LimitAsk.risk`."""
 
 
 class LimitShard(Message):

@@ -265,10 +265,10 @@ async def test_a_single_preprocessor_asks_nobody(world: World) -> None:
 
 async def test_how_long_an_answer_gets_is_learnt_of_each_one_where_a_request_had_several(world: World) -> None:
     [node] = await world.add("a")
-    for number in range(20):
+    for number in range(70):
         world.complete(f"r{number}", 500, answers=4, output=400)
-    await eventually(lambda: node.limiter.lengths.expected("m") is not None)
-    assert 100 <= (node.limiter.lengths.expected("m") or 0) <= 120
+    await eventually(lambda: node.limiter.lengths.expected("", "m") is not None)
+    assert 100 <= (node.limiter.lengths.expected("", "m") or 0) <= 120
 
 
 async def test_the_end_of_a_request_settles_it_wherever_it_is_kept(world: World) -> None:

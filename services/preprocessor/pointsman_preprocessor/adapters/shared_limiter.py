@@ -194,8 +194,11 @@ class SharedLimiter(Limiter):
         while self._ended[0].at < now - LATELY_S:
             self._ended.popleft()
         if usage is not None and usage.completion_tokens and not usage.estimated:
+            tenant = event.identity.tenant if event.identity is not None else ""
             for model in {event.model, event.served} - {None}:
-                self.lengths.learn(str(model), ceil(usage.completion_tokens / event.answers))
+                # Limits that count for all tenants expect what all of them got.
+                for whose in {tenant, ""}:
+                    self.lengths.learn(whose, str(model), ceil(usage.completion_tokens / event.answers))
         self._settle((*self._keeper.books(), self._alone), ended)
 
     def tick(self) -> None:

@@ -77,10 +77,10 @@ class Limit(RequestProcessor):
         self._ruled(incoming, ask, self._limiter.alone(ask, incoming.envelope.received_ms / 1000))
         return True
 
-    def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> float:
-        """What to count before it is known."""
+    def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> tuple[float, float]:
+        """What to count before it is known, and how much more it may become."""
         del incoming, windows
-        return 1.0
+        return 1.0, 0.0
 
     def until_ms(self, incoming: Incoming) -> int:
         """When the request can't be open any more."""
@@ -99,6 +99,7 @@ class Limit(RequestProcessor):
         scope, shard = self.scopes.of(incoming)
         windows = self._windows(incoming)
         until_ms = self.until_ms(incoming)
+        cost, risk = self.cost(incoming, windows)
         return LimitAsk(
             edge=envelope.edge,
             request_id=envelope.request_id,
@@ -107,7 +108,8 @@ class Limit(RequestProcessor):
             shard=shard,
             scope=scope,
             windows=windows,
-            cost=self.cost(incoming, windows),
+            cost=cost,
+            risk=risk,
             reactive=self.reactive,
             kept=self.kept,
             until_ms=until_ms,

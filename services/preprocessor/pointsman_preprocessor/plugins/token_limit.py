@@ -7,18 +7,21 @@ from typing import Annotated, Final, Literal, cast
 
 from pydantic import AfterValidator, Field, JsonValue
 
+from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_contracts.limits import LimitWindow
 from pointsman_contracts.response import Usage
 from pointsman_core.plugins import Params, Plugin
 from pointsman_preprocessor.domain.facts import answers, max_output_tokens
 from pointsman_preprocessor.domain.limits.rate import Rate, Rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
-from pointsman_preprocessor.domain.processing import Incoming
+from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 from pointsman_preprocessor.plugins.request_limit import amounts
 
 UNKNOWN_LENGTH: Final = 1024
-"""Tokens of an answer that are reserved while nobody knows better."""
+"""Tokens of an answer that are reserved while too little is known of its length."""
+UNLIMITED_LENGTH: Final = 4096
+"""Tokens that an answer is taken to have at most where the request has no limit."""
 LARGEST_PART: Final = 0.5
 """Of the smallest window that one request reserves at most: larger ones would wait for an empty window (Kuadrant RFC
 0021, `max_fraction`). What it uses beyond is debt."""
@@ -42,7 +45,7 @@ class TokenLimitParams(LimitParams):
     `reasoning_tokens` (numbers with a point) and `model`; default `total_tokens`."""
     expected_output: int | None = Field(default=None, ge=0)
     """Tokens of output to reserve for each answer (`n`, or `best_of`, to a prompt), at most the request's own limit;
-    default: what 95 % of the model's answers didn't exceed lately."""
+    default: what 95 % of the model's answers to this tenant don't exceed, as is 95 % certain by what it got lately."""
 
 
 class TokenLimit(Limit):
@@ -72,23 +75,33 @@ class TokenLimit(Limit):
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
         return tuple(_window(each) for each in amounts(value, self._amounts))
 
-    def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> float:
+    def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> tuple[float, float]:
         if self._reactive:
-            return 0.0
-        prompt, output = incoming.prompt.tokens, self._output(incoming)
-        tokens = float(prompt + output)
+            return 0.0, 0.0
+        expected, most = self._output(incoming)
+        prompt, count = incoming.prompt.tokens, answers(incoming.body)
+        tokens = self._tokens(incoming, prompt, expected * count)
+        at_most = tokens if most == expected else self._tokens(incoming, prompt, most * count)
+        reserved = min(float(ceil(tokens)), LARGEST_PART * min([window.amount for window in windows]))
+        return reserved, max(0.0, at_most - reserved)
+
+    def _tokens(self, incoming: Incoming, prompt: int, output: int) -> float:
         if self.price.weighs:
             with suppress(ArithmeticError):
-                tokens = self.price(Usage(prompt_tokens=prompt, completion_tokens=output), incoming.model)
-        return min(float(ceil(tokens)), LARGEST_PART * min([window.amount for window in windows]))
+                return self.price(Usage(prompt_tokens=prompt, completion_tokens=output), incoming.model)
+        return float(prompt + output)
 
-    def _output(self, incoming: Incoming) -> int:
+    def _output(self, incoming: Incoming) -> tuple[int, int]:
+        """Tokens of one answer: what is expected, and what it may have as far as the request says."""
         most = max_output_tokens(incoming.body)
-        if self._expected_output is not None:
-            expected = self._expected_output
-        else:
-            expected = self._limiter.lengths.expected(incoming.model) or UNKNOWN_LENGTH
-        return (expected if most is None else min(most, expected)) * answers(incoming.body)
+        expected = self._expected_output
+        if expected is not None:
+            return (expected, expected) if most is None else (min(most, expected), most)
+        tenant = ""
+        if self.scopes.need_identity:
+            tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")[:LONGEST_NAME]
+        expected = self._limiter.lengths.expected(tenant, incoming.model) or UNKNOWN_LENGTH
+        return (expected, max(expected, UNLIMITED_LENGTH)) if most is None else (min(most, expected), most)
 
 
 def _window(each: Rate) -> LimitWindow:

@@ -30,7 +30,7 @@ _CounterKey = tuple[str, str, str]
 class _Charge:
     """What one limit counted of one request."""
 
-    __slots__ = ("at", "cost", "kept", "limit", "scope", "until", "windows")
+    __slots__ = ("at", "cost", "kept", "limit", "risk", "scope", "until", "windows")
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class _Charge:
         until: float,
         *,
         kept: bool,
+        risk: float,
     ) -> None:
         self.limit = limit
         self.scope = scope
@@ -50,6 +51,7 @@ class _Charge:
         self.at = at
         self.until = until
         self.kept = kept
+        self.risk = risk
 
 
 class Settled(NamedTuple):
@@ -93,7 +95,7 @@ class Book:
             cost = 0.0 if reactive else ask.cost
             longest, refusing = 0.0, 0
             for place, counter in enumerate(counters):
-                wait_s = counter.wait(windows[place], cost, now, reactive=reactive)
+                wait_s = counter.wait(windows[place], cost, now, reactive=reactive, risk=ask.risk)
                 if wait_s > longest:
                     longest, refusing = wait_s, place
             if longest > 0:
@@ -163,7 +165,7 @@ class Book:
 
     def snapshot(self, keeper: str, now: float, epoch: int = 0) -> LimitShard:
         """Everything that somebody else needs to go on; counts that are at nothing are forgotten."""
-        for key in [key for key, counter in self._counters.items() if counter.used(now) <= 0]:
+        for key in [key for key, counter in self._counters.items() if counter.idle and counter.used(now) <= 0]:
             del self._counters[key]
         self.changed = False
         return LimitShard(
@@ -186,20 +188,18 @@ class Book:
             self._counter(each.limit, each.window, each.scope).take_over(each, state.at_ms / 1000, unknown_s, ahead_s)
         for each in state.charges:
             at, until = each.at - ahead_s, each.until - ahead_s
-            charge = _Charge(each.limit, each.scope, each.windows, each.cost, at, until, kept=each.kept)
+            charge = _Charge(each.limit, each.scope, each.windows, each.cost, at, until, kept=each.kept, risk=each.risk)
             self._charges.setdefault((each.edge, each.request_id), []).append(charge)
             for window in each.windows:
-                if window.startswith("concurrency/"):
-                    unused = LimitWindow(unit="concurrency", amount=0)
-                    self._counter(each.limit, window, each.scope).add(unused, each.cost, each.at)
+                self._counter(each.limit, window, each.scope).reopen(each.cost, each.risk)
         self.changed = True
 
     def _charge(self, ask: LimitAsk, scope: str, names: list[str], counters: list[Counter], at: float) -> None:
         cost = 0.0 if ask.reactive else ask.cost
         for place, counter in enumerate(counters):
-            counter.add(ask.windows[place], cost, at)
+            counter.add(ask.windows[place], cost, at, ask.risk)
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
-        charge = _Charge(ask.limit, scope, tuple(names), cost, at, until, kept=ask.kept)
+        charge = _Charge(ask.limit, scope, tuple(names), cost, at, until, kept=ask.kept, risk=ask.risk)
         self._charges.setdefault((ask.edge, ask.request_id), []).append(charge)
         self.changed = True
 
@@ -216,6 +216,7 @@ class Book:
                     at=charge.at,
                     until=charge.until,
                     kept=charge.kept,
+                    risk=charge.risk,
                 )
 
     def _counted(self, ask: LimitAsk) -> bool:
@@ -252,7 +253,7 @@ class Book:
         self.changed = True
         for name in charge.windows:
             counter = self._counter(charge.limit, name, charge.scope)
-            counter.end(charge.cost)
+            counter.end(charge.cost, charge.risk)
             if actual is not None:
                 counter.settle(charge.cost, actual, charge.at, now)
             elif refused or name.startswith("tokens/"):

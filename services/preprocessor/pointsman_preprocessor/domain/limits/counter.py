@@ -22,7 +22,7 @@ def window_name(window: LimitWindow) -> str:
 class Counter:
     """Requests by their arrivals, tokens in a window, or what is open."""
 
-    __slots__ = ("_arrivals", "_open", "_usage", "period_s")
+    __slots__ = ("_arrivals", "_open", "_risk", "_usage", "period_s")
 
     def __init__(self, window: str) -> None:
         """`window` as `window_name`."""
@@ -31,21 +31,26 @@ class Counter:
         self._arrivals = Arrivals() if unit == "requests" else None
         self._usage = UsageWindow(self.period_s) if unit == "tokens" else None
         self._open = 0.0
+        self._risk = 0.0
+        """What open requests may use beyond what is counted of them."""
 
-    def wait(self, window: LimitWindow, cost: float, now: float, *, reactive: bool) -> float:
-        """Seconds until a request of `cost` is admitted; 0 now, infinite never or nobody knows."""
+    def wait(self, window: LimitWindow, cost: float, now: float, *, reactive: bool, risk: float = 0.0) -> float:
+        """Seconds until a request of `cost` is admitted that may cost `risk` more; 0 now, infinite never or unknown."""
         if window.amount <= 0:
             # Even a request that costs nothing: a quota of 0 is how somebody is shut out.
             return inf
         if self._usage is not None:
             # Reactive: while anything is left, a request may use whatever it uses (S3-7).
-            return self._usage.wait(window.amount, 1.0 if reactive else cost, now)
+            wait_s = self._usage.wait(window.amount, 1.0 if reactive else cost, now)
+            # What runs may use the amount once more beyond its reservations, and no more than that.
+            return inf if not wait_s and risk > 0 < self._risk and self._risk + risk > window.amount else wait_s
         if self._arrivals is not None:
             return self._arrivals.wait(window, cost, now)
         return 0.0 if self._open + cost <= window.amount else inf
 
-    def add(self, window: LimitWindow, cost: float, now: float) -> None:
+    def add(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
         """Count a request that was admitted."""
+        self._risk += risk
         if self._usage is not None:
             self._usage.add(cost, now)
         elif self._arrivals is not None:
@@ -62,8 +67,9 @@ class Counter:
         elif actual > cost:
             self._usage.add(actual - cost, now)
 
-    def end(self, cost: float) -> None:
+    def end(self, cost: float, risk: float = 0.0) -> None:
         """A request that was open isn't any more."""
+        self._risk = max(0.0, self._risk - risk)
         if self._usage is None and self._arrivals is None:
             self._open = max(0.0, self._open - cost)
 
@@ -83,6 +89,17 @@ class Counter:
         else:
             left, reset_s = window.amount - self._open, 0.0
         return WindowStanding(remaining=max(0.0, left), reset_s=reset_s)
+
+    def reopen(self, cost: float, risk: float) -> None:
+        """A request is open that another keeper counted, and whose tokens or arrival `take_over` brought."""
+        self._risk += risk
+        if self._usage is None and self._arrivals is None:
+            self._open += cost
+
+    @property
+    def idle(self) -> bool:
+        """Whether no open request may use more than is counted."""
+        return self._risk <= 0
 
     def used(self, now: float) -> float:
         """What is counted: tokens in the window, what is open, or seconds until nothing is due."""

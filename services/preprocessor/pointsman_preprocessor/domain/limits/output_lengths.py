@@ -1,53 +1,71 @@
-"""How long answers of a model get: what to reserve for one that hasn't begun."""
+"""How long answers of a model to a tenant get: what to reserve for one that hasn't begun."""
 
-from math import ceil, log2
+from math import ceil, log2, sqrt
 from typing import Final
 
 _PER_DOUBLING: Final = 4
 """Classes of length between one and its double: an estimate is at most a fifth too high."""
 _DECAY: Final = 0.999
 """An answer counts half after 700 more."""
-_ENOUGH: Final = 20
-"""Answers from which on something is known."""
-_MOST_MODELS: Final = 1024
+_CERTAIN: Final = 1.645
+"""Standard deviations of a part of the answers by which an estimate is too high in 95 of 100 cases."""
+_MOST: Final = 4096
+"""Pairs of tenant and model; the one that was learnt of longest ago is forgotten first."""
+
+
+class _Lengths:
+    """Of one tenant and model: a histogram that forgets."""
+
+    __slots__ = ("classes", "squares", "weight")
+
+    def __init__(self) -> None:
+        self.classes: dict[int, float] = {}
+        self.weight = 1.0
+        """Of the next answer: older answers weigh less because newer ones weigh more."""
+        self.squares = 0.0
 
 
 class OutputLengths:
-    """A histogram that forgets, for each model."""
+    """Pure."""
 
     def __init__(self, part: float = 0.95) -> None:
-        """`part` of the answers are no longer than the estimate."""
+        """`part` of the answers are no longer than the estimate, with a certainty of 95 %."""
         self._part: Final = part
-        self._models: Final[dict[str, dict[int, float]]] = {}
-        self._weights: Final[dict[str, float]] = {}
-        self._seen: Final[dict[str, int]] = {}
+        self._known: Final[dict[tuple[str, str], _Lengths]] = {}
 
-    def learn(self, model: str, tokens: int) -> None:
+    def learn(self, tenant: str, model: str, tokens: int) -> None:
         """An answer ended by itself."""
-        classes = self._models.get(model)
-        if classes is None:
-            if len(self._models) >= _MOST_MODELS:
-                return
-            classes = self._models[model] = {}
-        # Older answers weigh less because newer ones weigh more.
-        weight = self._weights.get(model, 1.0) / _DECAY
-        if weight > 1e9:
-            for each in classes:
-                classes[each] /= weight
-            weight = 1.0
-        self._weights[model] = weight
+        known = self._known.pop((tenant, model), None)
+        if known is None:
+            if len(self._known) >= _MOST:
+                del self._known[next(iter(self._known))]
+            known = _Lengths()
+        self._known[tenant, model] = known
+        if known.weight > 1e9:
+            for each in known.classes:
+                known.classes[each] /= known.weight
+            known.squares /= known.weight**2
+            known.weight = 1.0
         index = ceil(log2(max(1, tokens)) * _PER_DOUBLING)
-        classes[index] = classes.get(index, 0.0) + weight
-        self._seen[model] = self._seen.get(model, 0) + 1
+        known.classes[index] = known.classes.get(index, 0.0) + known.weight
+        known.squares += known.weight**2
+        known.weight /= _DECAY
 
-    def expected(self, model: str) -> int | None:
-        """Tokens; None while too little is known."""
-        if self._seen.get(model, 0) < _ENOUGH:
+    def expected(self, tenant: str, model: str) -> int | None:
+        """Tokens; None while too few answers are known to be certain (about 55)."""
+        known = self._known.get((tenant, model))
+        if known is None:
             return None
-        classes = self._models[model]
-        wanted = self._part * sum(classes.values())
-        for index in sorted(classes):
-            wanted -= classes[index]
-            if wanted <= 1e-9:
+        whole = sum(known.classes.values())
+        # So many answers of one weight are as telling (Kish, Survey Sampling, 1965); the part that is wanted of them
+        # has the standard error of a proportion.
+        telling = whole * whole / known.squares
+        part = self._part + _CERTAIN * sqrt(self._part * (1 - self._part) / telling)
+        if part >= 1:
+            return None
+        wanted = part * whole
+        for index in sorted(known.classes):
+            wanted -= known.classes[index]
+            if wanted <= 1e-9 * whole:
                 return ceil(2 ** (index / _PER_DOUBLING))
-        return ceil(2 ** (max(classes) / _PER_DOUBLING))
+        return ceil(2 ** (max(known.classes) / _PER_DOUBLING))
