@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pointsman_contracts.journey import HeaderEdit, StageReport, Target
+from pointsman_contracts.journey import BodyEdit, HeaderEdit, StageReport, Target
 from pointsman_contracts.message import Address, Message, Part
 from pointsman_contracts.response import Usage
 
@@ -98,6 +98,9 @@ class Verdict(Message):
     it counts but `note`."""
     texts: tuple[TextEdit, ...] = ()
     """Texts that aren't named pass."""
+    fields: tuple[BodyEdit, ...] = ()
+    """Fields of the top level of the answer's JSON to set, add or remove, unless it blocks; of a stream, in each event
+    that leaves from now on. Every other field stays as it is."""
     headers: tuple[HeaderEdit, ...] = ()
     """Changes of the answer's headers; they count while none is out: in the first window at the latest."""
     status: int = Field(default=403, ge=400, le=599)

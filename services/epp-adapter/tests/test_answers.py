@@ -185,7 +185,8 @@ async def test_a_renamed_document_in_buffered_mode_is_replaced_whole(start_picke
     picker.stages.changes = {"model": "alias", "target": Target(model="llama-8b", pool="llama-8b")}
     exchange = await answering(picker, (BUFFERED, BUFFERED))
     await exchange.response(headers={"content-length": str(len(ANSWER))})
-    assert (await exchange.reply()).removed == {"content-length"}
+    head = await exchange.reply()
+    assert (head.removed, head.set["x-pointsman-model"]) == ({"content-length"}, "llama-8b")
     await exchange.body(ANSWER, of="response")
     assert json.loads((await exchange.reply()).body or b"")["model"] == "alias"
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage
+from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
@@ -209,6 +209,23 @@ async def test_a_stage_that_sees_a_stream_whole_has_envoy_hold_it(start_picker: 
     assert (await exchange.reply()).mode == BUFFERED
     await exchange.body(delta("my ") + delta("secret") + DONE, of="response")
     assert (await exchange.reply()).status == 403
+
+
+async def test_a_stage_that_only_sets_headers_lets_envoy_stream(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    picker.stages.changes["response"] = (stage(content="none"),)
+    picker.reviewers.say = lambda review: Verdict(
+        request_id=review.request_id,
+        headers=(HeaderEdit(name="x-label", value="seen"),),
+        fields=(BodyEdit(field="label", value=1),),
+    )
+    exchange = await answering(picker, (FULL_DUPLEX, FULL_DUPLEX))
+    await exchange.response(headers=STREAM)
+    await exchange.body(delta("one "), end=False, of="response")
+    head, piece = await exchange.replies(2)
+    assert head.set["x-label"] == "seen"
+    assert json.loads((piece.body or b"").removeprefix(b"data: "))["label"] == 1
+    assert len(picker.reviewers.asked) == 1
 
 
 async def test_what_comes_after_the_last_byte_sees_what_left(start_picker: StartPicker) -> None:

@@ -171,7 +171,11 @@ async def test_the_client_gets_back_the_model_name_that_it_asked_for(start_edge:
         answer = await raw_request(edge.url, post(CHAT, BODY))
         engine.script = stream
         streamed = await raw_request(edge.url, post(CHAT, BODY))
+        edge.stages.changes = {}
+        plain = await raw_request(edge.url, post(CHAT, BODY))
     assert json.loads(answer.body)["model"] == "auto"
+    assert answer.header("x-pointsman-model") == streamed.header("x-pointsman-model") == "llama-8b"
+    assert plain.header("x-pointsman-model") is None, "it is the one that was asked for"
     assert answer.complete
     assert streamed.body == b"".join(EVENTS).replace(b'"model":"llama-8b"', b'"model":"auto"')
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage
+from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
@@ -229,6 +229,96 @@ async def test_no_byte_of_a_stream_leaves_before_it_has_passed(start_edge: Start
     assert "".join(text["choices"][0]["delta"]["content"] for text in texts) == "my * and more and more"
     assert answer.body.endswith(b"data: [DONE]\n\n")
     assert len(shown) > 2
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_a_stage_that_only_sets_headers_holds_no_stream(start_edge: StartEdge, behind: bool) -> None:
+    """The engine goes on only after the client has read what came; behind a stage that looks, too."""
+    read = asyncio.Event()
+
+    async def halting(request: Received) -> None:
+        await request.begin_stream()
+        await request.chunk(delta("first words ") + delta("of a stream "))
+        await read.wait()
+        await request.chunk(delta("and the rest") + b"data: [DONE]\n\n")
+        await request.chunk(b"")
+
+    async with ScriptedEngine(halting) as engine:
+        edge = await start_edge(engine.url)
+        before = (stage(mode="window", window=9, overlap=1),) if behind else ()
+        edge.stages.changes["response"] = (*before, stage("label", content="none"))
+        edge.reviewers.say = lambda review: says(
+            headers=[HeaderEdit(name="x-label", value="seen")] if review.stage == "label" else []
+        )(review)
+        async with raw_connection(edge.url) as client:
+            await client.send(post(CHAT, BODY))
+            begun = await client.read_until(b"first")
+            read.set()
+            rest = await client.read_until(b"[DONE]")
+    assert b"x-label: seen" in begun
+    assert b"rest" in rest
+    assert [(review.number, review.last) for review in edge.reviewers.asked if review.stage == "label"] == [(1, True)]
+
+
+FIELDS = [
+    BodyEdit(field="label", value={"seen": True}),
+    BodyEdit(field="id", value="other"),
+    BodyEdit(field="object", remove=True),
+]
+PRICED = b'{"id": "c", "object": "chat.completion",  "cost": 1.10, "choices": []}'
+
+
+@pytest.mark.parametrize("content", ["none", "text", "body"])
+async def test_a_stage_changes_fields_of_the_answers_json_and_every_other_byte_stays(
+    start_edge: StartEdge, content: str
+) -> None:
+    async def priced(request: Received) -> None:
+        await request.answer(PRICED)
+
+    shown: list[bytes | None] = []
+
+    def say(review: ResponseReview) -> Verdict:
+        shown.append(review.body)
+        return says(fields=FIELDS if review.stage == "guard" else [])(review)
+
+    async with ScriptedEngine(priced) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(content=content), stage("later", content="body"))
+        edge.reviewers.say = say
+        answer, done = await answered(edge)
+    assert answer.body == b'{"id": "other",  "cost": 1.10, "choices": [],"label":{"seen":true}}'
+    assert answer.header("content-length") == str(len(answer.body))
+    assert shown[-1] == answer.body
+    assert (done.outcome, answer.status) == ("ok", 200)
+
+
+@pytest.mark.parametrize(
+    "use", [{"content": "none"}, {"content": "text"}, {"mode": "window", "window": 9, "overlap": 2}]
+)
+async def test_a_stage_changes_fields_of_a_streams_events(start_edge: StartEdge, use: dict[str, object]) -> None:
+    async with ScriptedEngine(words) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(**use), stage("later", mode="window", window=9, overlap=2))  # type: ignore[arg-type]
+        edge.reviewers.say = lambda review: says(fields=FIELDS if review.stage == "guard" else [])(review)
+        answer, done = await answered(edge)
+    events = [json.loads(line[6:]) for line in answer.body.decode().split("\n\n") if line.startswith("data: {")]
+    assert [(event["id"], event["label"]) for event in events] == [("other", {"seen": True})] * 7
+    assert "".join(event["choices"][0]["delta"]["content"] for event in events) == "my secret and more and more"
+    assert answer.body.endswith(b"data: [DONE]\n\n")
+    assert {report.outcome for report in done.stages} == {"passed"}
+
+
+async def test_fields_of_what_is_no_json_object_are_the_stages_failure(start_edge: StartEdge) -> None:
+    async def listed(request: Received) -> None:
+        await request.answer(b"[1]")
+
+    async with ScriptedEngine(listed) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes["response"] = (stage(content="none", on_error="allow"),)
+        edge.reviewers.say = says(fields=FIELDS)
+        answer, done = await answered(edge)
+    assert (answer.body, done.stages[0].outcome) == (b"[1]", "skipped")
+    assert done.stages[0].note == "set fields of what is no JSON object"
 
 
 async def test_a_stream_that_is_blocked_at_once_is_an_error_with_a_status(start_edge: StartEdge) -> None:

@@ -1,10 +1,12 @@
 """A stage on the way back before one answer."""
 
 import time
+from collections.abc import Iterable
 from typing import Final
 
-from pointsman_contracts.journey import AnswerUse, Stage
+from pointsman_contracts.journey import AnswerUse, BodyEdit, Stage
 from pointsman_edge.domain.answer_window import AnswerWindow
+from pointsman_edge.domain.stream_events import StreamEvent
 from pointsman_edge.reviews import timeout_of
 
 OUTCOMES: Final = {"pass": "passed", "replace": "replaced", "block": "blocked"}
@@ -14,7 +16,7 @@ OUTCOMES: Final = {"pass": "passed", "replace": "replaced", "block": "blocked"}
 class Gate:
     """One stage before one answer."""
 
-    __slots__ = ("_api", "_asked", "_window", "given_up", "position", "stage", "unread", "use")
+    __slots__ = ("_api", "_asked", "_window", "fields", "given_up", "position", "stage", "unread", "use")
 
     def __init__(self, position: int, stage: Stage, api: str) -> None:
         self.position = position
@@ -23,7 +25,9 @@ class Gate:
         self._api = api
         self._asked = 0
         self.given_up = False
-        """The answer was too large to be held for it."""
+        """It isn't asked any more: the answer was too large to be held for it, or it needs nothing of it."""
+        self.fields: tuple[BodyEdit, ...] = ()
+        """Of every event of a stream that it lets pass from now on."""
         self.unread = False
         """Something of the answer couldn't be shown to it."""
         self._window: AnswerWindow | None = None
@@ -34,6 +38,12 @@ class Gate:
         if self._window is None:
             self._window = AnswerWindow(self._api, self.use)
         return self._window
+
+    def alter(self, events: Iterable[StreamEvent]) -> None:
+        """Set its fields in events that leave."""
+        if self.fields:
+            for event in events:
+                event.set(self.fields)
 
     def next_number(self) -> int:
         """Of the next question, from 1."""

@@ -4,20 +4,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-import orjson
-
-from pointsman_contracts.journey import AFTER, HeaderEdit, Stage, StageReport
+from pointsman_contracts.journey import AFTER, BodyEdit, HeaderEdit, Stage, StageReport
 from pointsman_contracts.response_stage import AnswerText, Verdict
 from pointsman_core.refusal import Refusal
 from pointsman_edge.after_answer import AfterAnswer
-from pointsman_edge.domain.answer_texts import Slot, put_all
+from pointsman_edge.domain.answer_texts import Slot
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
 from pointsman_edge.domain.other_texts import Reading, read
 from pointsman_edge.domain.reviewing import Shown, Surrounding, review_of
-from pointsman_edge.domain.spelling import forget_spelling
 from pointsman_edge.domain.stage_trail import StageTrail
-from pointsman_edge.domain.stream_events import Document, EventSplitter, StreamEvent, unambiguous
+from pointsman_edge.domain.stream_events import EventSplitter, StreamEvent
+from pointsman_edge.domain.whole_answer import WholeAnswer
 from pointsman_edge.domain.withheld import StreamEnd
 from pointsman_edge.gate import OUTCOMES, Gate, due_ms
 from pointsman_edge.reviews import TOO_LARGE, UNREADABLE, NoVerdict, Reviewers
@@ -26,6 +24,9 @@ _LEVEL: Final = b"x-pointsman-level"
 _NO_TEXT: Final = Reading([], whole=True)
 
 Headers = list[tuple[bytes, bytes]]
+Fields = tuple[BodyEdit, ...]
+Put = Callable[[dict[str, str], Fields], None]
+"""Puts texts, by part, and fields of the top level in place, all or none. Raises ValueError."""
 
 
 class Withheld(Refusal):
@@ -70,7 +71,7 @@ class WayBack:
     @property
     def needs_all(self) -> bool:
         """Whether a stage that the client waits for sees the answer whole."""
-        return any(gate.use.mode == "buffer" for gate in self._blocking)
+        return any(gate.use.mode == "buffer" and gate.use.content != "none" for gate in self._blocking)
 
     @property
     def keeps(self) -> bool:
@@ -105,33 +106,30 @@ class WayBack:
         self._lenient = code is not None
         if len(body) > self._most_held:
             await self._give_up_all()
-        document: Document | None = None
-        changed = False
+        answer = WholeAnswer(body)
         for gate in self._blocking:
             if gate.given_up:
                 continue
-            wants_text = gate.use.content == "text"
-            if document is None and wants_text:
-                document = unambiguous(body)
             reading = _NO_TEXT
-            if wants_text and document is not None:
-                reading = read(self._exchange.api, document)
-            if wants_text and (not reading.whole or (document is None and body.strip())):
-                self._unread(gate)
-                continue
+            if gate.use.content == "text":
+                document = answer.document
+                if document is not None:
+                    reading = read(self._exchange.api, document)
+                if not reading.whole or (document is None and body.strip()):
+                    self._unread(gate)
+                    continue
             slots = reading.slots
-            if changed and gate.use.content == "body":
-                body = orjson.dumps(document)
             texts = tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in slots)
 
-            def put(edits: dict[str, str], slots: list[Slot] = slots) -> None:
-                put_all([(slot, edits[slot.part]) for slot in slots if slot.part in edits])
+            def put(edits: dict[str, str], fields: Fields, slots: list[Slot] = slots) -> None:
+                if edits:
+                    answer.put([(slot, edits[slot.part]) for slot in slots if slot.part in edits])
+                if fields:
+                    answer.set(fields)
 
-            shown = body if gate.use.content == "body" else None
-            if await self._replaced(gate, texts, shown, put, code=code):
-                changed = True
-                forget_spelling(document)
-        return self._headers, orjson.dumps(document) if changed else body
+            shown = answer.body if gate.use.content == "body" else None
+            await self._ask(gate, texts, shown, put, code=code)
+        return self._headers, answer.body
 
     def begin(self, status: int, headers: Headers) -> None:
         """A stream begins."""
@@ -192,7 +190,11 @@ class WayBack:
             yield b"".join(event.encode() for event in events)
             return
         gate = self._blocking[position]
+        if gate.use.content == "none" and not gate.given_up:
+            # It needs nothing of the answer, so nothing waits for more of it.
+            await self._give_up(gate)
         if gate.given_up:
+            gate.alter(events)
             async for left in self._past(position + 1, events):
                 yield left
             return
@@ -221,31 +223,38 @@ class WayBack:
         window = gate.window
         texts = window.texts() if gate.use.content == "text" else ()
         body = window.encode() if gate.use.content == "body" else None
-        await self._replaced(gate, texts, body, window.replace, last=last)
-        return window.release(last=last)
 
-    async def _replaced(
+        def put(edits: dict[str, str], fields: Fields) -> None:
+            window.replace(edits)
+            gate.fields += fields
+
+        await self._ask(gate, texts, body, put, last=last)
+        released = window.release(last=last)
+        gate.alter(released)
+        return released
+
+    async def _ask(
         self,
         gate: Gate,
         texts: tuple[AnswerText, ...],
         body: bytes | None,
-        put: Callable[[dict[str, str]], None],
+        put: Put,
         *,
         last: bool = True,
         code: str | None = None,
-    ) -> bool:
-        """Have the stage asked and what it says done; whether it put other texts in place. It changes nothing where it
-        fails and may be skipped. Raises Withheld."""
+    ) -> None:
+        """Have the stage asked and what it says done. It changes nothing where it fails and may be skipped. Raises
+        Withheld."""
         told = "answered" if code is None else "rejected"
         shown = Shown(self._status, self._headers, texts, body, gate.next_number(), last, told, code)
         review = review_of(self._exchange, self._surrounding, gate.stage, shown, due_ms(gate.stage))
         began = time.perf_counter()
         try:
             verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
-            edits = _edits(verdict, texts, put)
+            _change(verdict, texts, put)
         except NoVerdict as failure:
             self._failed(gate, failure, time.perf_counter() - began)
-            return False
+            return
         self._reviewers.worked(gate.stage)
         outcome = OUTCOMES[verdict.action]
         self._report(gate, outcome, time.perf_counter() - began, verdict.instance, verdict.note)
@@ -254,7 +263,6 @@ class WayBack:
             withheld.blocked = True
             raise withheld
         self._edit_headers(verdict.headers)
-        return bool(edits)
 
     def _failed(self, gate: Gate, failure: NoVerdict, took_s: float) -> None:
         self._reviewers.failed(gate.stage, failure, self._exchange.request_id)
@@ -289,16 +297,18 @@ class WayBack:
             self._headers = edited_answer_headers(self._headers, edits)
 
 
-def _edits(verdict: Verdict, shown: tuple[AnswerText, ...], put: Callable[[dict[str, str]], None]) -> dict[str, str]:
-    """The texts that a verdict put in the place of others, by part. Raises NoVerdict where the stage means to change
-    what the client would get unchanged."""
+def _change(verdict: Verdict, shown: tuple[AnswerText, ...], put: Put) -> None:
+    """Put in place what a verdict changes. Raises NoVerdict where the stage means to change what the client would get
+    unchanged."""
     edits = {edit.part: edit.text for edit in verdict.texts}
     if edits.keys() - {text.part for text in shown}:
         raise NoVerdict("replaced a text that it wasn't shown", 500, "stage_failed")
     if verdict.action != "replace":
-        return {}
+        edits = {}
+    if verdict.action == "block" or not (edits or verdict.fields):
+        return
     try:
-        put(edits)
+        put(edits, verdict.fields)
     except ValueError as error:
-        raise NoVerdict("replaced JSON by something else", 500, "stage_failed") from error
-    return edits
+        what = "replaced JSON by something else" if edits else "set fields of what is no JSON object"
+        raise NoVerdict(what, 500, "stage_failed") from error

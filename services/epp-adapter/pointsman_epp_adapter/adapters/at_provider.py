@@ -4,6 +4,7 @@ import time
 from typing import Final
 
 from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.chosen_model import chosen_model
 from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.usage import usage_reader
@@ -39,6 +40,8 @@ class AtProvider:
         self._mode = mode
         self._duplex = mode is BodyMode.FULL_DUPLEX_STREAMED
         self._way_back = way_back
+        decision = exchange.decision
+        self._model = [] if decision is None else chosen_model(desk.policy().prices, decision.target, decision.model)
         self._reviewed: ReviewedAnswer | None = None
         self._events: ProviderStream | None = None
         self._pieces: list[bytes] = []
@@ -177,6 +180,7 @@ class AtProvider:
         return [
             (b"x-request-id", exchange.request_id.encode("ascii")),
             (b"x-pointsman-level", exchange.level.encode("ascii", "replace")),
+            *self._model,
         ]
 
     def _ended(self) -> None:

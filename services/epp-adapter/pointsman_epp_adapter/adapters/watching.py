@@ -5,6 +5,7 @@ from typing import Final
 
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
+from pointsman_edge.domain.chosen_model import chosen_model
 from pointsman_edge.domain.error_body import SERVER_ERROR
 from pointsman_edge.domain.exchange import Exchange
 from pointsman_edge.domain.header_edits import edited_answer_headers
@@ -50,6 +51,7 @@ class Watching:
         self._exchange = exchange
         self._chosen = chosen
         self._name = renaming(decision.target.model, asked)
+        self._model = [] if self._name is None else chosen_model(desk.policy().prices, decision.target, asked)
         self._edits = decision.body
         self._mode = mode
         self._level = decision.level.encode("ascii", "replace")
@@ -212,7 +214,7 @@ class Watching:
 
     def _own(self) -> list[Header]:
         request_id = self._exchange.request_id.encode("ascii")
-        return [(b"x-request-id", request_id), (b"x-pointsman-level", self._level), *self._tests]
+        return [(b"x-request-id", request_id), (b"x-pointsman-level", self._level), *self._model, *self._tests]
 
     def _first_byte(self) -> None:
         self._started = True

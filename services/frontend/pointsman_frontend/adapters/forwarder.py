@@ -11,6 +11,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.announcer import Announcer
+from pointsman_edge.domain.chosen_model import chosen_model
 from pointsman_edge.domain.edited_body import edited_body
 from pointsman_edge.domain.engine_load import EngineLoad
 from pointsman_edge.domain.engine_tokens import token_edits
@@ -187,7 +188,10 @@ class Forwarder:
         headers.append((b"x-pointsman-level", decision.level.encode("ascii", "replace")))
         if self._tell_endpoint:
             headers.append((b"x-pointsman-endpoint", endpoint.worker.encode("ascii", "replace")))
-        name = renaming((endpoint.target or decision.target).model, decision.model)
+        target = endpoint.target or decision.target
+        name = renaming(target.model, decision.model)
+        if name is not None:
+            headers += chosen_model(request.policy.prices, target, decision.model)
         usage = exchange.tail = usage_reader(exchange.api)
         relay = relay_stream if exchange.stream else relay_document
         rewriting = without_unasked_usage(decision.body, name) if exchange.stream else name

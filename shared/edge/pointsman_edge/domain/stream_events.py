@@ -1,10 +1,12 @@
 """Server-sent events of a stream, taken apart and put together again."""
 
 import re
+from collections.abc import Sequence
 from typing import Final, cast
 
 import orjson
 
+from pointsman_contracts.journey import BodyEdit
 from pointsman_core.duplicate_members import has_duplicate_member
 
 Document = dict[str, object]
@@ -50,6 +52,19 @@ class StreamEvent:
         if self.document is None:
             return self._data in (b"", _DONE)
         return _is_unambiguous(self._data, self.document)
+
+    def set(self, fields: Sequence[BodyEdit]) -> None:
+        """Set and remove fields of the top level, where there is a document."""
+        document = self.document
+        if document is None:
+            return
+        _ = self.readable  # of what came, which a stage behind may ask
+        for edit in fields:
+            if edit.remove:
+                document.pop(edit.field, None)
+            else:
+                document[edit.field] = edit.value
+        self.changed = True
 
     def encode(self) -> bytes:
         """The very bytes that came, unless the document was changed."""
