@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 MODEL = "fixed-model"
 START_TIMEOUT_S = 120.0
@@ -61,27 +62,27 @@ def gateway(extra: tuple[str, ...] = (), tokens: int = 16, *, recorder: bool = F
     with TemporaryDirectory(prefix="pointsman-bench-") as name:
         folder = Path(name)
         with backend(folder, tokens) as (url, pid):
-            log = folder / "up.log"
-            with log.open("wb") as output:
-                process = subprocess.Popen(
-                    [
-                        *(script("pointsman"), "up", "--engine", url, "--port", "0", "--nats-port", "0"),
-                        *("--replicas", f"recorder={int(recorder)}", "--run-dir", str(folder / "run"), *extra),
-                    ],
-                    stdout=output,
-                    stderr=output,
-                    env={**os.environ, "NO_COLOR": "1"},
-                )
-            try:
-                state_file = folder / "run" / "state.json"
-                _wait(state_file, process, log)
-                state = json.loads(state_file.read_text())
+            options = ["--engine", url, "--replicas", f"recorder={int(recorder)}", *extra]
+            with started(options, folder) as state:
                 pids = {each["name"]: each["pid"] for each in state["processes"]}
                 urls = {each["name"]: each["url"] for each in state["processes"]}
                 yield Running(url, state["door"], {**pids, "backend": pid}, urls, folder / "run" / "logs")
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait(timeout=60)
+
+
+@contextmanager
+def started(options: Sequence[str], folder: Path) -> Generator[dict[str, Any]]:
+    """`pointsman up` with these options, gone afterwards; yields what it tells of its processes once it is ready."""
+    log = folder / "up.log"
+    command = [script("pointsman"), "up", "--port", "0", "--nats-port", "0", "--run-dir", str(folder / "run"), *options]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "NO_COLOR": "1"})
+    try:
+        state_file = folder / "run" / "state.json"
+        _wait(state_file, process, log)
+        yield json.loads(state_file.read_text())
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
 
 
 def _wait(file: Path, process: "subprocess.Popen[bytes]", log: Path | None = None) -> None:

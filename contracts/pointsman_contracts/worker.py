@@ -78,6 +78,8 @@ class WorkerLoad(Message):
     """Counts from 1 in each life of the agent."""
     at_ms: int
     """When the engine was read, by the agent's clock."""
+    age_ms: int = Field(default=0, ge=0)
+    """How long ago that was when the report was sent: an engine at rest is read less often than told."""
     state: str = "serving"
     """`serving`, `draining` (finishes what it has, takes nothing new) or `unreachable`."""
     running: int = 0

@@ -269,6 +269,18 @@ def test_a_request_that_ended_while_a_report_was_on_its_way_does_not_decide(repo
     assert len(set(bench.scores().values())) == 1
 
 
+def test_a_request_that_came_after_an_engine_was_read_counts_though_the_report_came_later_still() -> None:
+    bench = Bench(BY_LOAD)
+    bench.join("w0", "w1")
+    bench.now += 1
+    bench.place(bench.request(), "w0")
+    bench.now += 0.4
+    bench.hear("w1")
+    bench.hear("w0", age_ms=500)
+    scores = bench.scores()
+    assert scores["w0"] < scores["w1"]
+
+
 def test_requests_of_others_count_though_some_of_ours_ended_meanwhile() -> None:
     bench = Bench(BY_LOAD)
     bench.join("w0", "w1")

@@ -1,11 +1,13 @@
 """HTTP to one engine: its metrics, models, health and version."""
 
 import errno
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlencode
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
+from yarl import URL
 
 METRICS_PATHS: Final = ("/metrics", "/prometheus/metrics")
 """The second is where trtllm-serve has them; its `/metrics` answers with JSON."""
@@ -19,6 +21,22 @@ LARGEST: Final = 16 * 1024 * 1024
 # An engine compresses its answer in the process that also handles requests; on the same host that's wasted.
 _HEADERS: Final = {"Accept-Encoding": "identity", "Accept": "text/plain;version=0.0.4, */*;q=0.1"}
 _NO_HEADERS: Final[dict[str, str]] = {}
+
+
+# The same few are asked for several times a second: what is made of them is made once.
+@lru_cache(maxsize=64)
+def _query(names: tuple[bytes, ...]) -> str:
+    return "?" + urlencode([("name[]", name.decode()) for name in names]) if names else ""
+
+
+@lru_cache(maxsize=4096)
+def _parsed(url: str) -> URL:
+    return URL(url)
+
+
+@lru_cache(maxsize=64)
+def _within(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds)
 
 
 class _Version(BaseModel):
@@ -71,7 +89,7 @@ class EngineClient:
 
         `prometheus_client`, which most engines use, takes `name[]` and doesn't collect the others.
         """
-        query = "?" + urlencode([("name[]", name.decode()) for name in names]) if names else ""
+        query = _query(names)
         if self._metrics_url is not None:
             return await self._get(self._metrics_url, "/metrics", timeout, query=query)
         for path in METRICS_PATHS:
@@ -124,9 +142,9 @@ class EngineClient:
     ) -> bytes:
         try:
             async with self._session.get(
-                url + query,
-                headers=_HEADERS | headers,
-                timeout=aiohttp.ClientTimeout(total=timeout),
+                _parsed(url + query),
+                headers=_HEADERS | headers if headers else _HEADERS,
+                timeout=_within(timeout),
                 allow_redirects=False,
             ) as response:
                 body = bytearray()

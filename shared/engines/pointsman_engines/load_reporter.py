@@ -1,12 +1,13 @@
 """Tells the load of one engine: on change, at most 20 times a second, and at least every 400 ms."""
 
 import asyncio
+import time
 from typing import Final
 
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_engines.pace import ReportPace
-from pointsman_engines.report import Worker, load_of, says_the_same
-from pointsman_engines.status import EngineStatus
+from pointsman_engines.report import Worker, load_of, state_of
+from pointsman_engines.status import EngineStatus, differs
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.errors import BusError
 
@@ -31,6 +32,8 @@ class LoadReporter:
         self._draining = False
         self._sequence = 0
         self._told: WorkerLoad | None = None
+        self._seen: EngineStatus | None = None
+        """What the last report was made of."""
         self._timer: asyncio.TimerHandle | None = None
 
     def saw(self, status: EngineStatus) -> None:
@@ -56,16 +59,17 @@ class LoadReporter:
             self._timer = None
 
     def _consider(self) -> None:
-        load = self._load()
-        if load is None:
+        status, told, seen = self._status, self._told, self._seen
+        if status.reading is None:
             return
-        told = self._told
-        if told is None or not says_the_same(told, load):
-            self._pace.changed(urgent=told is None or (told.state, told.boot_id) != (load.state, load.boot_id))
+        state = state_of(status, draining=self._draining)
+        if told is None or seen is None or (told.state, told.boot_id) != (state, status.boot_id):
+            self._pace.changed(urgent=True)
+        elif differs(seen, status):
+            self._pace.changed()
+        elif self._timer is not None:
+            return
         self._plan()
-
-    def _load(self) -> WorkerLoad | None:
-        return load_of(self._worker, self._status, self._sequence + 1, draining=self._draining)
 
     def _plan(self) -> None:
         loop = asyncio.get_running_loop()
@@ -78,11 +82,12 @@ class LoadReporter:
             self._report()
 
     def _report(self) -> None:
-        load = self._load()
+        now_ms = time.time_ns() // 1_000_000
+        load = load_of(self._worker, self._status, self._sequence + 1, draining=self._draining, now_ms=now_ms)
         if load is None:
             return
         loop = asyncio.get_running_loop()
-        self._told = load
+        self._told, self._seen = load, self._status
         self._sequence = load.sequence
         self._pace.told(loop.time())
         try:

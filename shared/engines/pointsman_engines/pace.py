@@ -1,6 +1,25 @@
 """How often something is looked at, and how often it is told. Times in seconds of any monotonic clock."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
+
+ASKED_FREELY: Final = 20
+"""So many engines of one process are asked as often as one alone would be."""
+LONGEST_REST: Final = 5.0
+"""How many times longer than alone an engine at rest waits at most, however many there are."""
+
+
+class Company:
+    """The engines that one process asks. Those at rest are asked about as often, all together, as `ASKED_FREELY` would
+    be."""
+
+    def __init__(self) -> None:
+        self.engines = 1
+
+    @property
+    def rest(self) -> float:
+        """How many times longer than alone an engine at rest waits."""
+        return min(LONGEST_REST, max(1.0, self.engines / ASKED_FREELY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,10 +28,13 @@ class ReadingPace:
 
     busy_s: float = 0.05
     idle_s: float = 0.2
+    company: Company = field(default_factory=Company)
 
-    def next_gap(self, gap: float, *, changed: bool) -> float:
-        """Seconds from the start of a reading to the start of the next; `gap` is the one before."""
-        return self.busy_s if changed else min(self.idle_s, max(self.busy_s, gap * 2))
+    def next_gap(self, gap: float, *, changed: bool, resting: bool = False) -> float:
+        """Seconds from the start of a reading to the start of the next; `gap` is the one before. `resting`: the engine
+        has nothing to do."""
+        longest = self.idle_s * (self.company.rest if resting else 1.0)
+        return self.busy_s if changed else min(longest, max(self.busy_s, gap * 2))
 
 
 class ReportPace:

@@ -49,7 +49,14 @@ def registration_of(
     )
 
 
-def load_of(worker: Worker, status: EngineStatus, sequence: int, *, draining: bool = False) -> WorkerLoad | None:
+def state_of(status: EngineStatus, *, draining: bool = False) -> str:
+    """As `WorkerLoad.state`, of an engine that answered before."""
+    return "unreachable" if not status.reachable else "draining" if draining else "serving"
+
+
+def load_of(
+    worker: Worker, status: EngineStatus, sequence: int, *, draining: bool = False, now_ms: int
+) -> WorkerLoad | None:
     """The load report; None before the engine answered for the first time."""
     reading = status.reading
     if reading is None:
@@ -60,7 +67,8 @@ def load_of(worker: Worker, status: EngineStatus, sequence: int, *, draining: bo
         boot_id=status.boot_id,
         sequence=sequence,
         at_ms=status.read_at_ms,
-        state="unreachable" if not status.reachable else "draining" if draining else "serving",
+        age_ms=max(0, now_ms - status.read_at_ms),
+        state=state_of(status, draining=draining),
         running=reading.running,
         waiting=reading.waiting,
         kv_usage=reading.kv_usage,
@@ -68,8 +76,3 @@ def load_of(worker: Worker, status: EngineStatus, sequence: int, *, draining: bo
         waiting_loras=reading.waiting_loras,
         max_loras=reading.max_loras,
     )
-
-
-def says_the_same(one: WorkerLoad, other: WorkerLoad) -> bool:
-    """Whether two reports differ in nothing but their number and time."""
-    return one.model_copy(update={"sequence": other.sequence, "at_ms": other.at_ms}) == other

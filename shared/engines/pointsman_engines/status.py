@@ -35,6 +35,11 @@ class EngineStatus:
     facts: EngineFacts | None = None
     """None at the beginning of a life."""
 
+    @property
+    def resting(self) -> bool:
+        """It answers, and has nothing to do."""
+        return self.reachable and self.reading is not None and not self.reading.busy
+
 
 def differs(before: EngineStatus, after: EngineStatus) -> bool:
     """Whether there is something new to tell."""
@@ -43,10 +48,11 @@ def differs(before: EngineStatus, after: EngineStatus) -> bool:
     one, two = before.reading, after.reading
     if one is None or two is None:
         return one is not two
-    return (one.running, one.waiting, one.kv_usage, one.running_loras, one.waiting_loras) != (
+    return (one.running, one.waiting, one.kv_usage, one.running_loras, one.waiting_loras, one.max_loras) != (
         two.running,
         two.waiting,
         two.kv_usage,
         two.running_loras,
         two.waiting_loras,
+        two.max_loras,
     )

@@ -12,7 +12,7 @@ from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_INTERVAL_S,
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
 from pointsman_engines.models import UnreadableModels
 from pointsman_engines.pace import ReadingPace
-from pointsman_engines.reading import MissingMetrics, Reading, read, read_cache
+from pointsman_engines.reading import CacheFacts, MissingMetrics, Reading, read, read_cache
 from pointsman_engines.status import EngineFacts, EngineStatus, differs
 from pointsman_runtime.logs import Log
 
@@ -43,6 +43,8 @@ class EngineWatch(EndpointWatch):
         self._asks_for_some = True
         self._unhealthy = ""
         self._version = ""
+        self._cache = CacheFacts()
+        self._cache_known = False
         self._facts_wanted = asyncio.Event()
 
     async def run(self) -> None:
@@ -59,7 +61,7 @@ class EngineWatch(EndpointWatch):
             started = loop.time()
             before = self.status
             await self._look()
-            gap = self._pace.next_gap(gap, changed=differs(before, self.status))
+            gap = self._pace.next_gap(gap, changed=differs(before, self.status), resting=self.status.resting)
             await asyncio.sleep(max(0.0, started + gap - loop.time()))
 
     async def _read(self) -> Reading:
@@ -96,8 +98,13 @@ class EngineWatch(EndpointWatch):
             self._tell(replace(status, reachable=True, reason=""))
 
     async def _keep_checking_health(self) -> None:
+        passed = 0
         while True:
             await asyncio.sleep(HEALTH_INTERVAL_S)
+            passed += 1
+            if self.status.resting and passed < self._pace.company.rest:
+                continue
+            passed = 0
             try:
                 await self._client.check_health(timeout=HEALTH_TIMEOUT_S)
             except EngineRefused:
@@ -114,7 +121,7 @@ class EngineWatch(EndpointWatch):
             try:
                 async with asyncio.timeout(patience):
                     await self._facts_wanted.wait()
-                self._version = ""
+                self._cache_known = False
             except TimeoutError:
                 pass
             self._facts_wanted.clear()
@@ -130,16 +137,21 @@ class EngineWatch(EndpointWatch):
                 self._tell(replace(self.status, facts=facts))
 
     async def _learn(self, dialect: Dialect) -> EngineFacts:
-        whole = Exposition(await self._client.metrics(timeout=FACTS_TIMEOUT_S))
-        if self._asks_for_some:
-            some = Exposition(await self._client.metrics(dialect.moving, timeout=FACTS_TIMEOUT_S))
-            self._asks_for_some = all(some.samples(name) for name in dialect.moving if whole.samples(name))
-        self._version = self._version or await self._client.version(timeout=FACTS_TIMEOUT_S)
+        if not self._cache_known:
+            # What changes only with a restart is asked for once in a life.
+            whole = Exposition(await self._client.metrics(timeout=FACTS_TIMEOUT_S))
+            if self._asks_for_some:
+                some = Exposition(await self._client.metrics(dialect.moving, timeout=FACTS_TIMEOUT_S))
+                self._asks_for_some = all(some.samples(name) for name in dialect.moving if whole.samples(name))
+            self._version = await self._client.version(timeout=FACTS_TIMEOUT_S)
+            self._cache = read_cache(dialect, whole)
+            # An engine may not know it yet.
+            self._cache_known = self._cache.block_tokens is not None and self._cache.kv_blocks is not None
         return EngineFacts(
             engine=dialect.engine,
             version=self._version,
             served=await self._served(FACTS_TIMEOUT_S),
-            cache=read_cache(dialect, whole),
+            cache=self._cache,
         )
 
 

@@ -42,7 +42,7 @@ async def test_its_health_is_all_that_is_asked_and_its_load_is_nothing() -> None
         made = registration_of(WORKER, watch.status, agent="a", version="1", registered_ms=0)
         assert made is not None
         assert made.engine == "opaque"
-        load = load_of(WORKER, watch.status, 1)
+        load = load_of(WORKER, watch.status, 1, now_ms=0)
         assert load is not None
         assert (load.state, load.running, load.waiting, load.kv_usage) == ("serving", 0, 0, 0.0)
         assert not [path for path in engine.asked if path.startswith("/metrics")]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_engines.pace import ReadingPace, ReportPace
+from pointsman_engines.pace import Company, ReadingPace, ReportPace
 
 
 def test_readings_slow_down_step_by_step_while_nothing_changes_and_speed_up_at_once() -> None:
@@ -15,6 +15,21 @@ def test_readings_slow_down_step_by_step_while_nothing_changes_and_speed_up_at_o
     for changed in (True, False, False, False, True):
         gaps.append(pace.next_gap(gaps[-1], changed=changed))
     assert gaps[1:] == [0.05, 0.1, 0.2, 0.2, 0.05]
+
+
+@pytest.mark.parametrize(("engines", "longest"), [(1, 0.2), (20, 0.2), (50, 0.5), (100, 1.0), (1000, 1.0)])
+def test_engines_at_rest_are_read_less_often_the_more_there_are_and_those_at_work_are_not(
+    engines: int, longest: float
+) -> None:
+    company = Company()
+    company.engines = engines
+    pace = ReadingPace(busy_s=0.05, idle_s=0.2, company=company)
+    rest = work = 0.05
+    for _ in range(10):
+        rest = pace.next_gap(rest, changed=False, resting=True)
+        work = pace.next_gap(work, changed=False, resting=False)
+    assert (rest, work) == (pytest.approx(longest), 0.2)
+    assert pace.next_gap(rest, changed=True, resting=True) == 0.05
 
 
 def test_a_change_is_told_after_the_shortest_gap_and_a_new_state_at_once() -> None:

@@ -68,6 +68,28 @@ async def test_only_the_families_that_are_read_are_asked_for() -> None:
         assert all("name[]=vllm:num_requests_running&" in path for path in readings)
 
 
+async def test_what_changes_only_with_a_restart_is_asked_for_once_in_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pointsman_engines.watch.FACTS_INTERVAL_S", 0.02)
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+        first = await seen.until(lambda s: s.facts)
+        engine.models = {"data": [{"id": "m", "max_model_len": 4096}, {"id": "sql", "parent": "m"}]}
+        await seen.until(lambda s: s.facts and s.facts.served.loras == ("sql",))
+        assert (engine.asked.count("/metrics"), engine.asked.count("/version")) == (2, 1)
+        engine.started_at = 1.76e9
+        await seen.until(lambda s: s.facts and s.boot_id != first.boot_id)
+        assert (engine.asked.count("/metrics"), engine.asked.count("/version")) == (3, 2)
+
+
+async def test_a_cache_that_the_engine_does_not_know_yet_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pointsman_engines.watch.FACTS_INTERVAL_S", 0.02)
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+        known = engine.metrics()
+        engine.exposition = known.replace('num_gpu_blocks="1000"', 'num_gpu_blocks="None"')
+        await seen.until(lambda s: s.facts and s.facts.cache.kv_blocks is None)
+        engine.exposition = known
+        await seen.until(lambda s: s.facts and s.facts.cache.kv_blocks == 1000)
+
+
 @pytest.mark.parametrize("withheld", ["", "vllm:prompt_tokens_total"])
 async def test_a_server_that_leaves_out_what_was_asked_for_is_asked_for_everything(withheld: str) -> None:
     async with FakeEngine(running=1, prompt_tokens=5, withheld=(withheld,)) as engine, watching(engine.url) as seen:

@@ -5,7 +5,7 @@ import contextlib
 import math
 import socket
 from collections.abc import Awaitable, Callable, Generator, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 
@@ -14,6 +14,10 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+_DATE_S: Final = 1.0
+"""How often the date that answers carry is renewed."""
 
 
 class HttpServer:
@@ -70,7 +74,7 @@ class HttpServer:
     async def stop(self) -> None:
         """Take no new connection, let the open ones end within the grace, close."""
         if self._server is not None and self._task is not None:
-            self._server.should_exit = True
+            self._server.end()
             await self._task
 
 
@@ -78,6 +82,21 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Stop serving."""
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        # uvicorn's own looks ten times a second whether it is to end.
+        while not await self.on_tick(0):
+            try:
+                async with asyncio.timeout(_DATE_S):
+                    await self._ending.wait()
+            except TimeoutError:
+                pass  # another second, another date
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -6,6 +6,7 @@ from typing import Final
 
 import aiohttp
 
+from pointsman_engines.pace import ReadingPace
 from pointsman_engines.speaker import EngineAccess, EngineSpeaker
 from pointsman_engines.stored_entry import Entries
 from pointsman_metrics_collector.domain.engines import Engine, Key, steps
@@ -36,6 +37,7 @@ class EngineSpeakers:
         self._engines: dict[Key, Engine] = {}
         self._speakers: dict[Key, EngineSpeaker] = {}
         self._changed = asyncio.Event()
+        self._pace = ReadingPace()
 
     def all(self) -> list[EngineSpeaker]:
         """Those that speak at the moment."""
@@ -55,6 +57,7 @@ class EngineSpeakers:
         while True:
             self._changed.clear()
             await self._follow()
+            self._pace.company.engines = max(1, len(self._speakers))
             for speaker in self._speakers.values():
                 speaker.check()
             try:
@@ -79,7 +82,11 @@ class EngineSpeakers:
 
     def _begin(self, key: Key, engine: Engine) -> None:
         access = EngineAccess(
-            engine.worker.url, metrics_url=engine.metrics_url, engine=engine.engine, health=engine.health
+            engine.worker.url,
+            metrics_url=engine.metrics_url,
+            engine=engine.engine,
+            health=engine.health,
+            pace=self._pace,
         )
         speaker = EngineSpeaker(self._bus, self._entries, self._session, engine.worker, access)
         self._engines[key] = engine

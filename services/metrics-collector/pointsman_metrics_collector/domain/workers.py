@@ -195,6 +195,6 @@ def _view(worker: _Worker, at: float) -> WorkerView:
         running=load.running,
         waiting=load.waiting,
         kv_usage=load.kv_usage,
-        age_ms=round((at - worker.since) * 1000, 1),
+        age_ms=round((at - worker.since) * 1000 + load.age_ms, 1),
         opaque=registration.engine == OPAQUE,
     )

@@ -172,7 +172,7 @@ class Worker:
         self.heard = now
         self.ended_waiting = self.ended_running = 0
         self.unseen_waiting = self.unseen_running = self.unseen_tokens = 0
-        self.seen_until = now - VISIBLE_AFTER_S
+        self.seen_until = now - VISIBLE_AFTER_S - report.age_ms / 1000
         for hold in reversed(self.holds.values()):
             if hold.at <= self.seen_until:
                 break
