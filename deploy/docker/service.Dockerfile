@@ -1,25 +1,28 @@
 # One image definition for every process: docker build --build-arg SERVICE=scheduler -f deploy/docker/service.Dockerfile .
-# The uv steps are run by tests/deploy/test_image.py; the image itself is built wherever there is a container engine.
+# Its steps are run by tests/deploy/test_image.py; the image itself is built wherever there is a container engine.
 FROM python:3.11-slim AS build
 COPY --from=ghcr.io/astral-sh/uv:0.13 /uv /bin/
 ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never
 ARG SERVICE
+RUN test -n "$SERVICE" || { echo "no SERVICE: build with --build-arg SERVICE=scheduler, or another folder of services/ or tools/" >&2; exit 1; }
 WORKDIR /app
+# The simulator's extra draws figures, which no engine does.
 # Third-party packages first: this layer changes with the lock file alone. It has no member to compare the lock with,
 # hence --frozen.
 COPY pyproject.toml uv.lock ./
-RUN --mount=type=cache,target=/root/.cache/uv uv sync --frozen --no-dev --no-install-workspace --all-extras --package pointsman-${SERVICE}
+RUN --mount=type=cache,target=/root/.cache/uv uv sync --frozen --no-dev --no-install-workspace $(test "$SERVICE" = simulator || echo --all-extras) --package pointsman-${SERVICE}
 COPY contracts contracts
 COPY shared shared
 COPY services services
 COPY tools tools
-RUN --mount=type=cache,target=/root/.cache/uv uv sync --locked --no-dev --no-editable --all-extras --package pointsman-${SERVICE}
+RUN --mount=type=cache,target=/root/.cache/uv uv sync --locked --no-dev --no-editable $(test "$SERVICE" = simulator || echo --all-extras) --package pointsman-${SERVICE}
 
 FROM python:3.11-slim
 ARG SERVICE
 ENV SERVICE=${SERVICE} PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1
 # /state is for a service that keeps something: a new volume there belongs to it.
-RUN useradd --system --uid 10001 app && install --directory --owner 10001 /state
+RUN useradd --system --create-home --uid 10001 app && install --directory --owner 10001 /state
 COPY --from=build /app/.venv /app/.venv
 USER 10001
-CMD ["sh", "-c", "exec pointsman-${SERVICE}"]
+# The command of `cli` is `pointsman` itself.
+CMD ["sh", "-c", "exec $(command -v pointsman-${SERVICE} || command -v pointsman)"]

@@ -103,6 +103,21 @@ def test_services_wait_for_what_they_need() -> None:
     assert all("configuration" in SERVICES[name]["depends_on"] for name in OURS)
 
 
+def test_however_slow_the_host_is_nothing_is_given_up_because_something_else_is_late() -> None:
+    """Compose starts a service never, where one that it depends on wasn't healthy in time or ended with an error."""
+    for name, service in SERVICES.items():
+        needed = service.get("depends_on", {})
+        conditions = {each["condition"] for each in needed.values()} if isinstance(needed, dict) else set[str]()
+        assert conditions <= {"service_started"}, name
+        assert service["restart"] == ("on-failure:30" if name == "configuration" else "unless-stopped"), name
+        if "healthcheck" in service:
+            assert service["healthcheck"]["start_period"] == "5m", name
+
+
+def test_a_file_with_the_password_is_none_of_the_repositorys() -> None:
+    assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
+
+
 def test_prometheus_scrapes_every_service() -> None:
     document = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
     targets = {

@@ -1,8 +1,10 @@
-"""What deploy/docker/service.Dockerfile does, without a container engine: its COPY and uv steps in a clean folder.
+"""What deploy/docker/service.Dockerfile does, without a container engine: the COPY and RUN steps of its build stage, in
+a clean folder, and its command.
 
 Not shown here: the base images, the user, and that the image builds. A container engine shows those.
 """
 
+import json
 import os
 import re
 import shutil
@@ -60,21 +62,21 @@ def _copy(source: Path, target: Path) -> None:
 
 @pytest.mark.parametrize("member", MEMBERS)
 def test_the_uv_steps_make_an_environment_with_this_member_alone(member: str, tmp_path: Path) -> None:
-    assert len(_build(member, tmp_path)) == 2
+    assert len([command for command in _build(member, tmp_path) if f"{UV} sync" in command]) == 2
     binaries = tmp_path / ".venv" / "bin"
-    command = "pointsman" if member == "cli" else f"pointsman-{member}"
     for source in ("contracts", "shared", "services", "tools"):
         shutil.rmtree(tmp_path / source)  # the second stage copies the environment alone
     installed = {path.name.partition("-")[0] for path in tmp_path.glob(".venv/lib/python*/site-packages/*.dist-info")}
-    assert {"pytest", "hypothesis", "pointsman_testing"} & installed == set()
+    assert {"pytest", "hypothesis", "pointsman_testing", "matplotlib"} & installed == set()
     if member not in ("cli", "simulator"):
         others = {f"pointsman_{path.name.replace('-', '_')}" for path in (ROOT / "services").iterdir()}
         assert installed & others == {f"pointsman_{member.replace('-', '_')}"}
-    # A service has no --help; settings that it refuses end it before it connects to anything.
+    # As the image runs it. Settings that a service refuses end it before it connects to anything.
     answer = subprocess.run(
-        [str(binaries / command), *(["--help"] if member in ("cli", "simulator") else [])],
+        json.loads(DOCKERFILE.rpartition("\nCMD ")[2]),
         env={
-            "PATH": str(binaries),
+            "PATH": f"{binaries}:/usr/bin:/bin",
+            "SERVICE": member,
             "POINTSMAN_NATS_URL": "nats://elsewhere.example:4222",
             "POINTSMAN_ENGINE_URL": "http://127.0.0.1:8000",
             "POINTSMAN_POOL": "pool",
@@ -85,7 +87,17 @@ def test_the_uv_steps_make_an_environment_with_this_member_alone(member: str, tm
         timeout=60,
     )
     if member in ("cli", "simulator"):
-        assert answer.returncode == 0, answer.stderr
+        name = "pointsman" if member == "cli" else "pointsman-simulator"
+        assert f"usage: {name}" in (answer.stdout + answer.stderr).lower()
     else:
         assert answer.returncode == 78, answer.stderr
         assert "elsewhere.example is not this host and no credentials are set" in answer.stderr
+
+
+def test_a_build_that_is_not_told_which_service_says_so(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="no SERVICE: build with --build-arg SERVICE=scheduler"):
+        _build("", tmp_path)
+
+
+def test_the_user_of_the_image_has_a_home() -> None:
+    assert re.search(r"useradd .*--create-home .*--uid 10001", DOCKERFILE)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
@@ -43,6 +44,25 @@ def test_without_a_password_it_does_not_start(tmp_path: Path) -> None:
     )
     assert ran.returncode != 0
     assert "POINTSMAN_NATS_PASSWORD" in ran.stderr
+
+
+PASSWORDS = ("12e4", 'a"b', "back\\slash", "ends\\", "it's", "$HOME", "# sp ace", '\\"', "käse")
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+async def test_as_compose_starts_it_it_takes_any_password(password: str, tmp_path: Path, processes: Processes) -> None:
+    nats = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["nats"]
+    [script] = nats["command"]
+    here = f"{_config(tmp_path)} --addr 127.0.0.1 --port -1 --ports_file_dir {tmp_path}"
+    processes.start_command(
+        [*nats["entrypoint"], script.replace("$$", "$").replace("/etc/nats/nats.conf", here)],
+        env={"POINTSMAN_NATS_PASSWORD": password, "PATH": f"{Path(SERVER).parent}{os.pathsep}{os.environ['PATH']}"},
+    )
+    [ports] = await eventually(lambda: list(tmp_path.glob("*.ports")))
+    port = int((await eventually(ports.read_text)).partition("nats://127.0.0.1:")[2].partition('"')[0])
+    client = Client()
+    await client.connect(f"nats://127.0.0.1:{port}", user="pointsman", password=password)
+    await client.close()
 
 
 async def test_it_takes_the_right_password_and_large_messages_and_nobody_else(

@@ -85,6 +85,8 @@ class Configuration(Generic[C]):
                 async with asyncio.timeout(patience_s):
                     await self._loaded.wait()
             except TimeoutError:
+                if self._loaded.is_set():  # it came in the same turn of the event loop
+                    return
                 _log.warning("configuration_missing", reason=self.missing)
                 patience_s = min(2 * patience_s, LONGEST_PATIENCE_S)
 

@@ -119,6 +119,16 @@ async def test_whoever_waits_for_a_configuration_says_so(
     await waiting
 
 
+async def test_a_configuration_that_comes_as_patience_ends_is_not_said_to_be_missing(
+    configuration: Configuration[tuple[str, ...]], caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = asyncio.create_task(configuration.wait_loaded(patience_s=0.0))
+    await asyncio.sleep(0)  # now it waits, and its patience ends in the next turn
+    configuration.offer(1, "pools: {a: {}}")
+    await waiting
+    assert "configuration_missing" not in [record.getMessage() for record in caplog.records]
+
+
 def test_a_bad_file_is_named(configuration: Configuration[tuple[str, ...]], tmp_path: Path) -> None:
     path = tmp_path / "pointsman.yaml"
     path.write_text("pools:\n  a:\n    blocktokens: 3\n")
