@@ -212,6 +212,34 @@ async def test_a_provider_that_fails_is_followed_by_the_next_one(
     assert [event.next_worker for event in world.edge.events.of(AttemptFailed)] == ["anthropic-2"]
 
 
+async def test_a_provider_that_asked_for_a_pause_is_not_asked_for_a_model_by_name_either(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        world = await start(stack, start_edge, monkeypatch, "openai")
+        provider = world.providers[0]
+        provider.status, provider.headers = 429, {"retry-after": "30"}
+        responses = [await world.ask() for _ in range(3)]
+        assert len(provider.asked) == 1
+        completed = await world.completed()
+    assert [response.status for response in responses] == [429] * 3
+    assert all(0 < int(response.header("retry-after") or 0) <= 30 for response in responses)
+    assert completed.attempts[-1].outcome == "limited"
+    assert completed.attempts[-1].status is None
+
+
+async def test_a_provider_that_fails_again_and_again_is_not_asked_for_a_while(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        world = await start(stack, start_edge, monkeypatch, "openai")
+        provider = world.providers[0]
+        provider.status = 500
+        statuses = [(await world.ask()).status for _ in range(7)]
+    assert statuses == [502] * 5 + [503] * 2
+    assert len(provider.asked) == 5
+
+
 @pytest.mark.requirement("S0-70")
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 async def test_a_stream_that_fails_before_its_first_word_is_answered_by_the_next_one(

@@ -5,6 +5,7 @@ from typing import Final
 from pointsman_core.config import Config
 from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.domain.policy import EdgePolicy
+from pointsman_edge.domain.provider_pauses import ProviderPauses
 from pointsman_providers.exchange import Call
 from pointsman_providers.resolve import Resolved, resolve
 
@@ -18,6 +19,8 @@ class ProviderBook:
         self._credentials = credentials
         self._revisions: dict[int, tuple[Config, dict[str, Resolved]]] = {}
         self._checked: Config | None = None
+        self.pauses: Final = ProviderPauses()
+        """Which of them aren't asked for a while."""
 
     def check(self, policy: EdgePolicy) -> None:
         """Say once for each revision which credentials are missing. Called every fraction of a second."""

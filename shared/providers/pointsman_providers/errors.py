@@ -8,6 +8,8 @@ from pydantic import JsonValue
 from pointsman_core.refusal import Refusal
 
 SERVER_ERROR: Final = "server_error"
+CREDENTIAL: Final = "provider_credential"
+"""Code of a refusal that only the gateway's operator can mend."""
 LONGEST_MESSAGE: Final = 2000
 
 _CLIENTS: Final = frozenset({400, 404, 413, 422})
@@ -61,7 +63,7 @@ def explained(provider: str, status: int, body: bytes, retry_after_s: float | No
             502,
             f"The provider '{provider}' doesn't accept the gateway's credential; its operator has to look.",
             type=SERVER_ERROR,
-            code="provider_credential",
+            code=CREDENTIAL,
         )
     if status in _LATE:
         return Refusal(

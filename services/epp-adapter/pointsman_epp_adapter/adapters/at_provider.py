@@ -11,6 +11,7 @@ from pointsman_edge.domain.usage import usage_reader
 from pointsman_edge.way_back import WayBack
 from pointsman_epp_adapter.adapters import refused_by_envoy, wire
 from pointsman_epp_adapter.adapters.desk import Desk
+from pointsman_epp_adapter.adapters.provider_way import Sent
 from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE
@@ -18,10 +19,9 @@ from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHe
 from pointsman_epp_adapter.domain.envoys_answers import FAILED
 from pointsman_epp_adapter.domain.mutation import Header, header_changes
 from pointsman_providers.errors import BrokenAnswer, attempt_outcome, explained
-from pointsman_providers.exchange import STREAMS, Call
+from pointsman_providers.exchange import STREAMS
 from pointsman_providers.exchange import Stream as ProviderStream
 from pointsman_providers.limits import Limits, limits
-from pointsman_providers.resolve import Resolved
 
 _BROKEN: Final = "Envoy ended the exchange before the answer was: the client left, or the provider broke off"
 
@@ -29,14 +29,13 @@ _BROKEN: Final = "Envoy ended the exchange before the answer was: the client lef
 class AtProvider:
     """One request that was sent on, until its answer has ended."""
 
-    def __init__(
-        self, desk: Desk, exchange: Exchange, provider: Resolved, call: Call, mode: BodyMode, way_back: WayBack
-    ) -> None:
+    def __init__(self, desk: Desk, exchange: Exchange, sent: Sent, mode: BodyMode, way_back: WayBack) -> None:
         """`mode` is how Envoy sends answers, `way_back` what they pass; one without stages lets them."""
         self._desk = desk
         self._exchange = exchange
-        self._provider = provider
-        self._call = call
+        self._sent = sent
+        self._provider = provider = sent.provider
+        self._call = sent.call
         self._mode = mode
         self._duplex = mode is BodyMode.FULL_DUPLEX_STREAMED
         self._way_back = way_back
@@ -80,6 +79,9 @@ class AtProvider:
         took_s = time.monotonic() - self._sent_at
         exchange.attempted(self._provider.name, outcome, self._status or None, took_s)
         pause = self._told.retry_after_s
+        if outcome != "cut_off":
+            status = None if self._failed in ("timeout", "refused") else self._status or None
+            self._desk.providers.answered(self._sent, status, pause)
         exchange.limited(None if pause is None else round((time.time() + pause) * 1000), self._told.remaining)
 
     async def _head(self, head: ResponseHead, stream: Stream) -> None:

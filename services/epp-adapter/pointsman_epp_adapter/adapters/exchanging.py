@@ -173,7 +173,7 @@ class Exchanging:
         stamps = {"level": decision.level, "request_id": exchange.request_id}
         await self._tell(whole, await desk.providers.told(sent, self._head, whole, stamps))
         way_back = desk.ways_back.way(decision, self._policy, exchange, self)
-        return AtProvider(desk, exchange, sent.provider, sent.call, mode, way_back)
+        return AtProvider(desk, exchange, sent, mode, way_back)
 
     async def _tell(self, whole: WholeBody, messages: Iterable[bytes]) -> None:
         for message in messages:

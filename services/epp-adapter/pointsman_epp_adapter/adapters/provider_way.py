@@ -58,9 +58,16 @@ class ProviderWay:
                 type=SERVER_ERROR,
                 code="provider_not_routable",
             )
+        refusal = self._book.pauses.refusal(provider.name, target.model, time.monotonic())
+        if refusal is not None:
+            raise refusal
         body = edited_body(body, outward(decision.body), target.model)
         question = Question(exchange.api, body, target.model, asked, exchange.request_id, int(time.time()))
-        return Sent(provider, provider.format.call(question))
+        return Sent(provider, target.model, provider.format.call(question))
+
+    def answered(self, sent: "Sent", status: int | None, pause_s: float | None) -> None:
+        """How it ended: with this status, or without an answer."""
+        self._book.pauses.answered(sent.provider.name, sent.model, status, pause_s, time.monotonic())
 
     async def told(self, sent: "Sent", head: RequestHead, whole: WholeBody, stamps: dict[str, str]) -> list[bytes]:
         """The messages that send it on. Raises Refusal when the credential is missing."""
@@ -97,10 +104,11 @@ class ProviderWay:
 
 
 class Sent:
-    """A call, and whom it is for."""
+    """A call, and the provider and model that it is for."""
 
-    __slots__ = ("call", "provider")
+    __slots__ = ("call", "model", "provider")
 
-    def __init__(self, provider: Resolved, call: Call) -> None:
+    def __init__(self, provider: Resolved, model: str, call: Call) -> None:
         self.provider = provider
+        self.model = model
         self.call = call

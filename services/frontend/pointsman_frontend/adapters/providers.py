@@ -11,6 +11,7 @@ from pointsman_edge.domain.policy import EdgePolicy
 from pointsman_edge.provider_book import ProviderBook
 from pointsman_frontend.adapters.engine_connection import EndpointFailed
 from pointsman_frontend.adapters.provider_client import ProviderAnswer, ProviderClient, ProviderFailed
+from pointsman_providers.errors import CREDENTIAL
 from pointsman_providers.exchange import Question
 
 UNSUPPORTED: Final = "unsupported"
@@ -31,12 +32,26 @@ class Providers:
     async def ask(
         self, policy: EdgePolicy, exchange: Exchange, target: Target, asked: str, body: bytes
     ) -> ProviderAnswer:
-        """Have the provider of `target` answer. Raises EndpointFailed."""
+        """Have the provider of `target` answer, unless it asked for a pause or failed lately. Raises EndpointFailed."""
         provider = self._book.find(policy, target.provider)
         if provider is None:
             raise EndpointFailed("refused", "this revision has no such provider")
+        pauses = self._book.pauses
+        refusal = pauses.refusal(provider.name, target.model, time.monotonic())
+        if refusal is not None:
+            outcome = "limited" if refusal.status == 429 else "refused"
+            raise ProviderFailed(outcome, "not asked: it asked for a pause, or failed lately", refusal)
         question = Question(exchange.api, body, target.model, asked, exchange.request_id, int(time.time()))
-        return await self._client.send(provider, question, policy.engine)
+        try:
+            answer = await self._client.send(provider, question, policy.engine)
+        except ProviderFailed as failure:
+            if failure.outcome != UNSUPPORTED and failure.refusal.code != CREDENTIAL:
+                pauses.answered(
+                    provider.name, target.model, failure.status, failure.limits.retry_after_s, time.monotonic()
+                )
+            raise
+        pauses.answered(provider.name, target.model, answer.status, None, time.monotonic())
+        return answer
 
     async def close(self) -> None:
         """Close every connection."""
