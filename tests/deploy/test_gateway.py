@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pointsman_core.config import Config
 from pointsman_epp_adapter.adapters.other_paths import MODEL_HEADER
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_metrics_collector.configuration import check
+from pointsman_metrics_collector.domain.kubernetes.collections import RULE_GROUPS
 from pointsman_runtime.config_text import parse
 from pointsman_runtime.settings import load
 
@@ -26,6 +29,9 @@ def _objects(path: str) -> list[Object]:
 
 COMPLETE = _objects("tests/deploy/rendered/complete.yaml")
 EXAMPLE = _objects("deploy/k8s/examples/body-based-routing.yaml")
+OBJECTIVES = {
+    name: _objects(f"deploy/k8s/components/objectives-{name}/objectives.yaml")[0] for name in ("llm-d", "x-k8s")
+}
 DOCUMENT = (ROOT / "docs/kubernetes.md").read_text()
 
 
@@ -49,8 +55,63 @@ def test_the_pool_of_the_objective_is_one_whose_objectives_are_read() -> None:
     pool = _one(COMPLETE, "InferencePool")["metadata"]
     read = {each.kubernetes.inference_pool for each in config.pools.values() if each.kubernetes}
     assert read == {pool["name"]}
-    assert _one(COMPLETE, "InferenceObjective")["spec"]["poolRef"]["name"] in read
+    for objective in OBJECTIVES.values():
+        assert objective["spec"]["poolRef"]["name"] in read
     assert {each["backendRefs"][0]["name"] for each in _one(COMPLETE, "HTTPRoute")["spec"]["rules"]} == read
+
+
+def test_no_overlay_needs_a_kind_that_only_some_versions_of_the_extension_have() -> None:
+    """InferenceObjective moved from one group to the other, and a cluster refuses what it has no definition of."""
+    assert not [each for each in COMPLETE if each["kind"] in ("InferenceObjective", "InferenceModelRewrite")]
+
+
+def test_an_objective_can_be_had_for_either_group_and_both_are_watched() -> None:
+    groups = {name: each["apiVersion"] for name, each in OBJECTIVES.items()}
+    assert set(groups.values()) == set(RULE_GROUPS)
+    one, other = ({**each, "apiVersion": ""} for each in OBJECTIVES.values())
+    assert one == other
+    schemas = json.loads((ROOT / "tests/deploy/schemas/objects.json").read_text())
+    definition = schemas["kinds"]["inference.networking.x-k8s.io/v1alpha2 InferenceObjective"].replace("/", "~1")
+    check = jsonschema.Draft7Validator({"$ref": f"#/definitions/{definition}", "definitions": schemas["definitions"]})
+    # The kind looks alike in both groups.
+    assert list(check.iter_errors({**one, "apiVersion": groups["x-k8s"]})) == []  # pyright: ignore[reportUnknownMemberType] - an overload of it is untyped
+    [allowed] = [
+        rule["apiGroups"] for rule in _one(COMPLETE, "Role")["rules"] if "inferenceobjectives" in rule["resources"]
+    ]
+    assert {f"{group}/v1alpha2" for group in allowed} == set(RULE_GROUPS)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl isn't here")
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_an_overlay_takes_the_objective_of_its_cluster(name: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "deploy/k8s", tmp_path / "k8s")
+    folder = tmp_path / "k8s/overlays/mine"
+    folder.mkdir()
+    overlay = {
+        "resources": ["../complete"],
+        "components": [f"../../components/objectives-{name}"],
+        "namespace": "pointsman",
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    ran = subprocess.run(["kubectl", "kustomize", str(folder)], check=True, capture_output=True, text=True)
+    rendered = [each for each in yaml.load_all(ran.stdout, yaml.CSafeLoader) if each]
+    assert _one(rendered, "InferenceObjective")["apiVersion"] == OBJECTIVES[name]["apiVersion"]
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_the_chart_takes_the_objective_of_its_cluster(name: str) -> None:
+    group = OBJECTIVES[name]["apiVersion"].partition("/")[0]
+    chart = ROOT / "deploy/helm/pointsman"
+    ran = subprocess.run(
+        [
+            "helm", "template", str(chart), "--values", str(chart / "values-complete.yaml"),
+            "--set", f"gateway.objectives={group}",
+        ],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    rendered = [each for each in yaml.load_all(ran.stdout, yaml.CSafeLoader) if each]
+    assert _one(rendered, "InferenceObjective")["spec"] == OBJECTIVES[name]["spec"]
 
 
 def test_somebody_is_believed_who_names_an_objective(monkeypatch: pytest.MonkeyPatch) -> None:
