@@ -25,6 +25,7 @@ from pointsman_edge.metrics import EdgeMetrics
 from pointsman_edge.provider_book import ProviderBook
 from pointsman_edge.reviews import Reviewers, StageReviewers
 from pointsman_edge.ways_back import WaysBack
+from pointsman_epp_adapter.adapters.body_routing import BodyRouting
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.grpc_server import GrpcServer
 from pointsman_epp_adapter.adapters.processor import Processor
@@ -91,7 +92,8 @@ class EppAdapter:
             tracing=around.tracing,
             created=int(time.time()),
         )
-        self.processor = Processor(self.desk)
+        routed = settings.mode == "body-based-routing"
+        self.processor = Processor(self.desk, BodyRouting(self.desk, around.registry) if routed else None)
         self.metrics.read("protocol_violations", "ext_proc streams that broke the protocol", self._violations)
         self.server = GrpcServer(self.processor, self.desk.stopping, settings)
         self.handlers = Handlers(self.pools, self.desk.open)

@@ -31,6 +31,7 @@ async def start_picker() -> AsyncIterator[StartPicker]:
         stages, events = FakeStages(*(urls or ("http://10.0.0.1:8000", "http://10.0.0.2:8000"))), RecordedEvents()
         reviewers = FakeReviewers()
         compiled = compile_policy(load({**CONFIG, **(config or {})}), 1)
+        registry = CollectorRegistry()
         adapter = EppAdapter(
             Surroundings(
                 instance="epp-1",
@@ -41,7 +42,7 @@ async def start_picker() -> AsyncIterator[StartPicker]:
                 reviewers=reviewers,
                 events=events,
                 tracing=Tracing(),
-                registry=CollectorRegistry(),
+                registry=registry,
             )
         )
         await adapter.server.start()
@@ -70,7 +71,9 @@ async def start_picker() -> AsyncIterator[StartPicker]:
         ends.append(end)
         asked = adapter.handlers.open_requests
         port = adapter.server.health_port
-        return PickerUnderTest(client, target, stages, reviewers, events, hear, asked, stop, port)
+        return PickerUnderTest(
+            client, target, stages, reviewers, events, hear, asked, stop, registry.get_sample_value, port
+        )
 
     yield start
     for end in ends:

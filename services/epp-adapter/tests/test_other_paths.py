@@ -247,18 +247,59 @@ async def test_another_spelling_of_an_apis_path_passes_no_key_and_no_limit_by(
 @pytest.mark.requirement("S1-14", "S1-16", "S1-52")
 async def test_body_based_routing_writes_the_model_and_nothing_else(start_picker: StartPicker) -> None:
     picker = await start_picker(mode="body-based-routing")
-    head, body = await sent_on(picker.client.open())
-    assert (head.set, head.clears_route, head.metadata) == ({"x-gateway-model-name": "llama-8b"}, True, {})
+    named = {"x-gateway-model-name": "llama-8b", "x-gateway-base-model-name": "llama-8b"}
+    head, body = await sent_on(picker.client.open(), headers={"x-gateway-base-model-name": "forged"})
+    assert (head.set, head.clears_route, head.metadata) == (named, True, {})
     assert body.body == CHAT
     exchange = picker.client.open()
     await exchange.request(modes=(BUFFERED, NONE))
     await exchange.reply()
     await exchange.body(CHAT)
-    assert (await exchange.reply()).set == {"x-gateway-model-name": "llama-8b"}
+    assert (await exchange.reply()).set == named
     exchange = picker.client.open()
     await exchange.request(method="GET", path="/anything", end=True)
-    assert (await exchange.reply()).removed == {"x-gateway-model-name"}
+    assert (await exchange.reply()).removed == named.keys()
     assert picker.stages.asked == []
+
+
+POOL = {"models": ["base", "tuned"], "loras": ["tuned"]}
+
+
+@pytest.mark.parametrize(
+    ("model", "base"), [("base", "base"), ("tuned", "base"), ("alias", "base"), ("shared", None), ("elsewhere", None)]
+)
+async def test_body_based_routing_names_the_base_of_an_adapter_whatever_the_client_says(
+    model: str, base: str | None, start_picker: StartPicker
+) -> None:
+    pools = {"p": POOL, "q": {"models": ["a", "b", "shared"], "loras": ["shared"]}}
+    models = {"alias": {"pool": "p", "served_as": "tuned"}}
+    picker = await start_picker(mode="body-based-routing", config={"pools": pools, "models": models})
+    body = json.dumps({"model": model}).encode()
+    head, _ = await sent_on(picker.client.open(), body, headers={"x-gateway-base-model-name": "forged"})
+    assert head.set.get("x-gateway-model-name") == model
+    assert head.set.get("x-gateway-base-model-name") == base
+    assert head.removed == ({"x-gateway-base-model-name"} if base is None else frozenset())
+
+
+async def test_body_based_routing_counts_requests_and_times_its_processors(start_picker: StartPicker) -> None:
+    picker = await start_picker(mode="body-based-routing", config={"edge": {"max_body": "1KiB"}})
+    await sent_on(picker.client.open())
+    await sent_on(picker.client.open(), b"{}")
+    exchange = picker.client.open()
+    await exchange.request(method="GET", path="/anything", end=True)
+    await exchange.reply()
+    exchange = picker.client.open()
+    await exchange.request()
+    await exchange.body(b"x" * 2000)
+    assert (await exchange.reply()).status == 413
+
+    def value(name: str, **labels: str) -> float | None:
+        return picker.metric(f"pointsman_body_routing_{name}", labels)
+
+    outcomes = ("named", "nameless", "bodyless", "refused")
+    assert [value("requests_total", outcome=each) for each in outcomes] == [1, 1, 1, 1]
+    assert value("processor_seconds_count", processor="model-to-header") == 2
+    assert value("processor_seconds_count", processor="base-model-to-header") == 1
 
 
 NAMELESS = {
@@ -272,12 +313,13 @@ NAMELESS = {
 async def test_what_names_no_model_passes_body_based_routing_as_it_is(name: str, start_picker: StartPicker) -> None:
     body = NAMELESS[name]
     picker = await start_picker(mode="body-based-routing")
-    head, passed = await sent_on(picker.client.open(), body, headers={"x-gateway-model-name": "forged"})
-    assert (head.kind, head.set, head.removed) == ("request_headers", {}, {"x-gateway-model-name"})
+    forged = {"x-gateway-model-name": "forged", "x-gateway-base-model-name": "forged"}
+    head, passed = await sent_on(picker.client.open(), body, headers=forged)
+    assert (head.kind, head.set, head.removed) == ("request_headers", {}, forged.keys())
     assert (passed.body, passed.end) == (body, True)
     exchange = picker.client.open()
-    await exchange.request(modes=(BUFFERED, NONE), headers={"x-gateway-model-name": "forged"})
+    await exchange.request(modes=(BUFFERED, NONE), headers=forged)
     await exchange.reply()
     await exchange.body(body)
     reply = await exchange.reply()
-    assert (reply.kind, reply.removed, reply.body) == ("request_body", {"x-gateway-model-name"}, None)
+    assert (reply.kind, reply.removed, reply.body) == ("request_body", forged.keys(), None)

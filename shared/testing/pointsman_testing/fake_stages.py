@@ -147,6 +147,8 @@ class PickerUnderTest:
     """Asks the edge which requests are open."""
     stop: Callable[[], Awaitable[None]] = field(repr=False)
     """What SIGTERM does to its gRPC side."""
+    metric: Callable[[str, dict[str, str]], float | None] = field(repr=False)
+    """The value of one of its metrics, by name and labels."""
     health_port: int | None = None
     """The port for health alone, where the settings ask for one."""
 

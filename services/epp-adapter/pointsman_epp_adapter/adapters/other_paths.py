@@ -1,4 +1,4 @@
-"""Requests that no model decides about: the model list, other paths, and the model's name for routes."""
+"""Requests that no model decides about: the model list, and other paths."""
 
 import time
 from typing import Final
@@ -16,7 +16,6 @@ from pointsman_edge.model_catalogue import ModelCatalogue
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import Stream
-from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.any_engine import any_engine
 from pointsman_epp_adapter.domain.conformance import served
 from pointsman_epp_adapter.domain.destination import DESTINATION, destinations
@@ -24,15 +23,13 @@ from pointsman_epp_adapter.domain.envoy_events import RequestHead, ResponseHead
 from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, stripped
 from pointsman_epp_adapter.domain.path_meant import path_meant
-from pointsman_epp_adapter.domain.routing_name import routing_name
 
 MODELS: Final = "/v1/models"
-MODEL_HEADER: Final = b"x-gateway-model-name"
 _JSON: Final = [(b"content-type", b"application/json")]
 
 
 class OtherPaths:
-    """Answers in the endpoint picker's place, sends what it doesn't read to any engine, and routes by the body."""
+    """Answers in the endpoint picker's place, and sends what it doesn't read to any engine."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -93,32 +90,6 @@ class OtherPaths:
             return HeaderChanges([], [])
         removed = sorted({name.decode("ascii", "replace") for name, _ in answer.headers if internal(name)})
         return HeaderChanges([served(answer)] if self._desk.settings.conformance_headers else [], removed)
-
-    async def name_model(self, stream: Stream, head: RequestHead) -> None:
-        """Body-based routing: the body's model goes into a header, for routes to match. Raises Refusal."""
-        if head.end:
-            for message in wire.decided(HeaderChanges([], [MODEL_HEADER.decode()]), "", {}, buffered_body=False):
-                await stream.write(message)
-            return
-        whole = await stream.body(head, self._desk.policy().limits.max_body)
-        name = routing_name(whole.data)
-        # Other traffic of the same gateway names none, and is none of the picker's business.
-        changes = (
-            HeaderChanges([], [MODEL_HEADER.decode()]) if name is None else HeaderChanges([(MODEL_HEADER, name)], [])
-        )
-        messages = wire.decided(
-            changes,
-            "",
-            {},
-            buffered_body=whole.buffered,
-            body=None if whole.buffered else whole.data,
-            duplex=not whole.buffered,
-            trailers=whole.trailers,
-        )
-        for message in messages:
-            await stream.write(message)
-        if whole.trailers:
-            await stream.write(CONTINUE["request_trailers"])
 
     async def _list(self, stream: Stream, head: RequestHead, path: str) -> None:
         """The models, or one of them. Raises Refusal."""

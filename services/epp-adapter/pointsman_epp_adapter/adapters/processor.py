@@ -9,6 +9,7 @@ from pointsman_edge.domain.request_headers import is_json
 from pointsman_edge.domain.routes import METHOD, ROUTES
 from pointsman_edge.model_catalogue import NotListed
 from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters.body_routing import BodyRouting
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.exchanging import Exchanging
 from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
@@ -25,8 +26,10 @@ _log = Log("ext_proc")
 class Processor:
     """Serves streams."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, routing: BodyRouting | None) -> None:
+        """`routing`: the body's model is named, and nothing else done."""
         self._desk = desk
+        self._routing = routing
         self._others = OtherPaths(desk)
         self._told: set[str] = set()
         self.violations = 0
@@ -61,10 +64,9 @@ class Processor:
         # As the frontend's server has it, and every engine's.
         raw_path = named.get(b":path", b"").partition(b"?")[0]
         path = unquote(raw_path.decode("utf-8", "replace"))
-        routed = settings.mode == "body-based-routing"
         api = ROUTES.get(path, "")
         unread = False
-        if not routed:
+        if self._routing is None:
             refusal = self._refusal_of(raw_path, method, path)
             taken = refusal is None and api and method == METHOD
             unread = bool(taken and settings.other_content and not is_json(named.get(b"content-type")))
@@ -72,8 +74,8 @@ class Processor:
                 await Exchanging(self._desk, stream, head, path, api).run(refusal)
                 return
         try:
-            if routed:
-                await self._others.name_model(stream, head)
+            if self._routing is not None:
+                await self._routing.name(stream, head)
             elif unread:
                 await self._others.send_unread(stream, head)
             else:

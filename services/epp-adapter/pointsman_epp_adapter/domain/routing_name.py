@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from pointsman_core.config import Config
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.requested_model import requested_model
 
@@ -15,5 +16,19 @@ def routing_name(body: bytes) -> bytes | None:
         model = requested_model(body)
     except Refusal:
         return None
-    name = model.encode("utf-8", "replace")
-    return name if model.isprintable() and len(name) <= _LONGEST else None
+    return _header(model)
+
+
+def base_of(config: Config, name: bytes) -> bytes | None:
+    """The base model of a model that the configuration knows, which is its own unless it is an adapter; None when it
+    isn't known."""
+    served = config.served(name.decode())
+    if served is None:
+        return None
+    base = served.name if served.lora is None else served.base
+    return None if base is None else _header(base)
+
+
+def _header(name: str) -> bytes | None:
+    written = name.encode("utf-8", "replace")
+    return written if name.isprintable() and len(written) <= _LONGEST else None
