@@ -48,7 +48,7 @@ def backend(folder: Path, tokens: int) -> Generator[tuple[str, int]]:
         stdout=subprocess.DEVNULL,
     )
     try:
-        _wait(port_file, process)
+        wait_for(port_file, process)
         yield f"http://127.0.0.1:{int(port_file.read_text())}", process.pid
     finally:
         process.kill()
@@ -78,14 +78,15 @@ def started(options: Sequence[str], folder: Path) -> Generator[dict[str, Any]]:
         process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "NO_COLOR": "1"})
     try:
         state_file = folder / "run" / "state.json"
-        _wait(state_file, process, log)
+        wait_for(state_file, process, log)
         yield json.loads(state_file.read_text())
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
 
 
-def _wait(file: Path, process: "subprocess.Popen[bytes]", log: Path | None = None) -> None:
+def wait_for(file: Path, process: "subprocess.Popen[bytes]", log: Path | None = None) -> None:
+    """Wait until the process has written the file. SystemExit when it ends before, or takes too long."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while not file.exists():
         if process.poll() is not None or time.monotonic() > deadline:
