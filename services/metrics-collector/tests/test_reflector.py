@@ -298,9 +298,10 @@ async def test_without_the_right_to_watch_lists_stand_for_it_and_that_is_told(cl
 
 async def test_without_the_right_to_list_the_watch_goes_on_and_that_is_told(cluster: KubeApi, api: Api) -> None:
     cluster.pod("a")
-    async with following(api(), relist_s=0.2) as pods_:
+    async with following(api()) as pods_:
         await eventually(lambda: cluster.watching == 1)
         cluster.denied.add("list pods")
+        cluster.end()
         await eventually(lambda: "pods in namespace default: only watched" in pods_.problem)
         cluster.pod("b")
         await eventually(lambda: pods_.names == ["a", "b"])
@@ -309,7 +310,8 @@ async def test_without_the_right_to_list_the_watch_goes_on_and_that_is_told(clus
         cluster.pod("c")
         await eventually(lambda: pods_.names == ["a", "b", "c"])
         cluster.denied.clear()
-        await eventually(lambda: not pods_.problem)
+        cluster.end()
+        await eventually(lambda: not pods_.problem and pods_.reflector.lists == 2)
 
 
 async def test_a_role_that_only_allows_to_watch_is_enough_to_find_what_there_is(cluster: KubeApi, api: Api) -> None:

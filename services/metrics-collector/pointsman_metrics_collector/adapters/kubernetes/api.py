@@ -82,18 +82,24 @@ class KubernetesApi:
     async def page(self, collection: Collection[T], rest: str = "", *, whole: bool = False) -> Page[T]:
         """A page of a list, from `rest` on; `whole` asks for all at once. The list is the newest there is: no
         resourceVersion is asked for, since one from a server's cache may be older than what is known."""
-        parameters = dict(collection.selection)
-        if not whole:
-            parameters["limit"] = str(PAGE)
+        parameters = {} if whole else {"limit": str(PAGE)}
         if rest:
             parameters["continue"] = rest
+        return read_page(collection.kind, await self._listed(collection, parameters))
+
+    async def may_list(self, collection: Collection[T]) -> None:
+        """The smallest page, for nothing but its answer."""
+        await self._listed(collection, {"limit": "1"})
+
+    async def _listed(self, collection: Collection[T], parameters: dict[str, str]) -> bytes:
+        parameters |= collection.selection
         try:
             answer = await self._client.get(collection.path, params=parameters, extensions=self._extensions())
         except (httpx2.HTTPError, httpx2.InvalidURL, ConfigError, OSError) as error:
             raise Unreachable(_words(error)) from None
         if answer.status_code != 200:
             raise _refused(answer, answer.content)
-        return read_page(collection.kind, answer.content)
+        return answer.content
 
     @asynccontextmanager
     async def watch(self, collection: Collection[T], version: str) -> AsyncGenerator[AsyncGenerator[bytes]]:

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic
 
 from pointsman_metrics_collector.domain.kubernetes.answers import (
+    FORBIDDEN,
     Change,
     Lines,
     Page,
     Refused,
     Unreachable,
     UnreadableAnswer,
+    advised,
     gone,
     read_change,
 )
@@ -32,16 +34,12 @@ ABSENT_S: Final = 60.0
 """How often a kind that the cluster doesn't know is asked for again."""
 POLL_S: Final = 10.0
 """How often a list is taken while the role allows no watch."""
-UNLISTED_S: Final = 30.0
-"""How often a list is tried while the role allows only to watch."""
 BASE_S: Final = 0.2
 CAP_S: Final = 15.0
 LONGEST_RETRY_S: Final = 60.0
 """However long the server would have it."""
 SHORTEST_S: Final = 1.0
 """Between the beginnings of two watches: a server that ends each at once isn't asked in a loop."""
-
-_FORBIDDEN: Final = 403
 
 _log = Log("kubernetes")
 
@@ -93,10 +91,9 @@ class Reflector(Generic[T]):
         try:
             await self._list()
         except Refused as error:
-            if error.code != _FORBIDDEN:
+            if error.code != FORBIDDEN:
                 raise
-            self._unlisted = f"{self._collection}: only watched, deletions may be missed: {_advised(error)}"
-            self._show_old(self._shortcomings())
+            self._not_listed(error)
 
     async def _list(self) -> None:
         objects: dict[str, T] = {}
@@ -121,19 +118,21 @@ class Reflector(Generic[T]):
     async def _follow(self) -> None:
         """Watch until the list has to be taken anew."""
         loop = asyncio.get_running_loop()
-        relist_s = self._relist_s
-        if self._unlisted:
-            relist_s = min(relist_s, self._poll_s if self.seen.objects is None else UNLISTED_S)
-        relist_at = loop.time() + relist_s
+        nothing_known = self.seen.objects is None
+        relist_at = loop.time() + (min(self._relist_s, self._poll_s) if nothing_known else self._relist_s)
+        watched = False
         while loop.time() < relist_at:
             began = loop.time()
             try:
                 async with asyncio.timeout_at(relist_at):
+                    if watched and await self._may_list_again():
+                        return
+                    watched = True
                     await self._watch()
             except TimeoutError:
                 return
             except (Unreachable, Refused, UnreadableAnswer) as error:
-                if isinstance(error, Refused) and error.code == _FORBIDDEN:
+                if isinstance(error, Refused) and error.code == FORBIDDEN:
                     if self._unlisted:
                         raise
                     await self._poll(error)
@@ -149,9 +148,25 @@ class Reflector(Generic[T]):
             self._failures = 0
             await asyncio.sleep(max(0.0, began + self._shortest_s - loop.time()))
 
+    async def _may_list_again(self) -> bool:
+        """Between two watches: a right to list that was lost is told, long before a list is due; one that came back is
+        used."""
+        try:
+            await self._api.may_list(self._collection)
+        except Refused as error:
+            if error.code != FORBIDDEN:
+                raise
+            self._not_listed(error)
+            return False
+        return bool(self._unlisted)
+
+    def _not_listed(self, error: Refused) -> None:
+        self._unlisted = f"{self._collection}: only watched, deletions may be missed: {advised(error)}"
+        self._show_old(self._shortcomings())
+
     async def _poll(self, error: Refused) -> None:
         """The next list stands for the watch."""
-        self._unwatched = f"{self._collection}: listed every {self._poll_s:g} s, not watched: {_advised(error)}"
+        self._unwatched = f"{self._collection}: listed every {self._poll_s:g} s, not watched: {advised(error)}"
         self._show_old(self._shortcomings())
         await asyncio.sleep(self._poll_s)
 
@@ -214,7 +229,7 @@ class Reflector(Generic[T]):
             self._show()
             await asyncio.sleep(ABSENT_S)
             return
-        self._show_old(f"{self._collection}: {_advised(error)}")
+        self._show_old(f"{self._collection}: {advised(error)}")
         await self._pause(min(error.retry_after_s, LONGEST_RETRY_S) if isinstance(error, Refused) else 0.0)
 
     async def _pause(self, least_s: float = 0.0) -> None:
@@ -235,19 +250,3 @@ class Reflector(Generic[T]):
 def _take(page: Page[T], objects: dict[str, T], unreadable: set[str]) -> None:
     objects.update({each.metadata.name: each for each in page.objects})
     unreadable.update(page.unreadable)
-
-
-def _advised(error: Unreachable | Refused | UnreadableAnswer) -> str:
-    if isinstance(error, Refused):
-        if error.code == 401:
-            return f"{error}; its token isn't accepted: expired, revoked, or of another cluster"
-        if error.code == _FORBIDDEN:
-            return f"{error}; its service account needs the role in docs/kubernetes.md"
-        if error.code == 404:
-            return f"{error}; is its CustomResourceDefinition installed?"
-        return str(error)
-    return (
-        f"the API server sent {error}"
-        if isinstance(error, UnreadableAnswer)
-        else f"the API server isn't reached: {error}"
-    )

@@ -13,6 +13,7 @@ from pointsman_metrics_collector.domain.kubernetes.objects import KubeObject, Me
 
 LONGEST_LINE: Final = 8 * 2**20
 """Bytes of one event. etcd takes objects of 1.5 MiB."""
+FORBIDDEN: Final = 403
 GONE: Final = 410
 
 
@@ -36,6 +37,23 @@ class Refused(Exception):
 def gone(error: Refused | UnreadableAnswer) -> bool:
     """Whether what was asked for is too old to be known: only a new list helps."""
     return isinstance(error, UnreadableAnswer) or error.code == GONE
+
+
+def advised(error: Unreachable | Refused | UnreadableAnswer) -> str:
+    """What went wrong, and what to do about it."""
+    if isinstance(error, Refused):
+        if error.code == 401:
+            return f"{error}; its token isn't accepted: expired, revoked, or of another cluster"
+        if error.code == FORBIDDEN:
+            return f"{error}; its service account needs the role in docs/kubernetes.md"
+        if error.code == 404:
+            return f"{error}; is its CustomResourceDefinition installed?"
+        return str(error)
+    return (
+        f"the API server sent {error}"
+        if isinstance(error, UnreadableAnswer)
+        else f"the API server isn't reached: {error}"
+    )
 
 
 class Page(NamedTuple, Generic[T_co]):
