@@ -1,11 +1,11 @@
 """A decision as everybody may read it: every candidate, why filters took some away, how the others scored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import Floats, Ints
+from pointsman_scheduler.domain.arrays import FEW, Floats, Ints
 from pointsman_scheduler.domain.fleet import HEARD, KV_USAGE, MATCHED, RUNNING, WAITING
 from pointsman_scheduler.domain.outcome import Run, Scheduled, Sight
 from pointsman_scheduler.domain.worker import NEVER
@@ -13,6 +13,8 @@ from pointsman_scheduler.domain.worker import NEVER
 CANDIDATES_SHOWN: Final = 256
 """Most candidates of one run in an event; further ones are counted. Fewer when the event would be too big."""
 _DIGITS: Final = 4
+_SCALE: Final = 10.0**_DIGITS
+"""What is rounded is rounded as numpy does it, which `round` with digits does not."""
 
 Fields: TypeAlias = Mapping[str, object]
 """Of a model of `pointsman_contracts.scheduling`: what JSON has, and arrays where it has lists of numbers. A message
@@ -38,11 +40,46 @@ def _run(run: Run, sight: Sight, shown: int) -> Fields:
         "chosen": [sight.names[row] for row in run.chosen],
         "error": run.error,
         "weights": run.weights,
-        "candidates": _columns(run, sight, shown),
+        "candidates": _few(run, sight) if len(sight.workers) <= min(shown, FEW) else _many(run, sight, shown),
     }
 
 
-def _columns(run: Run, sight: Sight, shown: int) -> Fields:
+def _few(run: Run, sight: Sight) -> Fields:
+    """Of `CandidateColumns`, with every worker."""
+    count, now = len(sight.workers), sight.now
+    heard, kv_usage, running, waiting, matched = cast("list[list[float]]", sight.figures.tolist())
+    scores: dict[str, list[float | None]] = {}
+    totals: list[float | None] = []
+    if run.scores is not None:
+        places = range(count) if run.candidates.rows is None else _whole(run.candidates.rows)
+        *columns, totals = [_in_place(column, places, count) for column in run.scores]
+        scores = dict(zip(run.weights, columns, strict=True))
+    return {
+        "workers": sight.names,
+        "ages_ms": [-1.0 if at == NEVER else round((now - at) * 10_000.0) / 10.0 for at in heard],
+        "running": [int(figure) for figure in running],
+        "waiting": [int(figure) for figure in waiting],
+        "kv_usage": [round(figure * _SCALE) / _SCALE for figure in kv_usage],
+        "matched_tokens": [int(figure) for figure in matched],
+        "scores": scores,
+        "totals": totals,
+        "filtered": _filtered(run, sight, None),
+        "opaque": _opaque(sight, None) if sight.opaque else (),
+        "omitted": 0,
+    }
+
+
+def _in_place(column: Sequence[float], places: Sequence[int], count: int) -> list[float | None]:
+    """Rounded, and None for a worker without a score."""
+    if len(column) == count:
+        return [round(score * _SCALE) / _SCALE for score in column]
+    wide: list[float | None] = [None] * count
+    for place, score in zip(places, column, strict=True):
+        wide[place] = round(score * _SCALE) / _SCALE
+    return wide
+
+
+def _many(run: Run, sight: Sight, shown: int) -> Fields:
     """Of `CandidateColumns`."""
     count = len(sight.workers)
     rows: Ints | None = _best_rows(run, count, shown) if count > shown else None
@@ -51,12 +88,6 @@ def _columns(run: Run, sight: Sight, shown: int) -> Fields:
     if run.scores is not None:
         *columns, totals = _spread(np.array(run.scores).round(_DIGITS), run.candidates.rows, count, rows)
         scores = dict(zip(run.weights, columns, strict=True))
-    filtered: dict[str, str] = {}
-    for removed in run.removed:
-        for row in _whole(removed.rows if rows is None else np.intersect1d(removed.rows, rows)):
-            worker = sight.workers[row]
-            why = removed.why if isinstance(removed.why, str) else removed.why(worker)
-            filtered[worker.name] = f"{removed.filter}: {why}"
     figures = sight.figures if rows is None else sight.figures.take(rows, axis=1)
     heard = figures[HEARD]
     ages = np.rint((sight.now - heard) * 10_000.0) / 10.0
@@ -72,10 +103,20 @@ def _columns(run: Run, sight: Sight, shown: int) -> Fields:
         "matched_tokens": numbers[MATCHED - RUNNING],
         "scores": scores,
         "totals": totals,
-        "filtered": filtered,
+        "filtered": _filtered(run, sight, rows),
         "opaque": _opaque(sight, rows) if sight.opaque else (),
         "omitted": 0 if rows is None else count - len(rows),
     }
+
+
+def _filtered(run: Run, sight: Sight, rows: Ints | None) -> dict[str, str]:
+    filtered: dict[str, str] = {}
+    for removed in run.removed:
+        for row in _whole(removed.rows if rows is None else np.intersect1d(removed.rows, rows)):
+            worker = sight.workers[row]
+            why = removed.why if isinstance(removed.why, str) else removed.why(worker)
+            filtered[worker.name] = f"{removed.filter}: {why}"
+    return filtered
 
 
 def _opaque(sight: Sight, rows: Ints | None) -> list[str]:
