@@ -306,16 +306,18 @@ class PrefixIndex:
             return
         self._advance(now)
         claims = life.claims
+        free: list[int] = []
         for block in settled.blocks:
             count = claims[block]
             if count > 1:
                 claims[block] = count - 1
             else:
                 claims.pop(block)  # `del` of a Counter is a function in Python
-                if not computed:
-                    self._let_go(life, block)
+                free.append(block)
         if computed:
             self._compute(life, settled.blocks, settled.told)
+        else:
+            self._let_go(life, free)
         self._make_room()
 
     def _compute(self, life: _Life, blocks: list[int], told: bool) -> None:
@@ -323,12 +325,12 @@ class PrefixIndex:
         # From the end, so that the end of a prompt gives way before its beginning, as in the engine.
         blocks.reverse()
         stored, computed, awaited = life.stored, life.computed, life.awaited
-        if len(stored):
-            self._note_use(stored, life, [block for block in blocks if block in stored], self._now)
-            blocks = [block for block in blocks if block not in stored]
-        if told and len(computed):
-            self._note_use(computed, life, [block for block in blocks if block in computed], self._now)
-            blocks = [block for block in blocks if block not in computed]
+        if held := stored.held:
+            self._note_use(stored, life, [block for block in blocks if block in held], self._now)
+            blocks = [block for block in blocks if block not in held]
+        if told and (held := computed.held):
+            self._note_use(computed, life, [block for block in blocks if block in held], self._now)
+            blocks = [block for block in blocks if block not in held]
         elif len(awaited) and not told:
             self._holdings -= sum(awaited.discard(block) for block in blocks)
         table = awaited if told else computed
@@ -352,19 +354,25 @@ class PrefixIndex:
         """Give up what the worker's own cache can't have kept: the engine tells of the rest itself."""
         if life.capacity is None:
             return
-        for _ in range(len(life.computed) - life.capacity):
-            self._drop(life, life.computed.pop())
-            self._evicted_capacity += 1
+        over = len(life.computed) - life.capacity
+        if over > 0:
+            dropped = life.computed.take(over)
+            self._holdings -= over
+            self._evicted_capacity += over
+            self._let_go(life, [block for block in dropped if block not in life.claims])
 
     def _drop(self, life: _Life, block: int) -> None:
         """One reason is gone from the worker's tables."""
         self._holdings -= 1
         if block not in life.claims:
-            self._let_go(life, block)
+            self._let_go(life, (block,))
 
-    def _let_go(self, life: _Life, block: int) -> None:
-        if block not in life.stored and block not in life.computed and block not in life.awaited:
-            self._masks.release(block, life.bit)
+    def _let_go(self, life: _Life, blocks: Sequence[int]) -> None:
+        """Of blocks that no request claims, the worker holds those no more that it has for no other reason."""
+        for held in (life.stored.held, life.computed.held, life.awaited.held):
+            if held:
+                blocks = [block for block in blocks if block not in held]
+        self._masks.release(blocks, life.bit)
 
     def _make_room(self) -> None:
         """Take from the table with the oldest use, a few blocks at a time, until everything fits."""
@@ -396,7 +404,7 @@ class PrefixIndex:
                     self._drop(life, table.pop_any())
                     budget -= 1
             while budget > 0 and life.claims:
-                self._let_go(life, life.claims.popitem()[0])
+                self._let_go(life, (life.claims.popitem()[0],))
                 budget -= 1
             if budget > 0:
                 self._retired.pop()

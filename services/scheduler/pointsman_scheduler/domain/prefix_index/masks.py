@@ -54,13 +54,15 @@ class Masks:
                 before, after = mask, known.setdefault(mask | bit, mask | bit)
             masks[block] = after
 
-    def release(self, block: int, bit: int) -> None:
-        """This life, which held the block, holds it no more."""
-        mask = self._masks[block] & ~bit
-        if mask:
-            self._masks[block] = self._known.setdefault(mask, mask)
-        else:
-            del self._masks[block]
+    def release(self, blocks: Iterable[int], bit: int) -> None:
+        """This life, which held these blocks, holds them no more."""
+        masks, others = self._masks, ~bit
+        for block in blocks:
+            mask = masks[block] & others
+            if mask:
+                masks[block] = self._known.setdefault(mask, mask)
+            else:
+                del masks[block]
         if len(self._known) > MASKS_KEPT:
             self._known = {}  # they are shared as they are; from here on, new ones are
 

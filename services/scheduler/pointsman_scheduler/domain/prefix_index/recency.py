@@ -40,7 +40,7 @@ class Recency:
         "_rest",
         "_sealed",
         "_slack",
-        "_stamps",
+        "held",
         "logged",
         "ranked",
     )
@@ -49,8 +49,8 @@ class Recency:
         self._slack: Final = slack
         self.ranked = False
         """For the owner: whether this is among those that memory can be taken from."""
-        self._stamps: dict[int, int] = {}
-        """Block → stamp of the run of its last use."""
+        self.held: Final[dict[int, int]] = {}
+        """Block → stamp of the run of its last use. Its owner looks blocks up here: a call for each costs more."""
         self._next = 0
         self.logged = 0
         """Entries of the log."""
@@ -65,16 +65,16 @@ class Recency:
         """Whether the last run takes no more blocks."""
 
     def __len__(self) -> int:
-        return len(self._stamps)
+        return len(self.held)
 
     def __contains__(self, block: int) -> bool:
-        return block in self._stamps
+        return block in self.held
 
     def use(self, blocks: Sequence[int], at: float) -> None:
         """These were used at this time, the last one most recently. Times never go back."""
         if not blocks:
             return
-        stamps = self._stamps
+        stamps = self.held
         last = self._rest[-1] if self._rest else None
         if (
             last is None
@@ -96,7 +96,7 @@ class Recency:
 
     def discard(self, block: int) -> bool:
         """Take one out. Whether it was in."""
-        stamp = self._stamps.pop(block, None)
+        stamp = self.held.pop(block, None)
         if stamp == self._next:
             self._sealed = True  # were it used again in the same run, its former place would count
         return stamp is not None
@@ -112,25 +112,42 @@ class Recency:
             raise KeyError("no block is left")
         block = self._oldest.pop()
         self.logged -= 1
-        del self._stamps[block]
+        del self.held[block]
         return block
+
+    def take(self, count: int) -> list[int]:
+        """Take the `count` least recently used ones out, the least recent first. There are as many."""
+        taken: list[int] = []
+        stamps = self.held
+        while len(taken) < count:
+            run = self._find_oldest()
+            if run is None:
+                raise KeyError("no block is left")
+            oldest, stamp = self._oldest, run.stamp
+            while oldest and len(taken) < count:
+                block = oldest.pop()
+                self.logged -= 1
+                if stamps.get(block) == stamp:
+                    del stamps[block]
+                    taken.append(block)
+        return taken
 
     def pop_any(self) -> int:
         """Take one out, whichever is quickest."""
         self._sealed = True
-        return self._stamps.popitem()[0]
+        return self.held.popitem()[0]
 
     def entries(self) -> list[tuple[int, float]]:
         """Each block with the time of its last use, the least recently used first."""
         runs = [*self._cleaned, *self._rest]
         if self._oldest_run is not None:
             runs.insert(0, _Run(self._oldest_run.stamp, self._oldest_run.at, array("Q", reversed(self._oldest))))
-        stamps = self._stamps
+        stamps = self.held
         return [(block, run.at) for run in runs for block in run.blocks if stamps.get(block) == run.stamp]
 
     def restore(self, entries: list[tuple[int, float]]) -> None:
         """Hold just these, whatever was held before: blocks with the times of their last use."""
-        self._stamps.clear()
+        self.held.clear()
         self._oldest_run = None
         self._oldest.clear()
         self._rest.clear()
@@ -140,7 +157,7 @@ class Recency:
             self.use([block for block, _ in run], at)
 
     def _find_oldest(self) -> _Run | None:
-        stamps, oldest = self._stamps, self._oldest
+        stamps, oldest = self.held, self._oldest
         while True:
             run = self._oldest_run
             if run is not None:
@@ -159,7 +176,7 @@ class Recency:
     def _clean(self, budget: int) -> None:
         """Drop what doesn't count from the oldest runs that this round hasn't come to."""
         self._cleaning = True
-        stamps = self._stamps
+        stamps = self.held
         while self._rest and budget > 0:
             run = self._rest.popleft()
             before = len(run.blocks)

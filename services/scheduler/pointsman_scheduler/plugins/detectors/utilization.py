@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 from pydantic import Field
 
 from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import FEW, Number
+from pointsman_scheduler.domain.arrays import FEW, Floats
 from pointsman_scheduler.domain.fleet import SILENT_AFTER_S, Fleet
 from pointsman_scheduler.domain.flow_control.points import SaturationDetector
 from pointsman_scheduler.plugins.detectors.stages import Stages, fullest, fullest_of_few
@@ -53,16 +53,41 @@ class Utilization(SaturationDetector):
             counted[list(fleet.opaque)] = False
             return fullest(_fullness(figures, params), counted, stages)
         until, heard = fleet.eligible_until.tolist(), fleet.heard.tolist()
-        values = {
-            row: _fullness(each, params)
-            for row, each in enumerate(zip(*[column.tolist() for column in figures], strict=True))
+        values = _fullness_of_few([column.tolist() for column in figures], params)
+        counts = {
+            row: value
+            for row, value in enumerate(values)
             if until[row] >= now and heard[row] >= silent_before and row not in fleet.opaque
         }
-        return fullest_of_few(values, stages)
+        return fullest_of_few(counts, stages)
 
 
-def _fullness(figures: tuple[Number, ...], params: UtilizationParams) -> Number:
-    """Of one worker, or of all; written with operators alone, so that it serves numbers and columns alike."""
+def _fullness_of_few(figures: list[list[float]], params: UtilizationParams) -> list[float]:
+    """As `_fullness`, by branches: to the last digit, so differences are added where they look superfluous."""
+    pass_tokens, burst, full_queue, full_cache = float(params.pass_tokens), params.burst, params.queue, params.kv
+    values: list[float] = []
+    for waiting, prefill_tokens, reported_waiting, reported_running, kv_usage in zip(*figures, strict=True):
+        queue = waiting
+        if waiting and reported_waiting <= 0.0:
+            ahead = prefill_tokens
+            if pass_tokens > ahead:
+                ahead += pass_tokens - ahead
+            absorbed = waiting * (pass_tokens / ahead)
+            if burst > absorbed:
+                absorbed += burst - absorbed
+            by_batch = reported_running / 4.0
+            if by_batch > absorbed:
+                absorbed += by_batch - absorbed
+            queue = max(waiting - absorbed, 0.0)
+        value, by_cache = queue / full_queue, kv_usage / full_cache
+        if by_cache > value:
+            value += by_cache - value
+        values.append(value)
+    return values
+
+
+def _fullness(figures: tuple[Floats, ...], params: UtilizationParams) -> Floats:
+    """Of all workers."""
     waiting, prefill_tokens, reported_waiting, reported_running, kv_usage = figures
     # Of the requests that are ahead of the prefill, the next pass takes as many as its tokens are of theirs.
     passing = waiting * (params.pass_tokens / _greater(prefill_tokens, float(params.pass_tokens)))
@@ -72,5 +97,5 @@ def _fullness(figures: tuple[Number, ...], params: UtilizationParams) -> Number:
     return by_queue + (by_cache - by_queue) * (by_cache > by_queue)
 
 
-def _greater(one: Number, other: Number | float) -> Number:
+def _greater(one: Floats, other: Floats | float) -> Floats:
     return one + (other - one) * (other > one)
