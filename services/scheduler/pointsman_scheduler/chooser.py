@@ -20,6 +20,8 @@ from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.metrics import Metrics
 
+_HASHES: Final = np.dtype("<u8")
+
 
 class Chooser:
     """Decides by the configuration revision that each request keeps to."""
@@ -108,7 +110,7 @@ def _request(journey: Journey, target: Target) -> ScheduleRequest:
         tokens_exact=facts.tokens_exact,
         max_output_tokens=facts.max_output_tokens,
         stream=facts.stream,
-        blocks=np.frombuffer(facts.blocks, dtype="<u8"),
+        blocks=np.frombuffer(facts.blocks, _HASHES),
         block_tokens=facts.block_tokens,
         blocks_precise=facts.blocks_precise,
         headers=facts.headers,

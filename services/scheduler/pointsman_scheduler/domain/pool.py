@@ -183,26 +183,13 @@ class PoolScheduler:
                 self.books.take_off(former, now)
                 as_matched = False
             matched = int(sight.figures[MATCHED, row])
-            computes = leg == selection.prompt_leg
+            uncached = max(0, request.prompt_tokens - matched) if leg == selection.prompt_leg else 0
             hold = Hold(
-                request.request_id,
-                worker,
-                now,
-                leg=leg,
-                edge=request.edge,
-                scheduler=self.scheduler,
-                attempt=request.attempt,
-                prompt_tokens=request.prompt_tokens,
-                uncached_tokens=max(0, request.prompt_tokens - matched) if computes else 0,
-                output_tokens=request.max_output_tokens or 0,
-                block_tokens=request.block_tokens,
-                blocks=request.blocks.tobytes(),
-                blocks_precise=request.blocks_precise,
-                lora=request.lora,
-                session=request.session,
-                rank=selection.rank,
-                streamed=request.stream,
-            )
+                request.request_id, worker, now, leg, request.edge, self.scheduler, request.attempt,
+                request.prompt_tokens, uncached, request.max_output_tokens or 0, request.block_tokens,
+                request.blocks.tobytes(), request.blocks_precise, request.lora, request.session, selection.rank,
+                request.stream,
+            )  # fmt: skip
             self.books.put(hold, now, request.blocks, matched // request.block_tokens if as_matched else 0)
             as_matched = False  # a reservation may take memory from what other workers hold
             holds.append(hold)

@@ -27,7 +27,7 @@ class Profile:
 
     def run(self, request: ScheduleRequest, everyone: Candidates) -> Run:
         """Filter, score and pick. A run that ends with nobody says which filter took the last."""
-        run = Run(self.name, everyone, self.weights)
+        run = Run(self.name, everyone, self.weights, None, [], [], [])
         candidates = everyone
         for each in self.filters:
             removal = each.filter(request, candidates)
