@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from pointsman_contracts.journey import HeaderEdit
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.refusal import Refusal
 from pointsman_scheduler.domain.books import Books
@@ -104,8 +105,7 @@ class PoolScheduler:
             if not allowed.size:
                 names = ", ".join(request.workers)
                 return Refused(UNKNOWN_WORKER.refusal(f"Pool {self.pool!r} has no worker {names}."), [])
-        matched = self.index.match(request.blocks)
-        matched *= request.block_tokens
+        matched = self.index.match(request.blocks, request.block_tokens)
         request.put(MATCHED_TOKENS, matched)
         for producer in policy.producers:
             producer.produce(request, everyone)
@@ -135,18 +135,22 @@ class PoolScheduler:
             return Refused(refusal, runs, sight)
         held = self._honour(request, selection)
         first = selection.primary.chosen[0]
+        headers: list[HeaderEdit] = []
+        for each in policy.pre_requests:
+            headers += each.prepare(request, selection)
+        worker = fleet.workers[first]
         return Scheduled(
-            endpoints=[fleet.workers[row] for row in selection.primary.chosen],
-            selection=selection,
-            runs=runs,
-            sight=sight,
-            headers=[edit for each in policy.pre_requests for edit in each.prepare(request, selection)],
-            holds=self._reserve(request, now, selection, sight),
-            cached_tokens=min(request.prompt_tokens, int(sight.figures[MATCHED, first])),
-            prefix=_prefix_knowledge(request, fleet.workers[first]),
+            [fleet.workers[row] for row in selection.primary.chosen],
+            selection,
+            runs,
+            sight,
+            headers,
+            self._reserve(request, now, selection, sight),
+            cached_tokens=min(request.prompt_tokens, int(matched[first])),
+            prefix=_prefix_knowledge(request, worker),
             held=held,
             seed=seed,
-            reasons=[*selection.primary.degraded, *selection.degraded, *_aged(fleet.workers[first], now)],
+            reasons=[*selection.primary.degraded, *selection.degraded, *_aged(worker, now)],
         )
 
     def _refusal(self, runs: list[Run]) -> Refusal:

@@ -51,7 +51,8 @@ class DelayEstimator:
         self._due: list[float] = []
         """`Shadow.due` of each worker."""
         self._standings: list[Standing[float]] = []
-        """Of a few workers; kept while the model's rates are what they were, and so are those in columns."""
+        """Of a few workers, from the first that are asked for until the model's rates change; so are those in
+        columns."""
         self._columns: Floats | None = None
         """The figures of many workers, and last `_due`."""
         self._standing_columns: Floats | None = None
@@ -146,6 +147,9 @@ class DelayEstimator:
                 choices = zip(self._figures, held, strict=True)
                 return np.array([at.waiting + 3.0 * (prompt - kept) + 0.1 * at.carried for at, kept in choices])
             terms = self._terms(prompt, max_output, now, min([at.queued for at in self._figures]))
+            if not self._standings:
+                budget, rates = float(self.batch_tokens), self._rates
+                self._standings = [stand(figures, budget, rates) for figures in self._figures]
             return np.array(delays(self._standings, held, prompt, worth, terms))
         hit = np.minimum(matched, most)
         best = float(hit.max())
@@ -198,6 +202,9 @@ class DelayEstimator:
             self._rates = self.model.rates
             self._forget_standings()
         if self._changed:
+            for shadow in self._changed:
+                if shadow.due < now and shadow in self._rows:
+                    shadow.advance(now)
             self._read_changed()
         due: list[int]
         if self._columns is None:
@@ -221,16 +228,13 @@ class DelayEstimator:
             self._figures[row] = figures = shadow.figures(self._capacities[row])
             if columns is None:
                 self._due[row] = shadow.due
-                self._standings[row] = stand(figures, budget, rates)
+                if self._standings:
+                    self._standings[row] = stand(figures, budget, rates)
                 continue
-            columns[:_DUE, row] = figures
-            columns[_DUE, row] = shadow.due
+            columns[:, row] = (*figures, shadow.due)
             if standings is not None:
                 standings[:, row] = stand(figures, budget, rates)
 
     def _forget_standings(self) -> None:
-        """Those of many are made when they are asked for."""
+        self._standings = []
         self._standing_columns = None
-        if self._columns is None:
-            budget, rates = float(self.batch_tokens), self._rates
-            self._standings = [stand(figures, budget, rates) for figures in self._figures]

@@ -153,10 +153,11 @@ class PrefixIndex:
         self._lives[life] = _Life(self._masks.new_bit(), found.capacity, clearings=found.clearings + 1)
         self._retire(found)
 
-    def match(self, blocks: Blocks) -> Floats:
-        """For each laid-out worker, how many leading blocks of the prompt it holds without a gap."""
+    def match(self, blocks: Blocks, block_tokens: int = 1) -> Floats:
+        """For each laid-out worker, how many leading blocks of the prompt it holds without a gap, times
+        `block_tokens`."""
         self._matched, self._hashes = blocks, blocks.tolist()
-        return self._masks.match(self._hashes)
+        return self._masks.match(self._hashes, block_tokens)
 
     def write(
         self, life: int, blocks: Blocks, now: float, request: Hashable, told: bool = False, matched: int = 0

@@ -75,8 +75,8 @@ class Masks:
         for bit, column in self._column_of.items():
             self._places[bit.bit_length() - 1] = column
 
-    def match(self, blocks: Iterable[int]) -> Floats:
-        """For each column, how many leading blocks its life holds without a gap."""
+    def match(self, blocks: Iterable[int], each: int) -> Floats:
+        """For each column, how many leading blocks its life holds without a gap, times `each`."""
         matched = np.zeros(self._columns)
         held = self._laid_out
         previous: int | None = -1
@@ -88,22 +88,22 @@ class Masks:
                 both = held & mask if mask is not None else 0
                 if both != held:
                     if length:
-                        self._fill(matched, held ^ both, length)
+                        self._fill(matched, held ^ both, length * each)
                     held = both
                     if not held:
                         return matched
             length += 1
         if length:
-            self._fill(matched, held, length)
+            self._fill(matched, held, length * each)
         return matched
 
-    def _fill(self, matched: Floats, lives: int, length: int) -> None:
+    def _fill(self, matched: Floats, lives: int, held: int) -> None:
         if lives.bit_count() <= FEW:
             while lives:
                 bit = lives & -lives
-                matched[self._column_of[bit]] = length
+                matched[self._column_of[bit]] = held
                 lives ^= bit
             return
         raw = lives.to_bytes((self._bits + 7) // 8, "little")
-        held = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=self._bits, bitorder="little")
-        matched[self._places[held.nonzero()[0]]] = length
+        bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=self._bits, bitorder="little")
+        matched[self._places[bits.nonzero()[0]]] = held

@@ -28,4 +28,4 @@ class Single(ProfileHandler):
 
     def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
         (run,) = results.values()
-        return None if run is None else Selection(run)
+        return None if run is None else Selection(run, {}, "", None, [])  # factories would cost as much again

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-import numpy as np
 from pydantic import Field
 
 from pointsman_core.plugins import Params, Plugin
@@ -37,10 +36,11 @@ def best(totals: Floats, count: int, dice: Dice) -> list[int]:
             return order[:count]
         ties = [index for index in order if values[index] == top]
     else:
-        ties = np.flatnonzero(totals == totals.max()).tolist()
+        ties = (totals == totals.max()).nonzero()[0].tolist()
         wanted = min(count, len(totals))
-        near = np.argpartition(totals, -wanted)[-wanted:]
-        order = near[np.argsort(-totals[near], kind="stable")].tolist()
+        near = totals.argpartition(-wanted)[-wanted:]
+        greatest = dict(zip(near.tolist(), totals[near].tolist(), strict=True))
+        order = sorted(greatest, key=greatest.__getitem__, reverse=True)
     first = ties[dice.below(len(ties))] if len(ties) > 1 else ties[0]
     if order[0] != first:
         if first in order:
