@@ -44,10 +44,14 @@ class FixedDecision:
 class EncodedEvents:
     """Encodes events as the bus does, and drops them."""
 
-    def publish(self, message: Message, *route: str) -> None:
+    def publish(self, message: Message, *route: str, again: bool = False) -> None:
         """As `Bus.publish`."""
-        del route
+        del route, again
         message.encode()
+
+    def tell(self, message: Message, *route: str) -> None:
+        """As `Bus.tell`."""
+        del message, route
 
 
 async def serve(port_file: Path) -> None:

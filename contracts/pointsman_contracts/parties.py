@@ -19,6 +19,8 @@ STAGES_IN_ORDER: Final = ("preprocessor", "profile-picker", *PICKED)
 RESPONSE_STAGES: Final = ("guard", "semantic-cache")
 SERVICES: Final = (*EDGES, *STAGES_IN_ORDER, "metrics-collector", "recorder")
 """Every service that has one login for all of its replicas. An agent has one of its own for each worker."""
+BUNDLE: Final = "bundle"
+"""The login of a process that runs several services: it may do what each of them may."""
 WATCHERS: Final = ("recorder", AUDITOR, OPERATOR)
 """Who reads every event."""
 

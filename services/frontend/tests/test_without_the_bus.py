@@ -135,12 +135,25 @@ def test_when_too_many_events_wait_the_oldest_are_lost_and_counted() -> None:
     assert dropped(registry) == {"too_many": 3, "too_large": 0}
 
 
+def test_the_services_of_the_process_have_each_event_at_once_and_once_while_the_bus_is_away() -> None:
+    bus = RecordedEvents()
+    announcer = Announcer(bus, "edge-1", 3, CollectorRegistry())
+    bus.connected = False
+    for number in range(3):
+        announcer.completed(Exchange(f"r{number}", "completions", 0.0), 1.0)
+    assert len(bus.told) == 3
+    assert bus.sent == []
+    bus.connected = True
+    announcer.flush()
+    assert len(bus.told) == len(bus.sent) == 3
+
+
 def test_an_event_over_the_limit_is_dropped_and_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
     class Narrow(RecordedEvents):
-        def publish(self, message: Message, *route: str) -> None:
+        def publish(self, message: Message, *route: str, again: bool = False) -> None:
             if isinstance(message, ResponseCompleted) and message.request_id.startswith("large"):
                 raise MessageTooLarge("response.completed.v1", 1, 2)
-            super().publish(message, *route)
+            super().publish(message, *route, again=again)
 
     bus, registry = Narrow(), CollectorRegistry()
     announcer = Announcer(bus, "edge-1", 3, registry)

@@ -30,8 +30,12 @@ _log = Log("events")
 class EventBus(Protocol):
     """The bus, as far as events need it."""
 
-    def publish(self, message: Message, *route: str) -> None:
-        """Send an event, or raise BusError at once."""
+    def publish(self, message: Message, *route: str, again: bool = False) -> None:
+        """Send an event, or raise BusError at once. `again`: the services of this process have it already."""
+        ...
+
+    def tell(self, message: Message, *route: str) -> None:
+        """Hand an event to the services of this process alone."""
         ...
 
 
@@ -160,7 +164,7 @@ class Announcer:
         while self._waiting:
             message, route = self._waiting[0]
             try:
-                self._publish(message, route)
+                self._publish(message, route, again=True)
             except (BusDisconnected, BusCongested):
                 return
             self._waiting.popleft()
@@ -179,14 +183,17 @@ class Announcer:
                 pass  # it waits, as the metric shows
             else:
                 return
+        else:
+            # The services of this process don't wait for the bus.
+            self._bus.tell(message, route)
         if len(self._waiting) >= self._kept:
             self._waiting.popleft()
             self._dropped_too_many.inc()
         self._waiting.append((message, route))
 
-    def _publish(self, message: Message, route: str) -> None:
+    def _publish(self, message: Message, route: str, *, again: bool = False) -> None:
         try:
-            self._bus.publish(message, route)
+            self._bus.publish(message, route, again=again)
         except (MessageTooLarge, PayloadTooLarge) as error:
             self._dropped_too_large.inc()
             if type(message) not in self._too_large:

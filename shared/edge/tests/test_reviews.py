@@ -10,7 +10,7 @@ from pointsman_contracts.journey import Stage
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.subjects import subject
 from pointsman_edge.reviews import NoVerdict, StageReviewers
-from pointsman_testing.buses import Buses
+from pointsman_testing.buses import Buses, apart
 
 GATE = Stage(service="my.gate", timeout_ms=300)
 REVIEW = ResponseReview(
@@ -59,6 +59,7 @@ async def test_every_way_to_fail_has_its_name_and_its_status(
     assert failure.value.status == status
 
 
+@apart
 async def test_an_answer_that_is_too_large_to_send_is_told_at_once(buses: Buses) -> None:
     with pytest.raises(NoVerdict, match="so large an answer"):
         await asked(buses, lambda review: None, REVIEW.model_copy(update={"body": b"x" * 16 * 2**20}))

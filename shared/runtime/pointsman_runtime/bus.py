@@ -21,7 +21,7 @@ from pointsman_runtime.errors import BusDisconnected, MessageTooLarge, NobodyLis
 from pointsman_runtime.fan_out import FanOut
 from pointsman_runtime.heartbeat import Heartbeat
 from pointsman_runtime.hop_budget import budget_of
-from pointsman_runtime.hub import Hub
+from pointsman_runtime.hub import Hub, LocalStage
 from pointsman_runtime.link import Link
 from pointsman_runtime.listener import Listener
 from pointsman_runtime.logs import Log
@@ -121,7 +121,7 @@ class Bus:
         for group, direct, mailbox in self._stages:
             self._stage_sids.append(self.link.attach(group, mailbox.take, queue=service))
             self._stage_sids.append(self.link.attach(direct, mailbox.take, exclusive=True))
-            self.hub.stages[service] = mailbox
+            self.hub.stages[service] = LocalStage(self.process.instance, mailbox)
         self._stages.clear()
         for group, reviews in self._reviews:
             self._stage_sids.append(self.link.attach(group, reviews.take, queue=service))
@@ -312,7 +312,7 @@ class Bus:
             route = route_of(journey, stage.service)
             if route is None:
                 break
-            if self.call(stage.service, journey, reply_to, traceparent):
+            if self.call(stage.service, journey, reply_to, traceparent, resent=journey.attempt > 1):
                 return
             # Where an edge can choose an engine without the pool's scheduler, or another model serves, nobody waits for
             # a silent one.
@@ -347,12 +347,19 @@ class Bus:
         reply_to: str,
         traceparent: str | None,
         body: bytes = b"",
+        *,
+        resent: bool = False,
     ) -> bool:
-        """Hand a message to a stage of this process. False when no such stage takes work here."""
-        mailbox = self.hub.stages.get(service)
-        return mailbox is not None and mailbox.hand(
-            Delivery("", reply_to, b"", b"", message, memoryview(body), traceparent)
-        )
+        """Hand a message to a stage of this process. False when no such stage takes work here, or when the message is
+        `resent` and another process has one: the stage here may have swallowed it."""
+        stage = self.hub.stages.get(service)
+        if stage is None or (resent and self._has_others(service, stage.instance)):
+            return False
+        return stage.mailbox.hand(Delivery("", reply_to, b"", b"", message, memoryview(body), traceparent))
+
+    def _has_others(self, service: str, instance: str) -> bool:
+        table, now = self.heartbeat.table, asyncio.get_running_loop().time()
+        return any(name != instance and table.addressable(service, name, now) for name in table.instances(service, now))
 
     def _leave(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
         """Answer the edge of a request that a provider serves, and tell those who audit."""

@@ -1,7 +1,7 @@
 """What the services of one process share of the bus."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pointsman_runtime.fan_out import FanOut
 from pointsman_runtime.link import Link
@@ -14,6 +14,13 @@ from pointsman_runtime.tallies import Tallies
 _log = Log("bus")
 
 
+class LocalStage(NamedTuple):
+    """A stage of this process."""
+
+    instance: str
+    mailbox: Fifo
+
+
 class Hub:
     """One connection, one table of who waits for answers, one of who lives, and the stages that serve here."""
 
@@ -22,7 +29,7 @@ class Hub:
         self.tallies: Final = Tallies()
         self.replies: Final = ReplyTable(inbox)
         self.roster: Final = Roster(self.link, self.tallies)
-        self.stages: Final[dict[str, Fifo]] = {}
+        self.stages: Final[dict[str, LocalStage]] = {}
         """The stages of this process that take work, by service: a hop to one of them is a call."""
         self.on_connected: Final[list[Callable[[], None]]] = []
         self.on_disconnected: Final[list[Callable[[], None]]] = []

@@ -217,7 +217,7 @@ class PendingRequest(Waiter):
             self._fail(error)
 
     def _publish(self, request: PreprocessRequest, now: float, *, resent: bool) -> None:
-        if self._bus.call(FIRST_STAGE, request, self._reply_to, self._traceparent, self._body):
+        if self._bus.call(FIRST_STAGE, request, self._reply_to, self._traceparent, self._body, resent=resent):
             return
         where = self._bus.heartbeat.table.where(FIRST_STAGE, None, now, resent=resent, patient=True)
         if isinstance(where, Nobody):

@@ -21,7 +21,7 @@ from pointsman_runtime.message_headers import deadline_ms
 from pointsman_runtime.presence import SILENT_AFTER_S
 from pointsman_runtime.stage import Hop, Outcome
 from pointsman_testing import builders, eventually
-from pointsman_testing.buses import Buses
+from pointsman_testing.buses import Buses, apart
 
 
 class Edge:
@@ -68,6 +68,7 @@ async def test_a_journey_visits_its_stages_and_the_last_one_answers_the_edge(bus
     assert answer.reasons == ("model-selector",)
 
 
+@apart
 async def test_two_replicas_share_the_journeys(buses: Buses) -> None:
     seen: list[str] = []
     edge = Edge(buses.make("frontend"))
@@ -163,6 +164,7 @@ async def test_a_handler_that_raises_answers_500_with_the_request_id_and_quotes_
 
 
 @pytest.mark.parametrize("later", [False, True])
+@apart
 async def test_an_outcome_that_json_has_no_word_for_is_a_failure_of_its_request_alone(
     buses: Buses, caplog: pytest.LogCaptureFixture, later: bool
 ) -> None:
@@ -276,6 +278,7 @@ async def test_the_preprocessor_gets_the_body_byte_for_byte(buses: Buses) -> Non
     assert bodies == [body]
 
 
+@apart
 async def test_a_message_after_its_deadline_is_dropped_and_counted(buses: Buses) -> None:
     scheduler, edge = buses.make("scheduler"), Edge(buses.make("frontend"))
     scheduler.stage(Journey, lambda journey, hop: builders.decision(journey.request_id))
@@ -306,6 +309,7 @@ async def test_a_malformed_message_is_counted_and_dropped_with_one_line(
     assert "canary" not in str([line.__dict__ for line in lines])
 
 
+@apart
 async def test_one_byte_too_many_is_a_typed_error_and_the_connection_lives(buses: Buses) -> None:
     scheduler, edge = buses.make("scheduler"), buses.make("frontend")
     got: list[int] = []
@@ -339,6 +343,7 @@ async def test_a_stage_that_makes_a_journey_too_large_answers_500(buses: Buses) 
     assert (answer.status, answer.code) == (500, "journey_too_large")
 
 
+@apart
 async def test_an_event_carries_its_type_and_a_key_for_deduplication(buses: Buses) -> None:
     reader, edge = buses.make("recorder"), buses.make("frontend")
     got: list[bytes] = []

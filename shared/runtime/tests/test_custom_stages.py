@@ -17,7 +17,7 @@ from pointsman_runtime.custom_answers import Servers, merged, rejected, understo
 from pointsman_runtime.routing_slip import unanswered
 from pointsman_runtime.stage import Hop
 from pointsman_testing import builders, eventually
-from pointsman_testing.buses import Buses
+from pointsman_testing.buses import Buses, apart
 from pointsman_testing.nats_server import MAX_PAYLOAD
 
 Document = dict[str, Any]
@@ -179,6 +179,7 @@ FAILURES: dict[str, tuple[Callable[[Document], Mapping[str, Any] | bytes | None]
 
 
 @pytest.mark.parametrize("failure", FAILURES)
+@apart
 async def test_a_stage_that_may_fail_is_skipped_and_the_decision_says_so(buses: Buses, failure: str) -> None:
     world = World(buses)
     answer, _ = FAILURES[failure]
@@ -192,6 +193,7 @@ async def test_a_stage_that_may_fail_is_skipped_and_the_decision_says_so(buses: 
 
 
 @pytest.mark.parametrize("failure", FAILURES)
+@apart
 async def test_a_stage_that_may_not_fail_ends_the_request(buses: Buses, failure: str) -> None:
     world = World(buses)
     answer, status = FAILURES[failure]
@@ -207,6 +209,7 @@ async def test_a_stage_that_may_not_fail_ends_the_request(buses: Buses, failure:
 @pytest.mark.parametrize(
     ("failure", "counted"), [("a journey too large to go on", (0, 2, 0)), ("a rejection that is none", (0, 0, 2))]
 )
+@apart
 async def test_what_a_stage_said_counts_once_as_what_it_was_worth(
     buses: Buses, caplog: pytest.LogCaptureFixture, failure: str, counted: tuple[int, int, int]
 ) -> None:

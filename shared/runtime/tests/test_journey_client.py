@@ -13,7 +13,7 @@ from pointsman_runtime.journey_client import JourneyClient
 from pointsman_runtime.pending_request import TRIES
 from pointsman_runtime.stage import Hop
 from pointsman_testing import builders, eventually
-from pointsman_testing.buses import Buses
+from pointsman_testing.buses import Buses, apart
 
 Request = PreprocessRequest
 
@@ -154,6 +154,7 @@ async def test_a_request_that_nobody_answers_is_sent_once_more(buses: Buses) -> 
     assert client.resent == 1
 
 
+@apart
 async def test_a_request_that_no_stage_ever_answers_is_sent_a_few_times_and_ends_at_its_timeout(buses: Buses) -> None:
     stage, edge = buses.make("preprocessor"), buses.make("frontend")
     seen: list[int] = []
@@ -177,6 +178,7 @@ async def test_an_edge_that_would_rather_go_on_alone_ends_after_the_second_try(b
     assert seen == [1, 2]
 
 
+@apart
 async def test_a_re_sent_request_goes_around_the_replica_that_swallowed_it(buses: Buses) -> None:
     edge = buses.make("frontend")
     stuck, alive = buses.make("preprocessor", "stuck"), buses.make("preprocessor", "alive")
@@ -217,6 +219,7 @@ async def test_a_parked_request_waits_beyond_the_hop_budget(buses: Buses) -> Non
     assert len(held) == 1
 
 
+@apart
 async def test_a_request_parked_by_an_instance_that_fell_silent_is_sent_again(buses: Buses) -> None:
     edge = buses.make("frontend")
     holder = buses.make("preprocessor", "holder")
@@ -292,6 +295,7 @@ async def test_a_malformed_reply_is_counted_and_the_real_one_still_counts(buses:
     assert client.tally.malformed == 1
 
 
+@apart
 async def test_a_body_over_the_servers_limit_is_a_typed_error(buses: Buses) -> None:
     stage, edge = buses.make("preprocessor"), buses.make("frontend")
     stage.stage(Request, decide)
@@ -302,6 +306,7 @@ async def test_a_body_over_the_servers_limit_is_a_typed_error(buses: Buses) -> N
     assert len(edge.replies) == 0
 
 
+@apart
 async def test_a_request_waits_while_the_server_is_slow_to_read(buses: Buses, monkeypatch: pytest.MonkeyPatch) -> None:
     stage, edge = buses.make("preprocessor"), buses.make("frontend")
     stage.stage(Request, decide)

@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+import pytest
+
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_runtime.bus import Bus
+from pointsman_runtime.hub import Hub
 from pointsman_runtime.link import Link
 from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop, Outcome
@@ -13,6 +16,9 @@ from pointsman_testing.eventually import PATIENCE_S, eventually
 from pointsman_testing.memory_nats import MemoryNats
 
 M = TypeVar("M", PreprocessRequest, Journey)
+
+apart = pytest.mark.parametrize("buses", ["memory", "nats"], indirect=True)
+"""For a test of what only a message between processes has: bytes, headers, limits of size, other replicas."""
 
 
 class RecordedHop(Hop[M]):
@@ -34,13 +40,15 @@ class RecordedHop(Hop[M]):
 class Buses:
     """Makes buses on one server and closes them after the test."""
 
-    def __init__(self, new_link: Callable[[], Link]) -> None:
+    def __init__(self, new_link: Callable[[], Link], *, bundled: bool = False) -> None:
         self.new_link = new_link
         self._made: list[Bus] = []
+        self._hub = Hub(new_link(), "_INBOX.bundle") if bundled else None
 
     def make(self, service: str, instance: str = "1") -> Bus:
         """A bus that isn't open yet: register stages and listeners, then `meet`."""
-        bus = Bus(self.new_link(), Process(service, f"{service}-{instance}"))
+        first = all(bus.process.service != service for bus in self._made)
+        bus = Bus(self._hub if self._hub and first else self.new_link(), Process(service, f"{service}-{instance}"))
         # No message of a test dies because its machine is busy.
         bus.allow(PATIENCE_S)
         self._made.append(bus)
@@ -69,3 +77,5 @@ class Buses:
         """Close every bus."""
         for bus in self._made:
             await bus.close()
+        if self._hub is not None:
+            await self._hub.close()

@@ -95,14 +95,23 @@ class RecordedEvents:
 
     def __init__(self) -> None:
         self.sent: list[tuple[Message, tuple[str, ...]]] = []
+        self.told: list[Message] = []
+        """What the services of the process had at once."""
         self.connected = True
 
-    def publish(self, message: Message, *route: str) -> None:
+    def publish(self, message: Message, *route: str, again: bool = False) -> None:
         """As `Bus.publish`."""
+        if not again:
+            self.told.append(message)
         if not self.connected:
             raise BusDisconnected("the test says so")
         message.decode(message.encode())
         self.sent.append((message, route))
+
+    def tell(self, message: Message, *route: str) -> None:
+        """As `Bus.tell`."""
+        del route
+        self.told.append(message)
 
     def of(self, kind: type[M]) -> list[M]:
         """The messages of one type, in order."""

@@ -49,20 +49,21 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     started.end_all()
 
 
-@pytest.fixture(params=["memory", "nats"])
+@pytest.fixture(params=["memory", "nats", "bundle"])
 async def buses(request: pytest.FixtureRequest) -> AsyncIterator["Buses"]:
-    """Makes buses that talk to each other; the test runs once in memory and once on a real server."""
+    """Makes buses that talk to each other; the test runs in memory, on a real server, and with all
+    services that have one replica in one process."""
     # Imported here: a test run that uses no bus doesn't pay for one.
     from pointsman_runtime.connection import Connection
     from pointsman_runtime.link import Link
     from pointsman_testing.buses import Buses
     from pointsman_testing.memory_nats import MemoryNats
 
-    if request.param == "memory":
+    if request.param != "nats":
         new_link: Callable[[], Link] = MemoryNats().link
     else:
         url: str = request.getfixturevalue("nats_server").url
         new_link = lambda: Connection([url], name="test")  # noqa: E731 - a function with a name would say no more
-    made = Buses(new_link)
+    made = Buses(new_link, bundled=request.param == "bundle")
     yield made
     await made.close()

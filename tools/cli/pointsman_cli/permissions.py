@@ -7,7 +7,7 @@ from typing import Final
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.message import Message
-from pointsman_contracts.parties import AGENT, AUDITOR, NEXT, OPERATOR, PARTIES, SERVICES, WATCHERS
+from pointsman_contracts.parties import AGENT, AUDITOR, BUNDLE, NEXT, OPERATOR, PARTIES, SERVICES, WATCHERS
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.subjects import ANY, REST, STAGES, direct_subject, inbox, stage_subject, subject
@@ -53,8 +53,13 @@ class Permissions:
 
 
 def of_service(party: str, stages: Iterable[str] = ()) -> Permissions:
-    """A service's, the operator's or the auditor's, in a gateway with these stages of somebody else's."""
-    return _sorted(_publishes(party, None, tuple(stages)), _subscribes(party, None))
+    """A service's, a bundle's, the operator's or the auditor's, in a gateway with these foreign stages."""
+    parties = (*SERVICES, AGENT) if party == BUNDLE else (party,)
+    inboxes = (f"{inbox(BUNDLE)}.{REST}",) if party == BUNDLE else ()
+    return _sorted(
+        [subject for each in parties for subject in _publishes(each, None, tuple(stages))],
+        [*inboxes, *(subject for each in parties for subject in _subscribes(each, None))],
+    )
 
 
 def of_agent(worker: Worker) -> Permissions:
@@ -85,7 +90,7 @@ def _publishes(party: str, worker: Worker | None, stages: tuple[str, ...]) -> It
             continue
         if message.address.route == ("inbox",):
             if worker is None:
-                yield from (_inbox(reader) for reader in parties.readers)
+                yield from (_inbox(reader) for reader in (*parties.readers, BUNDLE))
         elif message is PreprocessRequest:
             yield from _stage(parties.readers)
         elif message is Journey:

@@ -15,7 +15,7 @@ STAGES: Final = ("model-selector", "guard", "semantic-cache", "scheduler")
 OWN_NAMES: Final = frozenset(
     {
         *STAGES, "preprocessor", "profile-picker", "frontend", "epp-adapter", "metrics-collector", "recorder",
-        "worker-agent", "operator", "auditor", "system",
+        "worker-agent", "bundle", "operator", "auditor", "system",
     }
 )  # fmt: skip
 """Names of this project's services and logins: one of somebody else's stage would be let in as theirs."""
