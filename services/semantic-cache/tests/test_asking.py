@@ -42,6 +42,7 @@ def test_who_asks_and_how_it_is_written_changes_nothing(same: Body) -> None:
         chat("hi", stream=True),
         chat("hi", temperature=0.1),
         chat("hi", seed=1),
+        chat("hi", cache_salt="a"),
         chat("hi", max_tokens=5),
         chat("hi", tools=[{"type": "function", "function": {"name": "f"}}]),
         chat("hi", response_format={"type": "json_object"}),

@@ -14,7 +14,7 @@ SIZE: Final = 16
 """Bytes."""
 WITHOUT_EFFECT: Final = frozenset({
     "model", "user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier",
-    "store", "request_id", "priority", "cache_salt",
+    "store", "request_id", "priority",
 })  # fmt: skip
 """Members of a body that say who asks, how urgently, and whom: none changes what the answer is. Answers of different
 models are kept apart by whoever keeps them."""

@@ -94,10 +94,7 @@ def encode_signature(signature: Signature) -> bytes:
             sorted(signature.units),
             sorted(signature.poles),
             signature.words,
-            sorted(signature.names),
-            sorted(signature.opposites),
             [sorted(groups) for groups in signature.synonyms],
-            signature.caseless,
             signature.marks,
             sorted(signature.governed),
             sorted(signature.said),
@@ -111,7 +108,7 @@ def encode_signature(signature: Signature) -> bytes:
 def decode_signature(data: bytes) -> Signature:
     """What `encode_signature` wrote. Raises ValueError, TypeError and IndexError for anything else."""
     (
-        language, negations, numbers, units, poles, words, names, opposites, synonyms, caseless, marks, governed, said,
+        language, negations, numbers, units, poles, words, synonyms, marks, governed, said,
         always, ended, foreign,
     ) = orjson.loads(data)  # fmt: skip
     return Signature(
@@ -121,10 +118,7 @@ def decode_signature(data: bytes) -> Signature:
         frozenset(units),
         frozenset((dimension, side) for dimension, side in poles),
         tuple(words),
-        frozenset(names),
-        frozenset(opposites),
         tuple(frozenset(groups) for groups in synonyms),
-        caseless,
         tuple(marks),
         frozenset((word, relation) for word, relation in governed),
         frozenset((dimension, side) for dimension, side in said),

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from pointsman_core.config import DEFAULT_CACHE, Cache, Config, StageUse, active
 
 GUARD: Final = "guard"
-GATE: Final = 2
+GATE: Final = 3
 """Number of what is read of a question: raised when signatures change, so that none is compared with an older one."""
 _DECIDE_ANSWERS: Final = {"guards", "stages"}
 """Sections that decide what a client may get, beside the itineraries. What preprocessing changes is in the request's

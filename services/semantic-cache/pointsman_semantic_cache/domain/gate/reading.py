@@ -11,6 +11,7 @@ from pointsman_semantic_cache.domain.gate.relations import (
     FOREIGN,
     GOVERNING,
     NEGATED,
+    PERSON,
     SAID,
     TO_ME,
 )
@@ -20,10 +21,8 @@ from pointsman_semantic_cache.domain.gate.vocabulary import (
     CASELESS_UNITS,
     DATA_UNITS,
     FUNCTION_WORDS,
-    NEGATING_PREFIXES,
     NEGATIONS,
     NUMBER_WORDS,
-    OPENERS,
     POLES,
     SHORT_UNITS,
     SYNONYMS,
@@ -31,14 +30,9 @@ from pointsman_semantic_cache.domain.gate.vocabulary import (
 )
 
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
-_QUOTED: Final = re.compile(r"\"([^\"\n]{1,80})\"|`([^`\n]{1,80})`|“([^”\n]{1,80})”")
 _APOSTROPHES: Final = str.maketrans({"\u2019": "'", "\u2018": "'"})
-_TITLED: Final = 0.6
-"""Of a text with more capitalised words than this, capitals say nothing."""
-_FEW: Final = 3
 _SHORTEST: Final = 2
 """Letters of a word that carries any meaning."""
-_SHORTEST_STEM: Final = 4
 _LONGEST_SYMBOL: Final = 4
 """Letters of a unit's symbol."""
 
@@ -54,10 +48,6 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._tokens = list(tokens(text))
         words = [token for token in self._tokens if token.text[0].isalpha() and not token.marks]
-        self._capitals = [token for token in words if token.text[0].isupper()]
-        titles = sum(token.text.istitle() for token in words)
-        self._titled = len(words) > _FEW and titles > _TITLED * len(words)
-        self._quoted = {word.lower() for each in _QUOTED.finditer(text) for word in re.findall(r"\w+", each.group(0))}
         self._language = language_of(text, [token.text.lower() for token in words])
         self._functions = FUNCTION_WORDS.get(self._language.partition("-")[2], FUNCTION_WORDS["en"])
         self._negations = 0
@@ -65,8 +55,7 @@ class _Reader:
         self._units: set[int] = set()
         self._poles: set[tuple[int, int]] = set()
         self._stems: list[int] = []
-        self._names: set[int] = set()
-        self._opposites: set[int] = set()
+        self._persons: list[int] = []
         self._groups: list[frozenset[int]] = []
         self._marks: list[int] = []
         self._governed: set[tuple[int, int]] = set()
@@ -92,6 +81,8 @@ class _Reader:
                 foreign.append(hashed(word))
             self._take(token, word)
             self._before = word
+        if len(set(self._persons)) > 1:
+            self._marks.append(hashed(f"persons {self._persons}"))
         return Signature(
             self._language,
             self._negations,
@@ -99,10 +90,7 @@ class _Reader:
             frozenset(self._units),
             frozenset(self._poles),
             tuple(self._stems),
-            frozenset(self._names),
-            frozenset(self._opposites),
             tuple(self._groups),
-            all(token.first for token in self._capitals) and not self._names,
             tuple(self._marks),
             frozenset(self._governed),
             frozenset(self._said),
@@ -133,7 +121,7 @@ class _Reader:
         if len(word) < _SHORTEST:
             self._letter(token)
         elif acronym or not (word in self._functions or stem in self._functions):
-            self._word(token, word, stem)
+            self._word(word, stem)
         if governs is not None:
             self._governing.append(governs)
 
@@ -141,6 +129,8 @@ class _Reader:
         said = SAID.get(word)
         if said is not None and not (word in ("me", "us") and self._before in TO_ME):
             self._said.add(said)
+            if said[0] == PERSON:
+                self._persons.append(said[1])
         always = ALWAYS.get(word)
         if always is not None:
             self._always.add(always)
@@ -163,6 +153,8 @@ class _Reader:
             return False
         unit = hashed(UNITS[word])
         self._units.add(unit)
+        self._stems.append(unit)
+        self._groups.append(frozenset())
         if token.after_number:
             self._governed.add((hashed(f"of {self._last}"), unit))
             self._governing.append(COUNTED)
@@ -179,17 +171,10 @@ class _Reader:
         self._marks.append(hashed(token.text))
         self._govern(hashed(token.text))
 
-    def _word(self, token: Token, word: str, stem: str) -> None:
+    def _word(self, word: str, stem: str) -> None:
         code = hashed(stem)
         self._stems.append(code)
         self._groups.append(SYNONYMS.get(word) or SYNONYMS.get(stem) or frozenset())
-        if self._titled or word in self._quoted or _names(token):
-            self._names.add(code)
-        self._opposites.update(
-            hashed(stem_of(word.removeprefix(prefix).lstrip("-")))
-            for prefix in NEGATING_PREFIXES
-            if word.startswith(prefix) and len(word) - len(prefix) >= _SHORTEST_STEM
-        )
         self._ended = self._ended or word.endswith("ed")
         self._last = stem
         self._govern(code)
@@ -223,12 +208,3 @@ def _case_counts(text: str) -> bool:
 
 def _acronym(token: Token) -> bool:
     return len(token.text) >= _SHORTEST and token.text.isupper()
-
-
-def _names(token: Token) -> bool:
-    text = token.text
-    if any(letter.isdigit() for letter in text) or any(mark in text for mark in "._/:#+@"):
-        return True
-    if not text[0].isupper():
-        return any(letter.isupper() for letter in text)
-    return not token.first or any(letter.isupper() for letter in text[1:]) or text.lower() not in OPENERS

@@ -37,6 +37,7 @@ ALWAYS: Final[Mapping[str, int]] = {
 
 TENSE: Final = 0
 MODAL: Final = 1
+PERSON: Final = 2
 PRESENT: Final = 0
 _EITHER: Final = (
     ("is|are|am|do|does|has|have|isnt|arent|dont|doesnt|hasnt|havent|aint",

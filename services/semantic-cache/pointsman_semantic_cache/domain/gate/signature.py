@@ -1,6 +1,5 @@
 """What the gate keeps of a text: numbers that stand for its words, never the words."""
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -18,18 +17,12 @@ class Signature(NamedTuple):
     units: frozenset[int]
     poles: frozenset[tuple[int, int]]
     words: tuple[int, ...]
-    """Stems of the words that carry the meaning, in their order."""
-    names: frozenset[int]
-    """Those of `words` that name something: capitalised, quoted, identifiers, codes."""
-    opposites: frozenset[int]
-    """What is left of words without a negating prefix."""
+    """Stems of the words that carry the meaning, and units, in their order."""
     synonyms: tuple[frozenset[int], ...]
     """Of each of `words`: the groups of synonyms that it is in."""
-    caseless: bool
-    """No word is capitalised, so that names can't be told."""
     marks: tuple[int, ...]
     """Signs, operators and symbols with the word before each, single letters, and units whose case counts, in their
-    order."""
+    order; and where there are several, the persons in theirs."""
     governed: frozenset[tuple[int, int]]
     """Words and numbers, and what stands before them: `GOVERNING`, a negation, or of a number its unit."""
     said: frozenset[tuple[int, int]]
@@ -57,8 +50,3 @@ def stem_of(word: str) -> str:
 def hashed(text: str) -> int:
     """What stands for a word."""
     return crc32(text.encode("utf-8", "surrogatepass"))
-
-
-def ordered(values: Sequence[int]) -> list[int]:
-    """Each value where it comes first."""
-    return list(dict.fromkeys(values))

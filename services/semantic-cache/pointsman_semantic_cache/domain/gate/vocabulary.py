@@ -18,8 +18,6 @@ NEGATIONS: Final = frozenset((
     "не", "нет", "нельзя", "без", "никогда", "不", "没", "没有", "ない", "ません",
 ))  # fmt: skip
 
-NEGATING_PREFIXES: Final = ("un", "non", "dis", "in", "im", "ir", "il", "mis", "de", "anti", "a")
-
 NUMBER_WORDS: Final[Mapping[str, str]] = {
     **{
         word: str(value)
@@ -208,31 +206,3 @@ FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
     }.items()
 }
 """By language: they tell it, and of an English text nothing else."""
-
-OPENERS: Final = frozenset((
-    "what", "which", "who", "whose", "whom", "when", "where", "why", "how", "is", "are", "was", "were", "am", "do",
-    "does",
-    "did", "has", "have", "had", "can", "could", "will", "would", "shall", "should", "may", "might", "must", "please",
-    "tell", "give", "show", "list", "explain", "describe", "write", "make", "create", "name", "find", "help", "convert",
-    "translate", "compose", "draft", "prepare", "produce", "elaborate", "estimate", "evaluate", "predict", "prove",
-    "simplify", "paraphrase", "proofread", "brainstorm", "choose", "pick", "search", "look", "play", "remind", "book",
-    "schedule", "order", "send", "save", "print", "run", "test", "debug", "refactor", "optimize", "document", "extract",
-    "classify", "format", "parse", "replace", "update", "change", "reset", "restart", "connect", "upload", "download",
-    "summarize", "summarise", "compare", "define", "calculate", "compute", "generate", "suggest", "recommend",
-    "sort", "fix", "solve", "add", "remove", "delete", "set", "get", "use", "turn", "enable", "disable", "install",
-    "configure", "implement", "build", "design", "draw", "plan", "rewrite", "rephrase", "correct", "check", "count",
-    "sum", "the", "a", "an", "this", "that", "these", "those", "i", "you", "he", "she", "it", "we", "they", "my",
-    "your",
-    "our", "his", "her", "its", "their", "if", "in", "on", "at", "for", "to", "from", "of", "with", "by", "as", "about",
-    "and", "or", "but", "so", "not", "no", "yes", "hi", "hello", "hey", "thanks", "there", "here", "let", "lets", "i'm",
-    "i'd", "i've", "what's", "who's", "where's", "how's", "it's", "don't", "can't", "isn't", "doesn't", "won't", "any",
-    "are", "some", "all", "every", "before", "after", "during", "best", "good", "ways", "steps", "tips", "need", "want",
-    "looking", "assuming", "given", "suppose", "imagine", "answer", "provide", "outline", "discuss", "analyze",
-    "analyse",
-    "identify", "recipe", "instructions", "meaning", "definition", "reasons", "difference", "differences", "advantages",
-    "disadvantages", "benefits", "pros", "cons", "cost", "price", "time", "number", "amount", "symptoms", "side",
-    "cook",
-    "stop", "start", "open", "close", "increase", "decrease", "reduce", "improve", "learn", "say", "put", "take",
-    "read",
-))  # fmt: skip
-"""Words at the beginning of a sentence that no name begins with; any other capitalised word there may be one."""
