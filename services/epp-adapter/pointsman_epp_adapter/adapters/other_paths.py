@@ -9,8 +9,9 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.eligible import Eligible
 from pointsman_edge.domain.model_list import model_entry, model_list
 from pointsman_edge.domain.request_headers import internal
-from pointsman_edge.domain.routes import METHOD, ROUTES
+from pointsman_edge.domain.routes import METHOD, MODELS, ROUTES
 from pointsman_edge.domain.static_choice import EngineState, NoEndpoints
+from pointsman_edge.domain.unknown_path import unknown_path
 from pointsman_edge.domain.wrong_method import WrongMethod
 from pointsman_edge.model_catalogue import ModelCatalogue
 from pointsman_epp_adapter.adapters import wire
@@ -24,7 +25,6 @@ from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, stripped
 from pointsman_epp_adapter.domain.path_meant import path_meant
 
-MODELS: Final = "/v1/models"
 _JSON: Final = [(b"content-type", b"application/json")]
 
 
@@ -40,12 +40,11 @@ class OtherPaths:
         if path in ROUTES:
             return WrongMethod(method, path, METHOD)
         if _is_models(path):
-            return None if method == "GET" else WrongMethod(method, path, "GET")
+            return None if method == "GET" else WrongMethod(method, MODELS, "GET")
         meant = path_meant(path)
         # An engine may take another spelling of an API's path for it: that would pass keys, limits and guards by.
         if not self._desk.settings.other_paths or meant in ROUTES or _is_models(meant):
-            known = ", ".join((*ROUTES, MODELS))
-            return Refusal(404, f"There is no {path[:200]}; the paths are {known}.", code="unknown_path")
+            return unknown_path()
         return None
 
     async def serve(self, stream: Stream, head: RequestHead, path: str) -> None:

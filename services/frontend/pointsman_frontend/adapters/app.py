@@ -1,23 +1,20 @@
 """The HTTP application: proxied routes, the model list, health. Plain ASGI: a framework for two more paths costs more
 time at the start than all of the frontend's own modules."""
 
-from typing import Final
-
 import orjson
 
 from pointsman_core.refusal import Refusal
 from pointsman_edge.domain.error_body import SERVER_ERROR
 from pointsman_edge.domain.model_list import model_entry, model_list
 from pointsman_edge.domain.path_spelling import check_path
-from pointsman_edge.domain.routes import METHOD, ROUTES
+from pointsman_edge.domain.routes import METHOD, MODELS, ROUTES
+from pointsman_edge.domain.unknown_path import unknown_path
 from pointsman_edge.domain.wrong_method import WrongMethod
 from pointsman_edge.model_catalogue import ModelCatalogue, NotListed
 from pointsman_frontend.adapters.client import JSON, Client
 from pointsman_frontend.adapters.proxy import Proxy
 from pointsman_runtime.health import HealthApp
 from pointsman_runtime.http_server import Receive, Scope, Send
-
-_MODELS: Final = "/v1/models"
 
 
 class EdgeApp:
@@ -29,7 +26,6 @@ class EdgeApp:
         self._health = health
         self._models = models
         self._created = created
-        self._known = ", ".join((*ROUTES, _MODELS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -46,7 +42,7 @@ class EdgeApp:
         if path in HealthApp.paths:
             await self._health(scope, receive, _identified(send, request_id))
         else:
-            await self._list(scope, Client(send, request_id), request_id, path[len(_MODELS) :])
+            await self._list(scope, Client(send, request_id), request_id, path[len(MODELS) :])
 
     def _refusal_of(self, scope: Scope, path: str, api: str | None) -> Refusal | None:
         """Why no route takes the request; None where one does."""
@@ -59,10 +55,10 @@ class EdgeApp:
             allowed = METHOD
         elif path in HealthApp.paths:
             allowed = "GET, HEAD"
-        elif path == _MODELS or path.startswith(f"{_MODELS}/"):
-            allowed = "GET"
+        elif path == MODELS or path.startswith(f"{MODELS}/"):
+            path, allowed = MODELS, "GET"
         else:
-            return Refusal(404, f"There is no {path[:200]}; the paths are {self._known}.", code="unknown_path")
+            return unknown_path()
         return None if method in allowed.split(", ") else WrongMethod(method, path, allowed)
 
     async def _list(self, scope: Scope, client: Client, request_id: str, rest: str) -> None:

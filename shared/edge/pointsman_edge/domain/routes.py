@@ -15,3 +15,5 @@ ROUTES: Final[dict[str, str]] = {
 }
 """Path → `RequestFacts.api`."""
 METHOD: Final = "POST"
+MODELS: Final = "/v1/models"
+"""The list of models; one of them is behind it."""
