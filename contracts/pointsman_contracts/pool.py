@@ -15,6 +15,8 @@ class WorkerView(Part):
     boot_id: str = ""
     state: str = "serving"
     """`serving`, `draining`, `unreachable` or `silent` (no load report for 1.2 s)."""
+    reason: str = ""
+    """Why it is unreachable, in words; empty when it isn't."""
     models: tuple[str, ...] = ()
     loras: tuple[str, ...] = ()
     running: int = 0
@@ -58,6 +60,8 @@ class PoolSnapshot(Message):
     (endpoint-picker.md §1.7, utilization detector)."""
     models: tuple[str, ...] = ()
     """Models and adapters that at least one serving worker serves."""
+    unreached: dict[str, str] = Field(default_factory=dict[str, str])
+    """Engines that the pool names and that have never answered, by worker → why."""
     discovery: PoolDiscovery | None = None
     """None for a pool of agents or of engines that the configuration lists."""
 

@@ -74,6 +74,7 @@ class WorkerLoad(Message):
     worker: str
     pool: str
     boot_id: str
+    """Empty of an engine that its pool names and that has never answered."""
     sequence: int
     """Counts from 1 in each life of the agent."""
     at_ms: int
@@ -82,6 +83,8 @@ class WorkerLoad(Message):
     """How long ago that was when the report was sent: an engine at rest is read less often than told."""
     state: str = "serving"
     """`serving`, `draining` (finishes what it has, takes nothing new) or `unreachable`."""
+    reason: str = ""
+    """Why it is unreachable, in words; empty when it isn't."""
     running: int = 0
     """Sequences in the running batch."""
     waiting: int = 0

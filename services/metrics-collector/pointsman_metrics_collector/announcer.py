@@ -31,10 +31,23 @@ class Announcer:
         self._source = bus.process.instance
         self._sequences: Count[tuple[str, str]] = Count()
 
-    def pool(self, pool: str, workers: tuple[WorkerView, ...], discovery: PoolDiscovery | None = None) -> None:
+    def pool(
+        self,
+        pool: str,
+        workers: tuple[WorkerView, ...],
+        unreached: dict[str, str],
+        discovery: PoolDiscovery | None = None,
+    ) -> None:
         """Publish a pool's snapshot."""
-        sequence = self._next("snapshot", pool)
-        message = snapshot(pool, workers, source=self._source, sequence=sequence, at_ms=_unix_ms(), discovery=discovery)
+        message = snapshot(
+            pool,
+            workers,
+            source=self._source,
+            sequence=self._next("snapshot", pool),
+            at_ms=_unix_ms(),
+            unreached=unreached,
+            discovery=discovery,
+        )
         self._publish(message, pool)
 
     def model(self, model: str, window: ModelWindow, now: float) -> None:

@@ -215,7 +215,8 @@ class Handlers:
             pace.told(now)
             finding = self.findings.get(pool)
             views = self._table.views(pool, at)
-            self._announcer.pool(pool, views, None if finding is None else finding.told)
+            unreached = self._table.unreached(pool, at)
+            self._announcer.pool(pool, views, unreached, None if finding is None else finding.told)
         for gone in self._paces.keys() - set(names):
             del self._paces[gone]
 

@@ -113,6 +113,26 @@ def test_a_report_that_comes_before_the_registration_counts_with_it() -> None:
     assert table.views("p", 0.4)[0].age_ms == 400.0
 
 
+def test_an_engine_that_never_answered_is_told_with_its_reason_until_it_is_registered_or_silent() -> None:
+    table = WorkerTable()
+    table.heard(load(boot_id="", state="unreachable", reason="connection refused"), 0.0)
+    assert table.unreached("p", 1.2) == {"w1": "connection refused"}
+    assert table.unreached("p", 1.3) == {}
+    table.heard(load(boot_id="", state="unreachable", reason="connection refused"), 2.0)
+    table.registered(registration(), 2.1)
+    assert table.unreached("p", 2.1) == {}
+    assert table.unreached("q", 2.1) == {}
+
+
+def test_a_worker_that_is_unreachable_is_seen_with_its_reason() -> None:
+    table = WorkerTable()
+    table.registered(registration(), 0.0)
+    table.heard(load(state="unreachable", reason="no answer from /metrics"), 0.1)
+    assert table.views("p", 0.2)[0].reason == "no answer from /metrics"
+    table.heard(load(), 0.3)
+    assert table.views("p", 0.3)[0].reason == ""
+
+
 def test_reports_of_strangers_are_not_kept_for_ever() -> None:
     table = WorkerTable()
     table.heard(load(), 0.0)

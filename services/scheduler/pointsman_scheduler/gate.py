@@ -81,6 +81,8 @@ class Gate:
         capacity = queue.gauge.exactly(policy, now) if len(flow) else queue.gauge.roughly(policy, now)
         if flow.lets_pass(journey.request.priority, now, capacity):
             return self._decide(journey, hop, 0.0)
+        if queue.pool.known_bad(now):
+            return self._decide(journey, hop, 0.0)
         outcome = flow.offer(_item(journey, hop, now), now, capacity)
         if isinstance(outcome, Dispatch):
             return self._decide(journey, hop, 0.0)

@@ -57,9 +57,10 @@ def test_silent_workers_do_not_come_back_for_draining_ones() -> None:
 def test_when_all_are_unreachable_the_request_gets_a_503_with_retry_after() -> None:
     bench = Bench(only("healthy"))
     bench.join("a", "b")
-    bench.hear("a", state="unreachable")
-    bench.hear("b", state="unreachable")
+    bench.hear("a", state="unreachable", reason="connection refused")
+    bench.hear("b", state="unreachable", reason="connection refused")
     refusal = bench.refused().refusal
+    assert refusal.message.endswith("healthy left no candidate (unreachable: connection refused, 2 times).")
     assert (refusal.status, refusal.dropped_reason) == (503, "rejected-no-endpoints")
     assert refusal.retry_after_s is not None
 

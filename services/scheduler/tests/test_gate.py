@@ -282,6 +282,23 @@ async def test_a_pool_without_endpoints_is_waited_for_and_the_first_to_come_serv
     await desk.bus.close()
 
 
+async def test_a_pool_whose_endpoints_are_all_known_to_be_bad_is_a_503_at_once_that_says_why(nats: MemoryNats) -> None:
+    desk = Desk(nats, "20s")
+    desk.bus.open()
+    await desk.bus.wait_connected()
+    bad = WorkerLoad(
+        worker="w1", pool="llama", boot_id="", sequence=1, at_ms=0, state="unreachable", reason="connection refused"
+    )
+    desk.handlers.load(bad)
+    (rejection,) = desk.ask("refused").sent
+    assert isinstance(rejection, Rejection)
+    assert (rejection.status, rejection.dropped_reason) == (503, "rejected-no-endpoints")
+    assert rejection.message == "No endpoint of pool 'llama' answers (connection refused)."
+    desk.engine("w1")
+    assert kinds(desk.ask("served")) == ["Decision"]
+    await desk.bus.close()
+
+
 async def test_a_pool_whose_endpoints_do_not_come_is_a_503(nats: MemoryNats) -> None:
     desk = Desk(nats, "100ms")
     desk.bus.open()

@@ -20,13 +20,15 @@ MAX_GAP_S: Final = 0.4
 class LoadReporter:
     """Owns one timer; everything happens in the event loop that made it."""
 
-    def __init__(self, bus: Bus, worker: Worker) -> None:
+    def __init__(self, bus: Bus, worker: Worker, *, named: bool = False) -> None:
+        """`named`: the pool names the engine, so that one that never answered is told too."""
         self.sent = 0
         """Reports that left."""
         self.unsent = 0
         """Reports that were due while the bus was gone."""
         self._bus = bus
         self._worker = worker
+        self._named = named
         self._pace = ReportPace(MIN_GAP_S, MAX_GAP_S)
         self._status = EngineStatus()
         self._draining = False
@@ -60,7 +62,7 @@ class LoadReporter:
 
     def _consider(self) -> None:
         status, told, seen = self._status, self._told, self._seen
-        if status.reading is None:
+        if status.reading is None and not (self._named and status.asked):
             return
         state = state_of(status, draining=self._draining)
         if told is None or seen is None or (told.state, told.boot_id) != (state, status.boot_id):
@@ -83,7 +85,14 @@ class LoadReporter:
 
     def _report(self) -> None:
         now_ms = time.time_ns() // 1_000_000
-        load = load_of(self._worker, self._status, self._sequence + 1, draining=self._draining, now_ms=now_ms)
+        load = load_of(
+            self._worker,
+            self._status,
+            self._sequence + 1,
+            draining=self._draining,
+            named=self._named,
+            now_ms=now_ms,
+        )
         if load is None:
             return
         loop = asyncio.get_running_loop()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from pointsman_engines.client import EngineClient, EngineUnreachable
+from pointsman_engines.client import EngineClient, EngineFailed, EngineUnreachable
 from pointsman_engines.endpoint_watch import (
     ANSWER_TIMEOUT_S,
     FACTS_INTERVAL_S,
@@ -19,6 +19,7 @@ from pointsman_engines.reading import Reading
 from pointsman_engines.status import OPAQUE, EngineFacts, EngineStatus
 
 DEFAULT_HEALTH: Final = "/health"
+FALLBACK_HEALTH: Final = "/v1/models"
 INTERVAL_S: Final = 0.4
 """With the time that an answer may take, an endpoint that stopped is known within 1.1 seconds."""
 _NO_LIST_FOR_US: Final = (*NO_LIST, 401, 403)
@@ -28,20 +29,21 @@ _NOTHING_TOLD: Final = Reading(running=0, waiting=0)
 
 
 class OpaqueWatch(EndpointWatch):
-    """Looks at an endpoint without an engine's metrics: `health` is a path that answers 200 while all is
-    well. A new life is known by a connection that was refused in between."""
+    """Looks at an endpoint without an engine's metrics: `health` is a path that answers 200 while all is well; None for
+    `/health`, or `/v1/models` where there is none. A new life is known by a connection that was refused in between."""
 
     def __init__(
         self,
         client: EngineClient,
         on_status: Callable[[EngineStatus], None],
         *,
-        health: str = DEFAULT_HEALTH,
+        health: str | None = None,
         interval_s: float = INTERVAL_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
         super().__init__(client, on_status, answer_timeout_s)
-        self._health = health
+        self._health = health or DEFAULT_HEALTH
+        self._chosen = health is not None
         self._interval_s = interval_s
         self._facts_due = 0.0
 
@@ -57,8 +59,21 @@ class OpaqueWatch(EndpointWatch):
             await asyncio.sleep(max(0.0, started + self._interval_s - loop.time()))
 
     async def _read(self) -> Reading:
-        await self._client.check(self._health, timeout=self._answer_timeout_s)
+        try:
+            await self._client.check(self._health, timeout=self._answer_timeout_s)
+        except EngineFailed as error:
+            if self._chosen or error.status not in NO_LIST:
+                raise
+            await self._lists_models(error)
+            self._health = FALLBACK_HEALTH
         return _NOTHING_TOLD
+
+    async def _lists_models(self, no_health: EngineFailed) -> None:
+        """Many OpenAI-compatible servers have no health path, and all have this one."""
+        try:
+            await self._client.check(FALLBACK_HEALTH, timeout=self._answer_timeout_s)
+        except EngineFailed as error:
+            raise (no_health if error.status in NO_LIST else error) from error
 
     def _answered(self, reading: Reading) -> None:
         began = self._life.answered(None, None)

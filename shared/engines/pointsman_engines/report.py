@@ -55,12 +55,23 @@ def state_of(status: EngineStatus, *, draining: bool = False) -> str:
 
 
 def load_of(
-    worker: Worker, status: EngineStatus, sequence: int, *, draining: bool = False, now_ms: int
+    worker: Worker, status: EngineStatus, sequence: int, *, draining: bool = False, named: bool = False, now_ms: int
 ) -> WorkerLoad | None:
-    """The load report; None before the engine answered for the first time."""
+    """The load report; None before the engine answered for the first time, or was asked where its pool has `named`
+    it."""
     reading = status.reading
     if reading is None:
-        return None
+        if not named or not status.asked:
+            return None
+        return WorkerLoad(
+            worker=worker.worker,
+            pool=worker.pool,
+            boot_id="",
+            sequence=sequence,
+            at_ms=status.read_at_ms,
+            state="unreachable",
+            reason=status.reason,
+        )
     return WorkerLoad(
         worker=worker.worker,
         pool=worker.pool,
@@ -69,6 +80,7 @@ def load_of(
         at_ms=status.read_at_ms,
         age_ms=max(0, now_ms - status.read_at_ms),
         state=state_of(status, draining=draining),
+        reason="" if status.reachable else status.reason,
         running=reading.running,
         waiting=reading.waiting,
         kv_usage=reading.kv_usage,

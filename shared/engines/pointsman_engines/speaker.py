@@ -8,7 +8,7 @@ import aiohttp
 from pointsman_engines.client import EngineClient
 from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, EndpointWatch
 from pointsman_engines.load_reporter import LoadReporter
-from pointsman_engines.opaque_watch import DEFAULT_HEALTH, OpaqueWatch
+from pointsman_engines.opaque_watch import OpaqueWatch
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.registrar import Registrar
 from pointsman_engines.report import Worker
@@ -32,6 +32,8 @@ class EngineAccess:
     """Its kind; None to tell by its metrics."""
     health: str | None = None
     """Path that says whether an `opaque` endpoint is well; None for the usual one."""
+    named: bool = False
+    """Whether its pool names it: one that never answered is known to be unreachable, and not awaited."""
     pace: ReadingPace = field(default_factory=ReadingPace)
     answer_timeout_s: float = ANSWER_TIMEOUT_S
 
@@ -43,7 +45,7 @@ class EngineSpeaker:
         self, bus: Bus, entries: Entries, session: aiohttp.ClientSession, worker: Worker, access: EngineAccess
     ) -> None:
         self.worker = worker
-        self.loads = LoadReporter(bus, worker)
+        self.loads = LoadReporter(bus, worker, named=access.named)
         self.registrar = Registrar(
             lambda announcement: bus.publish(announcement, worker.pool, worker.worker),
             entries,
@@ -55,9 +57,7 @@ class EngineSpeaker:
         client = EngineClient(access.url, metrics_url=access.metrics_url, api_key=access.api_key, session=session)
         self.watch: EndpointWatch
         if access.engine == OPAQUE:
-            self.watch = OpaqueWatch(
-                client, self._saw, health=access.health or DEFAULT_HEALTH, answer_timeout_s=access.answer_timeout_s
-            )
+            self.watch = OpaqueWatch(client, self._saw, health=access.health, answer_timeout_s=access.answer_timeout_s)
         else:
             self.watch = EngineWatch(
                 client,

@@ -10,6 +10,9 @@ OPAQUE: Final = "opaque"
 """The kind of an endpoint that tells nothing of its load."""
 
 
+NOT_ASKED: Final = "not asked yet"
+
+
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What stays for a while."""
@@ -25,7 +28,7 @@ class EngineStatus:
     """What is known about an engine at one moment."""
 
     reachable: bool = False
-    reason: str = "not asked yet"
+    reason: str = NOT_ASKED
     """Why it isn't reachable; empty when it is."""
     boot_id: str = ""
     """Empty until it answered for the first time."""
@@ -39,6 +42,11 @@ class EngineStatus:
     def resting(self) -> bool:
         """It answers, and has nothing to do."""
         return self.reachable and self.reading is not None and not self.reading.busy
+
+    @property
+    def asked(self) -> bool:
+        """Whether it answered, or failed to."""
+        return self.reason != NOT_ASKED
 
 
 def differs(before: EngineStatus, after: EngineStatus) -> bool:

@@ -18,7 +18,7 @@ WORKER = Worker("p", "w", "http://w", models=("configured",))
 
 
 @asynccontextmanager
-async def watching(engine: FakeEngine, health: str = "/health") -> AsyncGenerator[OpaqueWatch]:
+async def watching(engine: FakeEngine, health: str | None = None) -> AsyncGenerator[OpaqueWatch]:
     async with aiohttp.ClientSession() as session:
         seen: list[EngineStatus] = []
         client = EngineClient(engine.url, session=session)
@@ -54,6 +54,25 @@ async def test_its_health_is_all_that_is_asked_and_its_load_is_nothing() -> None
         await eventually(lambda: "no answer from /health" in watch.status.reason)
         engine.release()
         await eventually(lambda: watch.status.reachable)
+
+
+async def test_one_without_a_health_path_is_well_while_it_lists_its_models() -> None:
+    async with FakeEngine(has_health=False) as engine, watching(engine) as watch:
+        await eventually(lambda: registered_models(watch) == ("m",))
+        assert watch.status.reachable
+        engine.models_status = 500
+        await eventually(lambda: watch.status.reason == "/v1/models answers 500")
+
+
+async def test_one_with_neither_path_is_told_by_its_health_path() -> None:
+    async with FakeEngine(has_health=False, models_status=404) as engine, watching(engine) as watch:
+        await eventually(lambda: watch.status.reason == "/health answers 404")
+
+
+async def test_a_health_path_that_the_operator_chose_has_no_other_in_its_place() -> None:
+    async with FakeEngine(has_health=False) as engine, watching(engine, "/health") as watch:
+        await eventually(lambda: watch.status.reason == "/health answers 404")
+        assert not watch.status.reachable
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405])

@@ -84,7 +84,7 @@ class Registrations:
         known = self._known.get((load.pool, load.worker))
         if known is not None:
             known.heard = known.reported = at
-        else:
+        elif load.boot_id:
             self._strangers[load.pool, load.worker] = at
 
     def tick(self, at: float) -> None:

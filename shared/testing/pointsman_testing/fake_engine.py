@@ -28,6 +28,8 @@ class FakeEngine(ScriptedEngine):
     """Beginnings of names that such an answer leaves out all the same, as prometheus_client does with what
     collectors without a description collect; `("",)` for all of them."""
     healthy: bool = True
+    has_health: bool = True
+    """Whether there is a `/health`."""
     models: object = field(default_factory=lambda: {"data": [{"id": "m", "max_model_len": 4096}]})
     models_status: int = 200
 
@@ -71,7 +73,7 @@ class FakeEngine(ScriptedEngine):
         match target.path:
             case "/metrics":
                 await request.answer(self._families(target.query).encode(), content_type="text/plain; charset=utf-8")
-            case "/health":
+            case "/health" if self.has_health:
                 await request.answer(b"", status=200 if self.healthy else 503)
             case "/v1/models":
                 await request.answer(json.dumps(self.models).encode(), status=self.models_status)

@@ -7,6 +7,7 @@ from pointsman_cli import service_findings
 from pointsman_cli.facts import SILENT, Facts, Server
 from pointsman_cli.finding import Finding, fail, ok, warn
 from pointsman_contracts.parties import AGENT
+from pointsman_contracts.pool import WorkerView
 from pointsman_core.config import Config
 
 OLDEST_SERVER: Final = (2, 10)
@@ -16,6 +17,22 @@ ENVELOPE: Final = 256 * 1024
 LAG_WARNING: Final = 100_000
 """Events that a durable reader may be behind before that is worth a word."""
 FULL_WARNING: Final = 0.9
+
+_LISTED: Final = "Look at these engines: is each running at its URL, and is its `engine` and `health` right?"
+_FOUND: Final = "Look at these engines; the log of the metrics-collector that reads them says what is wrong."
+_MISSING: Final = {
+    "agents": "Start an engine and a pointsman-worker-agent beside it with this pool's name.",
+    "static": f"The pool's `engines` list them. {_LISTED}",
+    "file": f"The pool's file lists them. {_LISTED}",
+    "kubernetes": "Are there ready Pods that the InferencePool selects? " + _FOUND,
+}
+_ILL: Final = {
+    "agents": "The agents' logs say what is wrong with these engines.",
+    "static": _LISTED,
+    "file": _LISTED,
+    "kubernetes": _FOUND,
+}
+"""By how a pool's endpoints are found."""
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -148,23 +165,29 @@ def _discovery(facts: Facts) -> Iterator[Finding]:
 
 def _pools(facts: Facts) -> Iterator[Finding]:
     seen = {snapshot.pool: snapshot for snapshot in facts.pools}
-    for name in facts.config.pools if facts.config is not None else ():
+    for name, pool in (facts.config.pools if facts.config is not None else {}).items():
         snapshot = seen.get(name)
         if snapshot is None:
             yield fail(f"pool {name}: nothing is heard of it", "A metrics-collector tells; is one running?")
             continue
         serving = [worker for worker in snapshot.workers if worker.state == "serving"]
-        others = [f"{worker.worker} {worker.state}" for worker in snapshot.workers if worker.state != "serving"]
+        others = [_state(worker) for worker in snapshot.workers if worker.state != "serving"]
+        unreached = {engine: why for each in facts.pools if each.pool == name for engine, why in each.unreached.items()}
+        others += [f"{engine} has never answered: {why}" for engine, why in sorted(unreached.items())]
         words = f"pool {name}: {len(serving)} of {len(snapshot.workers)} workers serve {', '.join(snapshot.models)}"
         if not serving:
             yield fail(
                 f"pool {name}: no worker serves" + (f" ({', '.join(others)})" if others else ""),
-                "Start an engine and a pointsman-worker-agent beside it with this pool's name.",
+                _MISSING[pool.discovery],
             )
         elif others:
-            yield warn(f"{words}; {', '.join(others)}", "The agents' logs say what is wrong with these engines.")
+            yield warn(f"{words}; {', '.join(others)}", _ILL[pool.discovery])
         else:
             yield ok(words)
+
+
+def _state(worker: WorkerView) -> str:
+    return f"{worker.worker} {worker.state}" + (f": {worker.reason}" if worker.reason else "")
 
 
 def _size(count: int) -> str:

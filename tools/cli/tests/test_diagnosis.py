@@ -221,3 +221,20 @@ def test_a_silent_jetstream_is_not_taken_for_one_that_is_not_configured() -> Non
     (finding,) = [each for each in findings(replace(HEALTHY, jetstream=SILENT)) if "JetStream" in each.what]
     assert "jetstream {}" not in finding.advice
     assert "Requests go on" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("discovery", "advice"),
+    [
+        ({"discovery": "static", "engines": [{"url": "http://w0:8000"}]}, "The pool's `engines` list them."),
+        ({}, "Start an engine and a pointsman-worker-agent beside it"),
+    ],
+)
+def test_a_pool_without_a_serving_worker_says_what_its_kind_of_discovery_needs(
+    discovery: dict[str, object], advice: str
+) -> None:
+    config = load({"pools": {"llama": {"models": ["m"], **discovery}}})
+    pool = _pool("unreachable").model_copy(update={"unreached": {"w7": "/health answers 404"}})
+    (finding,) = [each for each in findings(replace(HEALTHY, config=config, pools=[pool])) if "llama" in each.what]
+    assert finding.what == ("pool llama: no worker serves (w0 unreachable, w7 has never answered: /health answers 404)")
+    assert finding.advice.startswith(advice)

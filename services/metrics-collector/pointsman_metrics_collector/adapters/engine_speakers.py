@@ -87,6 +87,7 @@ class EngineSpeakers:
             engine=engine.engine,
             health=engine.health,
             pace=self._pace,
+            named=True,
         )
         speaker = EngineSpeaker(self._bus, self._entries, self._session, engine.worker, access)
         self._engines[key] = engine

@@ -29,6 +29,7 @@ def snapshot(
     source: str,
     sequence: int,
     at_ms: int,
+    unreached: dict[str, str] | None = None,
     discovery: PoolDiscovery | None = None,
 ) -> PoolSnapshot:
     """The message of one pool."""
@@ -41,5 +42,6 @@ def snapshot(
         workers=workers,
         saturation=round(saturation(workers), 4),
         models=tuple(dict.fromkeys(name for worker in serving for name in (*worker.models, *worker.loras))),
+        unreached=unreached or {},
         discovery=discovery,
     )

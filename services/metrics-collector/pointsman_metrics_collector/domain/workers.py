@@ -156,6 +156,17 @@ class WorkerTable:
             return ()
         return tuple(_view(pool.workers[name], at) for name in sorted(pool.workers))
 
+    def unreached(self, pool_name: str, at: float) -> dict[str, str]:
+        """Engines that the pool names and that have never answered, by name → why."""
+        pool = self._pools.get(pool_name)
+        if pool is None:
+            return {}
+        return {
+            name: load.reason
+            for name, (load, heard) in sorted(pool.strangers.items())
+            if not load.boot_id and at - heard <= SILENT_AFTER_S
+        }
+
     def serves(self, pool_name: str, model: str) -> bool:
         """Whether a registered worker of the pool has this model or adapter."""
         pool = self._pools.get(pool_name)
@@ -190,6 +201,7 @@ def _view(worker: _Worker, at: float) -> WorkerView:
         url=registration.url,
         boot_id=load.boot_id,
         state=worker.state(at),
+        reason=load.reason if worker.state(at) == "unreachable" else "",
         models=registration.models,
         loras=registration.loras,
         running=load.running,

@@ -4,6 +4,7 @@ The service and the simulator drive this same object. It does no I/O: facts come
 the monotonic time at which they were received; a decision goes out as a value.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -35,6 +36,9 @@ from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.domain.worker import Worker
 
+_REASONS: Final = 3
+"""Different ones that an error gives."""
+
 
 class PoolScheduler:
     """One pool as one scheduler sees it. `scheduler` is the instance that its own reservations are made by."""
@@ -45,6 +49,8 @@ class PoolScheduler:
         self.fleet: Final = Fleet()
         self.index: Final = index
         self.books: Final = Books(self.fleet, index)
+        self._unreached: dict[str, tuple[str, float]] = {}
+        """Engines that the pool names and that have never answered: why, and when that was told last."""
         self._block_tokens = 64
         self._index_epoch = 0
 
@@ -61,6 +67,7 @@ class PoolScheduler:
 
     def register(self, registration: WorkerRegistration, now: float) -> None:
         """A worker joined, renewed its registration, or restarted: requests of its former life are dead."""
+        self._unreached.pop(registration.worker, None)
         former = self.fleet.register(registration)
         if former is not None:
             self.books.bury(former, now)
@@ -77,11 +84,15 @@ class PoolScheduler:
 
     def hear(self, load: WorkerLoad, now: float) -> bool:
         """A load report came in. False when it is of a worker, or a life of one, that isn't registered."""
+        if not load.boot_id:
+            self._unreached[load.worker] = load.reason, now
         return self.fleet.hear(load, now) is not None
 
     def sweep(self, now: float) -> bool:
         """Forget what is long gone, for some milliseconds at most. Call it about once a second, and again while it
         returns True: there is more."""
+        for name in [name for name, (_, told) in self._unreached.items() if now - told > SILENT_AFTER_S]:
+            del self._unreached[name]
         for worker in self.fleet.sweep(now):
             self.books.bury(worker, now)
         return self.index.sweep(now)
@@ -98,7 +109,7 @@ class PoolScheduler:
             self.index.lay_out([worker.life for worker in fleet.workers])
             self._index_epoch = fleet.epoch
         if not fleet.workers:
-            return Refused(NO_ENDPOINTS.refusal(f"Pool {self.pool!r} has no endpoint; try again shortly."), [])
+            return Refused(NO_ENDPOINTS.refusal(self._why_empty(now)), [])
         everyone = allowed = Candidates(fleet, now, Dice(seed))
         if request.workers is not None:
             allowed = everyone.keep(np.isin(fleet.names, request.workers))
@@ -153,10 +164,21 @@ class PoolScheduler:
             reasons=[*selection.primary.degraded, *selection.degraded, *_aged(worker, now)],
         )
 
+    def known_bad(self, now: float) -> bool:
+        """Whether the pool has no endpoint but those that it names and that have never answered."""
+        return not len(self.fleet) and any(now - told <= SILENT_AFTER_S for _, told in self._unreached.values())
+
+    def _why_empty(self, now: float) -> str:
+        reasons = [why for why, told in self._unreached.values() if now - told <= SILENT_AFTER_S]
+        if not reasons:
+            return f"Pool {self.pool!r} has no endpoint; try again shortly."
+        return f"No endpoint of pool {self.pool!r} answers ({_counted(reasons)})."
+
     def _refusal(self, runs: list[Run]) -> Refusal:
         last = next((run for run in reversed(runs) if run.exhausted is not None), runs[-1])
         exhausted = last.exhausted or BROKEN
-        return exhausted.refusal(f"No endpoint of pool {self.pool!r} can take this request: {last.error}.")
+        why = f" ({_counted(_reasons(last))})" if last.exhausted is not None and last.removed else ""
+        return exhausted.refusal(f"No endpoint of pool {self.pool!r} can take this request: {last.error}{why}.")
 
     def _honour(self, request: ScheduleRequest, selection: Selection) -> bool:
         """A request that is on the books already goes where it was sent, if that worker may still serve it."""
@@ -203,6 +225,20 @@ class PoolScheduler:
 def _not_given(everyone: Candidates, allowed: Candidates) -> Removed:
     others = np.setdiff1d(everyone.indices(), allowed.indices())
     return Removed("given-worker", others, "another worker was given with the request")
+
+
+def _reasons(run: Run) -> list[str]:
+    """Why the last filter took each of the endpoints that were left."""
+    removed, workers = run.removed[-1], run.candidates.fleet.workers
+    rows: list[int] = removed.rows.tolist()
+    return [removed.why if isinstance(removed.why, str) else removed.why(workers[row]) for row in rows]
+
+
+def _counted(reasons: Iterable[str]) -> str:
+    """The most frequent reasons, without the names of endpoints: clients read them."""
+    counts = Counter(reasons)
+    words = [f"{why}, {count} times" if count > 1 else why for why, count in counts.most_common(_REASONS)]
+    return "; ".join([*words, "and others"] if len(counts) > _REASONS else words)
 
 
 def _prefix_knowledge(request: ScheduleRequest, worker: Worker) -> str:

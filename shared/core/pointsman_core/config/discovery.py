@@ -26,7 +26,8 @@ class StaticEngine(Section):
     metrics_url: HttpUrl | None = None
     """Where its metrics are when not at `/metrics` below `url`; Triton has a port for them."""
     health: str | None = Field(default=None, pattern=r"^/")
-    """Path that answers 200 while an `opaque` endpoint takes requests; default `/health`."""
+    """Path that answers 200 while an `opaque` endpoint takes requests; default `/health`, or `/v1/models` where that
+    is a 404."""
     role: Literal["both", "prefill", "decode", "encode"] = "both"
     labels: dict[str, str] = Field(default_factory=dict[str, str])
 

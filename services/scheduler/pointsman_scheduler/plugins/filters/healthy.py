@@ -40,8 +40,9 @@ class Healthy(Filter):
 
 
 def _ailment(worker: Worker, now: float) -> str:
-    if worker.state in _REFUSING:
-        return worker.state
+    report = worker.report
+    if report is not None and report.state in _REFUSING:
+        return f"{report.state}: {report.reason}" if report.reason else report.state
     if worker.heard == NEVER:
         return "no load report yet"
     silence = now - worker.heard
