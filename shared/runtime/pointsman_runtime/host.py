@@ -22,6 +22,7 @@ from pointsman_runtime.health import BusCollector, HealthApp, LoopWatch, Readine
 from pointsman_runtime.http_server import HttpServer
 from pointsman_runtime.hub import Hub
 from pointsman_runtime.logs import Log
+from pointsman_runtime.memory_return import MemoryReturn
 from pointsman_runtime.metrics_registry import MetricsRegistry
 from pointsman_runtime.presence import BEAT_S
 from pointsman_runtime.process import Process
@@ -83,6 +84,8 @@ class Host:
         """Live until a signal; returns the exit code."""
         watch = self._measure()
         watch.start()
+        memory = MemoryReturn()
+        memory.start()
         loop = asyncio.get_running_loop()
         for what in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(what, self._stop.set)
@@ -109,6 +112,7 @@ class Host:
         finally:
             await self._end(keeping)
             watch.stop()
+            memory.stop()
             for what in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(what)
         return EXIT_FAILED if self._failed else 0
