@@ -19,6 +19,7 @@ from pointsman_contracts.response import AttemptFailed, ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_core.config import Edge, load
 from pointsman_edge.domain.policy import compile_policy
+from pointsman_edge.domain.request_headers import ENGINE_ORDERS
 from pointsman_epp_adapter.main import EppAdapter, Surroundings
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telemetry import Tracing
@@ -134,6 +135,7 @@ async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
             "duplex": await start_envoy(there, engines, duplex=True, **around),
             "hasty": await start_envoy(there, engines, limits=HASTY),
             "brief": await start_envoy(there, engines, limits=BRIEF),
+            "open": await start_envoy(engines[0], engines[1:2], fail_open=True),
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FAR_KEY", "canary-key")
@@ -170,6 +172,16 @@ async def test_headers_and_body_reach_the_engine_as_decided(setup: Setup, door: 
     )
     assert received.header("x-user-id") is None
     assert received.header("authorization") is None
+
+
+async def test_while_no_picker_answers_a_gateway_that_fails_open_passes_no_order_of_a_clients_on(setup: Setup) -> None:
+    """A sidecar would connect to the hosts that some of them name."""
+    orders = {name.decode(): "6.6.6.6:1" for name in ENGINE_ORDERS}
+    status, _, _ = await setup.ask("open", orders | {"x-mine": "1"})
+    assert status == 200
+    (received,) = setup.first.received
+    assert received.header("x-mine") == "1"
+    assert [name for name in orders if received.header(name) is not None] == []
 
 
 @both

