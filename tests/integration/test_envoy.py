@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -33,6 +33,9 @@ JSON = {"content-type": "application/json"}
 StartEnvoy = Callable[..., Awaitable[str]]
 
 
+STAGES: Final = ("preprocessor", "profile-picker", "model-selector", "scheduler")
+
+
 @dataclass
 class Gateway:
     """Envoys before one adapter."""
@@ -44,6 +47,8 @@ class Gateway:
     start_adapter: Callable[[], ServiceProcess]
     http: aiohttp.ClientSession
     completed: list[ResponseCompleted]
+    bundled: bool
+    """Whether the adapter has stages of its own beside it."""
 
     async def ask(self, door: str, prompt: str = "Hello", **fields: Any) -> tuple[int, str, Any]:
         """A chat; returns status, body, headers."""
@@ -61,13 +66,19 @@ class Gateway:
         return await eventually(lambda: next((each for each in self.completed if each.request_id == request_id), None))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gateway(stacks: StackFactory, module_processes: Processes, start_envoy: StartEnvoy) -> AsyncIterator[Gateway]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["separate", "bundled"])
+async def gateway(
+    request: pytest.FixtureRequest, stacks: StackFactory, module_processes: Processes, start_envoy: StartEnvoy
+) -> AsyncIterator[Gateway]:
+    """An adapter by itself, or in one process with stages of its own."""
+    bundled = request.param == "bundled"
     async with stacks.start(static="allow") as stack:
         port = 0
 
         def start() -> ServiceProcess:
             env = {**stack.env, "POINTSMAN_PORT": str(port), "POINTSMAN_DRAIN_TIMEOUT_S": "5"}
+            if bundled:
+                return module_processes.start("pointsman-bundle", "epp-adapter", *STAGES, env=env)
             return module_processes.start("pointsman-epp-adapter", env=env)
 
         adapter = start()
@@ -96,7 +107,7 @@ async def gateway(stacks: StackFactory, module_processes: Processes, start_envoy
         }
         async with aiohttp.ClientSession() as http, observing(stack.nats.url) as observer:
             completed = observer.listen(ResponseCompleted, ANY)
-            yield Gateway(stack, doors, adapter, start, http, completed)
+            yield Gateway(stack, doors, adapter, start, http, completed, bundled)
 
 
 def metrics_reference() -> str:
@@ -211,13 +222,13 @@ async def test_models_are_listed(gateway: Gateway) -> None:
     assert MODEL in {model["id"] for model in listed["data"]}
 
 
-async def test_without_the_scheduler_the_adapter_decides_alone(gateway: Gateway) -> None:
+async def test_without_the_scheduler_the_adapter_decides_alone_or_by_its_own(gateway: Gateway) -> None:
     gateway.stack.services["scheduler"][0].kill()
     try:
 
         async def alone() -> bool:
             status, _, headers = await gateway.ask("duplex")
-            return status == 200 and headers["x-pointsman-level"] == "static"
+            return status == 200 and headers["x-pointsman-level"] == ("full" if gateway.bundled else "static")
 
         await eventually(alone)
     finally:
@@ -242,7 +253,7 @@ async def test_while_nats_is_gone_the_adapter_decides_alone_and_tells_everything
 
         async def alone() -> bool:
             status, _, headers = await gateway.ask("duplex")
-            if status == 200 and headers["x-pointsman-level"] == "static":
+            if status == 200 and headers["x-pointsman-level"] == ("degraded" if gateway.bundled else "static"):
                 ids.append(headers["x-request-id"])
             return len(ids) >= 3
 

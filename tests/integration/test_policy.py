@@ -29,12 +29,17 @@ SERVED: Final = Served("llama", ("llama-8b", "llama-70b"), ())
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def policed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    """The example, with one engine for its pool."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["separate", "bundled"])
+async def policed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    """The example, with one engine for its pool; once with a process for each service, once with one for all."""
     stacks = StackFactory(tmp_path_factory.mktemp("stacks"), EXAMPLE)
     async with stacks.start(
-        replicas={"guard": 1, "semantic-cache": 1}, engines=1, static=None, stored=True, served=SERVED
+        replicas={"guard": 1, "semantic-cache": 1},
+        engines=1,
+        static=None,
+        stored=True,
+        served=SERVED,
+        bundled=request.param == "bundled",
     ) as started:
 
         async def serves() -> bool:
@@ -112,7 +117,8 @@ async def test_a_request_passes_every_stage_in_the_order_of_the_policy_and_leave
     [report] = reviewed["stages"]
     assert (report["stage"], report["outcome"], report["note"]) == ("semantic-cache", "passed", "ended by length")
     assert report["took_ms"] > 0
-    assert [review["stage"] for review in wire.of("pm.rpc.response.review", headers)] == ["guard", "semantic-cache"]
+    reviewed_by = [review["stage"] for review in wire.of("pm.rpc.response.review", headers)]
+    assert reviewed_by == ([] if policed.bundled else ["guard", "semantic-cache"]), "a hop inside a process is a call"
 
 
 async def test_the_end_of_a_request_says_how_many_answers_it_had(policed: Stack, wire: Wire) -> None:

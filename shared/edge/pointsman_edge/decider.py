@@ -102,6 +102,9 @@ class Stages:
                 raise StagesMissing("no live scheduler")
             if self._settling():
                 raise StagesMissing("the bus is back, a stage isn't yet")
+        if isinstance(reply, Decision) and reply.level == "full" and (missing := self._bus.missing) is not None:
+            # Stages of this process decided; what other processes know didn't reach them.
+            return reply.model_copy(update={"level": "degraded", "reasons": (*reply.reasons, missing)})
         return reply
 
     def missing(self, policy: EdgePolicy) -> Missing | None:

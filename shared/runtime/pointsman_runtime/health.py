@@ -32,11 +32,12 @@ class Readiness:
         """Leave a check out."""
         del self._checks[name]
 
-    def include(self, name: str, other: "Readiness") -> None:
-        """Add every check of another one, each reason after `name`."""
+    def include(self, name: str, other: "Readiness", without: str = "") -> None:
+        """Add every check of another one but `without`, under `name`."""
 
         def check() -> str | None:
-            return "; ".join(f"{what}: {reason}" for what, reason in other.reasons().items()) or None
+            reasons = (f"{what}: {reason}" for what, reason in other.reasons().items() if what != without)
+            return "; ".join(reasons) or None
 
         self.add(name, check)
 

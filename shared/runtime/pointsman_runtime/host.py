@@ -126,12 +126,16 @@ class Host:
         return LoopWatch(own)
 
     def _readiness(self) -> Readiness:
-        """What the health server answers: of several services each reason under the name of its service."""
+        """What the health server answers: of several services each reason under the name of its service.
+
+        Beside an edge the others may be without the bus: the edge says itself whether it can serve then.
+        """
         if len(self.services) == 1:
             return self.services[0].readiness
         whole = Readiness()
+        with_edge = any(service.name in EDGES for service in self.services)
         for service in self.services:
-            whole.include(service.name, service.readiness)
+            whole.include(service.name, service.readiness, "bus" if with_edge and service.name not in EDGES else "")
         return whole
 
     async def _start(self) -> None:

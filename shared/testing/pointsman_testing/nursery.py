@@ -18,6 +18,7 @@ from typing import Final
 
 _FORKED: Final = (
     "pointsman",
+    "pointsman-bundle",
     "pointsman-frontend",
     "pointsman-guard",
     "pointsman-metrics-collector",

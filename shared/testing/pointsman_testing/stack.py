@@ -166,8 +166,11 @@ class Stack:
         stored: bool = False,
         logins: Login = nobody,
         served: Served | None = None,
+        bundled: bool = False,
     ) -> None:
         self.nats = nats
+        self.bundled = bundled
+        """Whether services share processes."""
         self._served = served or Served()
         self.logins = logins
         self.services: dict[str, list[ServiceProcess]] = {}
@@ -193,7 +196,7 @@ class Stack:
     def all_services(self) -> list[ServiceProcess]:
         """Every living service and agent."""
         processes = [process for replicas in self.services.values() for process in replicas]
-        return [*processes, *(engine.agent for engine in self.engines)]
+        return [*dict.fromkeys(processes), *(engine.agent for engine in self.engines)]
 
     async def begin(
         self, replicas: Mapping[str, int], engines: int, speedup: float, cache: KvTelling | None = None
@@ -203,9 +206,12 @@ class Stack:
             code, output = await self.command("config", "apply", str(self.config))
             if code != 0:
                 raise AssertionError(output)
-        for service in (*OPTIONAL, *SERVICES):
-            count = replicas.get(service, 0 if service in OPTIONAL else 1)
-            self.services[service] = [self.start(service) for _ in range(count)]
+        counts = {name: replicas.get(name, 0 if name in OPTIONAL else 1) for name in (*OPTIONAL, *SERVICES)}
+        if self.bundled:
+            self._start_bundles(counts)
+        else:
+            for service, count in counts.items():
+                self.services[service] = [self.start(service) for _ in range(count)]
         for number in range(1, engines + 1):
             self.engines.append(self._engine(f"engine-{number}", speedup, cache))
         await asyncio.gather(*(engine.start() for engine in self.engines))
@@ -261,10 +267,29 @@ class Stack:
 
     def start(self, service: str) -> ServiceProcess:
         """Start one more process of a service; wait with `wait_ready`."""
-        extra = {"POINTSMAN_PORT": str(self._door_port)} if service == "frontend" else {}
-        if service == "recorder":
-            extra = {"POINTSMAN_STATE_DIR": str(self._folder / "recorder-state")}
-        return self._processes.fork(f"pointsman-{service}", env={**self.env, **extra, **self.logins(service)})
+        env = {**self.env, **self._own(service), **self.logins(service)}
+        return self._processes.fork(f"pointsman-{service}", env=env)
+
+    def start_bundle(self, *services: str) -> ServiceProcess:
+        """Start one more process of several services; wait with `wait_ready`."""
+        env = {**self.env, **self.logins("bundle"), "POINTSMAN_PORT_SHARED": "true"}
+        for service in services:
+            env |= self._own(service)
+        return self._processes.fork("pointsman-bundle", *services, env=env)
+
+    def _start_bundles(self, counts: Mapping[str, int]) -> None:
+        """The n-th replica of every service is in the n-th process."""
+        self.services = {name: [] for name in counts}
+        for number in range(max(counts.values())):
+            members = [name for name, count in counts.items() if count > number]
+            process = self.start_bundle(*members)
+            for name in members:
+                self.services[name].append(process)
+
+    def _own(self, service: str) -> dict[str, str]:
+        if service == "frontend":
+            return {"POINTSMAN_PORT": str(self._door_port)}
+        return {"POINTSMAN_STATE_DIR": str(self._folder / "recorder-state")} if service == "recorder" else {}
 
 
 class StackFactory:
@@ -290,12 +315,13 @@ class StackFactory:
         nats: NatsServer | None = None,
         logins: Login = nobody,
         served: Served | None = None,
+        bundled: bool = False,
     ) -> AsyncGenerator[Stack]:
         """A stack with the sample configuration, this `static` policy everywhere (None: as it says), a `hop_budget`
         in which a busy machine lets every stage answer (None: the product's own), and `changes` of top-level keys; the
         engines have what is `served`, by default what the sample of this repository names; `stored` applies it instead
         of giving services the file, `cache` lets the engines tell of theirs, `nats` is a server that isn't started
-        yet."""
+        yet; `bundled` runs the n-th replica of every service in one process."""
         self._count += 1
         folder = self._folder / f"stack-{self._count}"
         folder.mkdir()
@@ -312,7 +338,7 @@ class StackFactory:
         processes = Processes(folder)
         await asyncio.to_thread(nats.start)
         try:
-            stack = Stack(nats, processes, folder, config, stored=stored, logins=logins, served=served)
+            stack = Stack(nats, processes, folder, config, stored=stored, logins=logins, served=served, bundled=bundled)
             await stack.begin(replicas or {}, engines, speedup, cache)
             yield stack
         finally:
