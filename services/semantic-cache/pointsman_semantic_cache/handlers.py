@@ -39,14 +39,29 @@ class Handlers:
         if cache is None or review.mode != AFTER or review.memo is None:
             return self._verdict(review, "not looked up")
         profile = policy.profiles.get(review.profile or "")
-        guarded = profile is not None and profile.guarded
-        why_not = refusal(review, cache, guarded=guarded)
-        if why_not is not None:
-            return self._judged(review, name, why_not)
         try:
             memo = memos.decode(review.memo)
         except memos.MemoUnreadable:
             return self._judged(review, name, "memo unreadable")
+        found = self._keep(review, memo, cache, name, guarded=profile is not None and profile.guarded)
+        if isinstance(found, Verdict):
+            around.flights.land((memo.partition, memo.key))
+            return found
+        return self._landed(found, memo)
+
+    async def _landed(self, waiting: Awaitable[Verdict], memo: memos.Memo) -> Verdict:
+        try:
+            return await waiting
+        finally:
+            self._around.flights.land((memo.partition, memo.key))
+
+    def _keep(
+        self, review: ResponseReview, memo: memos.Memo, cache: Cache, name: str, *, guarded: bool
+    ) -> Verdict | Awaitable[Verdict]:
+        around = self._around
+        why_not = refusal(review, cache, guarded=guarded)
+        if why_not is not None:
+            return self._judged(review, name, why_not)
         if memo.partition.model != model_of(review.target):
             # A fallback answered: it isn't the model that the next one asks.
             return self._judged(review, name, "another model")

@@ -11,6 +11,7 @@ from pointsman_contracts.reply import Answer
 from pointsman_core.config import DEFAULT_CACHE, Cache, Embeddings
 from pointsman_runtime.content_client import ContentGone, ContentUnusable
 from pointsman_runtime.errors import BusError
+from pointsman_runtime.routing_slip import in_shadow
 from pointsman_runtime.stage import Hop
 from pointsman_semantic_cache.domain import memo as memos
 from pointsman_semantic_cache.domain.asked import Asked, asked
@@ -21,6 +22,7 @@ from pointsman_semantic_cache.domain.gate.reading import read as signature_of
 from pointsman_semantic_cache.domain.policy import GUARD, Policy
 from pointsman_semantic_cache.domain.store import Store, StoreUnavailable
 from pointsman_semantic_cache.domain.wishes import Wishes, wishes
+from pointsman_semantic_cache.flights import Key
 from pointsman_semantic_cache.surroundings import Surroundings
 
 SERVICE: Final = "semantic-cache"
@@ -42,6 +44,9 @@ class Lookup:
         self._wished = wishes(journey.request.headers)
         self._guarded = Guarded.of(journey.request.attributes)
         self._now_ms = time.time_ns() // 1_000_000
+        self._flight: Key | None = None
+        """Where others wait for the answer to this request."""
+        self._waited = False
 
     def run(self) -> Outcome | Awaitable[Outcome]:
         """The answer, or the journey; an awaitable when somebody has to be asked."""
@@ -94,9 +99,37 @@ class Lookup:
         self._around.missing.back("store")
         if entry is not None and self._young_enough(entry):
             return self._answered(cache, entry, "hit", "the same request")
+        if self._follows(cache, memo):
+            return self._follow(cache, memo, question)
         if cache.embeddings is None:
             return self._go_on("miss", "nothing alike", memo=memo)
         return self._by_meaning(cache, cache.embeddings, store, memo, question)
+
+    def _follows(self, cache: Cache, memo: memos.Memo) -> bool:
+        """Whether the same request is under way already, and its answer is waited for."""
+        around, journey = self._around, self._journey
+        keeps = any(stage.service == SERVICE and _named(stage) == self._name for stage in journey.response)
+        if not (cache.single_flight and self._wished.look and keeps) or in_shadow(journey):
+            return False
+        if not around.alone():
+            # Another process may keep the answer, and this one doesn't hear of it.
+            return False
+        wait_s = min(cache.wait, around.configuration.at(journey.revision).compiled.longest_wait_s)
+        flight = (memo.partition, memo.key)
+        if around.flights.lead(flight, journey.request_id, wait_s):
+            self._flight = flight
+            return False
+        return not self._waited
+
+    async def _follow(self, cache: Cache, memo: memos.Memo, question: Asked | None) -> Outcome:
+        """Wait for the answer to the same request; without one, go on as if nothing had been under way."""
+        flights, flight = self._around.flights, (memo.partition, memo.key)
+        self._waited = True
+        self._hop.finish(self._hop.park("the same request is under way", round(flights.left_s(flight) * 1000)))
+        await flights.wait(flight)
+        self._now_ms = time.time_ns() // 1_000_000
+        found = self._exactly(cache, memo, question)
+        return await found if isinstance(found, Awaitable) else found
 
     async def _by_meaning(
         self, cache: Cache, embeddings: Embeddings, store: Store, memo: memos.Memo, question: Asked | None
@@ -154,6 +187,7 @@ class Lookup:
         return self._go_on("miss", "unavailable", memo=memo, missing=self._around.missing.note(what, problem))
 
     def _answered(self, cache: Cache, entry: Entry, result: str, note: str) -> Answer:
+        self._land()
         self._around.metrics.looked_up(self._name, result, plan_of(self._journey.request.attributes))
         age_s = max(0, self._now_ms - entry.kept_ms) // 1000
         # What the guard let pass passes again as long as it says that it is the same one; whoever else looks at answers
@@ -173,6 +207,8 @@ class Lookup:
 
     def _go_on(self, result: str, note: str, *, memo: memos.Memo | None = None, missing: str | None = None) -> Journey:
         journey = self._journey
+        if memo is None:
+            self._land()
         self._around.metrics.looked_up(
             self._name, "failed" if missing is not None else result, plan_of(journey.request.attributes)
         )
@@ -184,6 +220,11 @@ class Lookup:
         if missing is not None:
             changes |= {"level": "degraded", "reasons": (*journey.reasons, f"{SERVICE}: {missing}")}
         return self._hop.advance(note=f"{result}: {note}", **changes)
+
+    def _land(self) -> None:
+        """No answer to this request is going to be kept."""
+        if self._flight is not None:
+            self._around.flights.land(self._flight)
 
     def _young_enough(self, entry: Entry) -> bool:
         max_age_s = self._wished.max_age_s
@@ -237,10 +278,12 @@ def _refused(found: Found) -> str:
     return f"close, but for {', '.join(dict.fromkeys(found.refused))}" if found.refused else "nothing close"
 
 
+def _named(stage: Stage) -> str:
+    return stage.policy or DEFAULT_CACHE
+
+
 def _with_memo(stages: Sequence[Stage], name: str, memo: str) -> tuple[Stage, ...]:
     return tuple(
-        stage.model_copy(update={"memo": memo})
-        if stage.service == SERVICE and (stage.policy or DEFAULT_CACHE) == name
-        else stage
+        stage.model_copy(update={"memo": memo}) if stage.service == SERVICE and _named(stage) == name else stage
         for stage in stages
     )

@@ -1,5 +1,6 @@
 """Wiring of the semantic-cache."""
 
+import asyncio
 import time
 from typing import Final
 
@@ -14,6 +15,7 @@ from pointsman_runtime.service import Program, Service
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain.policy import Policy, compile_policy
+from pointsman_semantic_cache.flights import Flights
 from pointsman_semantic_cache.handlers import Handlers
 from pointsman_semantic_cache.metrics import CacheMetrics
 from pointsman_semantic_cache.settings import SemanticCacheSettings
@@ -42,6 +44,8 @@ def build(service: Service[SemanticCacheSettings]) -> None:
             embedders=embedders,
             metrics=CacheMetrics(service.registry, stores.memory),
             missing=Missing(Log("cache")),
+            flights=Flights(),
+            alone=lambda: _alone(service),
         )
     )
     configuration.on_change(lambda revision: embedders.prepare(revision.compiled.caches.values()))
@@ -52,6 +56,12 @@ def build(service: Service[SemanticCacheSettings]) -> None:
     service.every(settings.snapshot_every_s, lambda: stores.tick(_now_ms()))
     service.on_stop(stores.close)
     service.on_stop(embedders.close)
+
+
+def _alone(service: Service[SemanticCacheSettings]) -> bool:
+    now = asyncio.get_running_loop().time()
+    instances = service.bus.heartbeat.table.instances(service.process.service, now)
+    return sum(lives for name, lives in instances.items() if name != service.process.instance) == 0
 
 
 def _now_ms() -> int:

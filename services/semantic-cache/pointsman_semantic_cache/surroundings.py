@@ -1,5 +1,6 @@
 """What lookups and populating stand on; tests put something else there."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from pointsman_runtime.missing import Missing
 from pointsman_semantic_cache.domain.embedding import Embedder
 from pointsman_semantic_cache.domain.policy import Policy
 from pointsman_semantic_cache.domain.store import Store
+from pointsman_semantic_cache.flights import Flights
 from pointsman_semantic_cache.metrics import CacheMetrics
 
 
@@ -55,3 +57,6 @@ class Surroundings:
     embedders: EmbedderOf
     metrics: CacheMetrics
     missing: Missing
+    flights: Flights
+    alone: Callable[[], bool]
+    """Whether no other process of the service lives."""

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.cache import CachePurge
 from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage, StageReport, Target
-from pointsman_contracts.reply import Answer
+from pointsman_contracts.reply import Answer, Parked
 from pointsman_contracts.response import Usage
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_core.fingerprint import deciding, fingerprint
@@ -22,6 +22,7 @@ from pointsman_runtime.content_client import ContentGone
 from pointsman_runtime.errors import NoReply
 from pointsman_runtime.logs import Log
 from pointsman_runtime.missing import Missing
+from pointsman_runtime.stage import Outcome
 from pointsman_semantic_cache.adapters import stores
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.lexical_embedder import LexicalEmbedder
@@ -29,6 +30,7 @@ from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain.embedding import Vector
 from pointsman_semantic_cache.domain.memory import MemoryStore
 from pointsman_semantic_cache.domain.policy import Policy, compile_policy
+from pointsman_semantic_cache.flights import Flights
 from pointsman_semantic_cache.handlers import Handlers
 from pointsman_semantic_cache.metrics import CacheMetrics
 from pointsman_semantic_cache.surroundings import Surroundings
@@ -72,6 +74,8 @@ class World:
 
     def __init__(self, config: Mapping[str, object] | None = None, folder: Path | None = None) -> None:
         self.edge = Edge()
+        self.alone = True
+        self.parked: list[Outcome] = []
         self.registry = registry = CollectorRegistry()
         self.configuration: Configuration[Policy] = Configuration(
             lambda config, revision: compile_policy(config), registry
@@ -81,7 +85,15 @@ class World:
         metrics = CacheMetrics(registry, self.stores.memory)
         self.handlers = Handlers(
             Surroundings(
-                "cache-1", self.configuration, self.edge, self.stores, Embedders(), metrics, Missing(Log("cache"))
+                "cache-1",
+                self.configuration,
+                self.edge,
+                self.stores,
+                Embedders(),
+                metrics,
+                Missing(Log("cache")),
+                Flights(),
+                lambda: self.alone,
             )
         )
 
@@ -113,7 +125,9 @@ class World:
         )
         known = {"request": facts, "response": (GUARD, POPULATE)}
         journey = builders.journey("semantic-cache", "scheduler", **known | changes)
-        found = self.handlers.look_up(journey, RecordedHop(journey, service="semantic-cache"))
+        hop = RecordedHop(journey, service="semantic-cache")
+        hop.sent = self.parked
+        found = self.handlers.look_up(journey, hop)
         return await found if isinstance(found, Awaitable) else found
 
     async def keep(self, journey: Journey | Answer, **fields: Any) -> str | None:
@@ -461,3 +475,68 @@ async def test_what_is_missing_degrades_the_request_and_does_not_end_it(tmp_path
     assert isinstance(left, Journey)
     assert (told(left), left.level) == ("bypass", "full")
     assert (await world.look_up(itinerary=(Stage(service="semantic-cache", policy="none"),))).level == "full"
+
+
+def exactly(**fields: object) -> Mapping[str, object]:
+    """A configuration without embeddings."""
+    return {"caches": {"default": fields}}
+
+
+async def _at_once(world: World, count: int) -> list["asyncio.Task[Journey | Answer]"]:
+    """The same request again, so many times, while another one is under way."""
+    tasks = [
+        asyncio.get_running_loop().create_task(world.look_up(fingerprint=b"f", request_id=f"r-{number}"))
+        for number in range(count)
+    ]
+    await eventually(lambda: len(world.parked) == count)
+    return tasks
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_of_the_same_requests_at_once_one_asks_a_model_and_the_others_get_its_answer(kind: str) -> None:
+    world = World(exactly(wait="1h"))
+    first = await world.look_up(fingerprint=b"f", request_id="first")
+    assert told(first) == "miss"
+    others = await _at_once(world, 5)
+    assert [type(each) for each in world.parked] == [Parked] * 5
+    assert await world.keep(first, headers={"content-type": kind}) == "kept"
+    answers = await asyncio.gather(*others)
+    assert [told(each) for each in answers] == ["hit"] * 5
+    assert {each.content_type for each in answers if isinstance(each, Answer)} == {kind}
+
+
+async def test_when_the_first_of_the_same_requests_fails_the_others_go_on_by_themselves() -> None:
+    world = World(exactly(wait="1h"))
+    first = await world.look_up(fingerprint=b"f", request_id="first")
+    others = await _at_once(world, 3)
+    assert await world.keep(first, status=502, outcome="engine_error") == "error"
+    assert [told(each) for each in await asyncio.gather(*others)] == ["miss"] * 3
+
+
+async def test_the_answer_to_the_same_request_is_waited_for_no_longer_than_configured() -> None:
+    world = World(exactly(wait="50ms"))
+    await world.look_up(fingerprint=b"f", request_id="first")
+    [other] = await _at_once(world, 1)
+    assert told(await other) == "miss"
+
+
+@pytest.mark.parametrize(
+    ("config", "alone", "changes"),
+    [
+        (exactly(wait="1h", single_flight=False), True, {}),
+        (exactly(wait="1h"), False, {}),
+        (exactly(wait="1h"), True, {"tenant": "another"}),
+        (exactly(wait="1h"), True, {"fingerprint": b"g"}),
+        (exactly(wait="1h"), True, {"headers": {"cache-control": "no-cache"}}),
+        (exactly(wait="1h"), True, {"request_id": "first", "attempt": 2}),
+    ],
+)
+async def test_what_is_not_the_same_request_waits_for_nothing(
+    config: Mapping[str, object], alone: bool, changes: Mapping[str, Any]
+) -> None:
+    world = World(config)
+    world.alone = alone
+    await world.look_up(fingerprint=b"f", request_id="first")
+    second: dict[str, Any] = {"fingerprint": b"f", "request_id": "second", **changes}
+    assert told(await world.look_up(**second)) == "miss"
+    assert world.parked == []

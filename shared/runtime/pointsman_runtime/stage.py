@@ -171,14 +171,15 @@ class Hop(Generic[M]):
             body=body,
         )
 
-    def park(self, reason: str) -> Parked:
-        """Tells the edge that this instance holds the request on purpose; finish it later."""
+    def park(self, reason: str, held_ms: int | None = None) -> Parked:
+        """Tells the edge that this instance holds the request on purpose, for so long at most; finish it later."""
         return Parked(
             request_id=self.message.request_id,
             attempt=self.message.attempt,
             stage=self._bus.process.service,
             instance=self._bus.process.instance,
             reason=reason,
+            held_ms=held_ms,
         )
 
     def finish(self, outcome: Outcome) -> None:

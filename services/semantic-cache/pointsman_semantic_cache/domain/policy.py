@@ -31,6 +31,8 @@ class Policy(NamedTuple):
 
     caches: Mapping[str, Cache]
     profiles: Mapping[str, ProfilePolicy]
+    longest_wait_s: float
+    """How long a request may wait for the answer to another one: the edge waits for a decision twice as long."""
 
 
 def compile_policy(config: Config) -> Policy:
@@ -43,7 +45,7 @@ def compile_policy(config: Config) -> Policy:
         text = json.dumps(told, sort_keys=True, separators=(",", ":"))
         guarded = any(use.service == GUARD and not use.shadow for use in active(coming_back))
         profiles[name] = ProfilePolicy(hashlib.sha256(text.encode()).hexdigest()[:16], guarded)
-    return Policy({DEFAULT_CACHE: Cache(), **config.caches}, profiles)
+    return Policy({DEFAULT_CACHE: Cache(), **config.caches}, profiles, config.edge.decision_timeout / 2)
 
 
 def _stages(itinerary: Sequence[StageUse]) -> list[object]:

@@ -95,6 +95,11 @@ class Cache(Section):
     """Keep answers that ended at the request's own limit of tokens, too."""
     count_tokens: bool = False
     """Charge the tokens of the first answer for each further one."""
+    single_flight: bool = True
+    """Of the same requests at once one asks a model, and the others wait for its answer; not while several processes of
+    the service live."""
+    wait: PositiveDuration = 5.0
+    """How long they wait at most, never longer than half of the edge's `decision_timeout`; then they ask themselves."""
     store: Annotated[Store, BeforeValidator(_use_of)] = Store()
 
     @field_validator("per")
