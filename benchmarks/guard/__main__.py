@@ -18,6 +18,7 @@ from typing import Final
 import orjson
 
 from benchmarks.guard.numbers import cards_in
+from benchmarks.guard.public import public_corpora
 from benchmarks.machine import describe
 from pointsman_core.config import Guard, load
 from pointsman_guard.configuration import compile_all
@@ -32,6 +33,8 @@ BARS_US_PER_KB: Final = {"prose": 40.0, "code": 60.0, "other script": 150.0, "en
 WINDOW_BAR_US: Final = 250.0
 CAUGHT: Final = 0.95
 FALSE_ALARMS: Final = 0.01
+PROSE_SHARE: Final = 3
+"""One in so many docstrings is among the benign texts that a classifier learns from."""
 
 PROSE: Final = "The quick brown fox asks how to write a function that sorts a list of trains by the hour of departure. "
 CODE: Final = (
@@ -89,6 +92,11 @@ def docstrings() -> Iterator[str]:
                 yield text
 
 
+def harmless_prompts() -> list[str]:
+    """Those of the guard's own corpus."""
+    return [line for line in (CORPUS / "harmless.txt").read_text().splitlines() if line]
+
+
 def costs(policy: Policy) -> list[bool]:
     """Print what checks cost; whether each kept its bar."""
     [detector] = policy.detectors
@@ -123,7 +131,7 @@ def sees(policy: Policy) -> list[bool]:
     attacks = json.loads((CORPUS / "attacks.json").read_text())
     alone = [attack for attack in attacks if attack["disguise"] != "chunks"]
     caught = sum(stopped(policy, attack["texts"]) for attack in alone)
-    harmless = [line for line in (CORPUS / "harmless.txt").read_text().splitlines() if line]
+    harmless = harmless_prompts()
     alarms = sum(stopped(policy, [line]) for line in harmless)
     unseen = (CORPUS / "unseen.txt").read_text().splitlines()
     new = [line[2:] for line in unseen if line.startswith("+")]
@@ -148,6 +156,8 @@ def main() -> int:
     kept += sees(policy)
     print("cards in ordinary numbers")
     kept += cards_in(lambda text: categories(policy, text))
+    print("attacks that others collected")
+    kept += public_corpora(policy, harmless_prompts(), list(docstrings())[::PROSE_SHARE])
     return 0 if all(kept) else 1
 
 

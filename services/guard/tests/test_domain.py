@@ -133,10 +133,10 @@ EVERYTHING: Final[dict[str, tuple[object, set[tuple[str, str]]]]] = {
             "tools": [{"type": "function", "function": {"name": "n", "description": "d"}}],
         },
         {
-            *(("system", text) for text in "sdn"),
+            ("system", "s"),
             ("user", "u"),
             *(("assistant", text) for text in "af"),
-            ("tool", "t"),
+            *(("tool", text) for text in "tdn"),
         },
     ),
     "completions": ({"prompt": ["p", "q"], "suffix": "r"}, {("user", "p"), ("user", "q"), ("user", "r")}),
@@ -185,7 +185,7 @@ EVERYTHING: Final[dict[str, tuple[object, set[tuple[str, str]]]]] = {
             "type": {"type": "string", "enum": ["e"]},
             "data": {"type": "array", "items": {"description": "d"}},
         }}}}]},
-        {("system", text) for text in "nuwed"},
+        {("tool", text) for text in "nuwed"},
     ),
     "the form of an answer": (
         {

@@ -1,4 +1,5 @@
-"""Texts inside texts: what is encoded once or twice in Base64, Base32, hexadecimal digits, percent or other escapes.
+"""Texts inside texts: what is encoded in Base64, Base85, Base32, hexadecimal digits, Morse code, percent or other
+escapes, perhaps several times.
 
 What it takes is bounded by the `Work` of a check; what is encoded `DEPTH` times is read.
 """
@@ -7,13 +8,14 @@ import base64
 import binascii
 import html
 import re
+import string
 from collections.abc import Callable, Iterator
 from typing import Final
 from urllib.parse import unquote
 
 from pointsman_guard.domain.expressions import Expressions
 
-DEPTH: Final = 2
+DEPTH: Final = 4
 MOST: Final = 393216
 """Characters that are decoded for one check, those inside each other counted each time."""
 LEAST: Final = 384
@@ -25,7 +27,10 @@ SAMPLE: Final = 256
 READABLE: Final = 0.85
 """Share of letters, digits, spaces and common marks from which on bytes count as a text."""
 
-_COMMON: Final = frozenset(" \t\r\n.,:;!?'\"()-_/@<>[]|#")
+BETWEEN: Final = "\n#0#\n"
+"""Keeps texts apart that are looked at together: no phrase and nothing encoded goes on behind it."""
+
+_UNCOMMON: Final = re.compile(r"[^\w \t\r\n.,:;!?'\"()\-/@<>\[\]|#]")
 _BASE64: Final = (
     r"(?:[A-Za-z0-9+/_-]{20,}[\r\n]{1,2})*[A-Za-z0-9+/_-]{20,}={0,2}|[A-Za-z0-9+/_-]{10,}={1,2}"
     r"|(?:[A-Za-z0-9+/_-]{4}[ ,.|-]){4,}[A-Za-z0-9+/_-]{2,4}={0,2}"
@@ -39,6 +44,12 @@ _BINARY: Final = r"(?:[01]{8}\s?){6,}"
 _DECIMAL: Final = (
     r"\b(?:(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])[\s,;]{1,2}){9,}(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])\b"
 )
+_BASE85: Final = r"<~[!-uz\s]{12,}~>|[!-~]{6,}[!#$%&()*;<>?@^{|}~`][!-~]{18,}"
+_MORSE: Final = r"(?:[.\-]{1,6}(?: {1,3}| ?[/|] ?|\n)){15,}[.\-]{1,6}"
+_CODES_OF_LETTERS: Final = (
+    ".- -... -.-. -.. . ..-. --. .... .. .--- -.- .-.. -- -. --- .--. --.- .-. ... - ..- ...- .-- -..- -.-- --.."
+)
+_MORSE_LETTERS: Final[dict[str, str]] = dict(zip(_CODES_OF_LETTERS.split(), string.ascii_lowercase, strict=True))
 _ESCAPE: Final = re.compile(r"\\u\{?([0-9a-fA-F]{4,6})\}?")
 
 
@@ -62,19 +73,29 @@ class Work:
         return True
 
 
-def hidden(text: str, work: Work, depth: int = DEPTH) -> list[str]:
+def hidden(text: str, work: Work) -> list[str]:
     """What is encoded in a text, readable; what is inside those comes after them."""
     found: dict[str, None] = {}
-    for number in _EXPRESSIONS.among(text):
-        for match in _EXPRESSIONS.each(number, text):
-            if not work.take(len(match)):
-                break
-            for decoded in _DECODERS[number](match):
-                if len(decoded) >= SHORTEST and decoded not in found:
-                    found[decoded] = None
-                    if depth > 1:
-                        found.update(dict.fromkeys(hidden(decoded, work, depth - 1)))
+    for _ in range(DEPTH):
+        fresh = dict.fromkeys(each for each in _decoded(text, work) if each not in found)
+        if not fresh:
+            break
+        found |= fresh
+        # All at once: most are short, and a pass costs more than what it looks at.
+        text = BETWEEN.join(fresh)
     return list(found)
+
+
+def _decoded(text: str, work: Work) -> Iterator[str]:
+    for number in _EXPRESSIONS.among(text):
+        tried: set[str] = set()
+        for match in _EXPRESSIONS.each(number, text):
+            if match in tried:
+                continue
+            tried.add(match)
+            if not work.take(len(match)):
+                return
+            yield from (decoded for decoded in _DECODERS[number](match) if len(decoded) >= SHORTEST)
 
 
 def _readable(raw: bytes) -> Iterator[str]:
@@ -87,7 +108,7 @@ def _readable(raw: bytes) -> Iterator[str]:
 
 
 def _looks_like_text(text: str, size: int) -> bool:
-    fine = sum(1 for character in text if character.isalnum() or character in _COMMON)
+    fine = len(text) - len(_UNCOMMON.findall(text))
     return len(text) * 4 >= size and fine >= READABLE * max(1, len(text)) and (text.isascii() or "\x00" not in text)
 
 
@@ -128,6 +149,25 @@ def _decimal(text: str) -> Iterator[str]:
     yield from _readable(bytes(int(number) for number in re.findall(r"\d+", text)))
 
 
+def _base85(text: str) -> Iterator[str]:
+    framed = text.startswith("<~")
+    for decode in (base64.a85decode,) if framed else (base64.b85decode, base64.a85decode):
+        # These decode in Python: what begins as noise costs no more than its beginning.
+        for piece in (text.removeprefix("<~").removesuffix("~>"), text.strip("\"'`.,;()")):
+            try:
+                begin = decode(piece[:25])
+                if _looks_like_text(begin.decode("utf-8", "ignore"), len(begin)):
+                    yield from _readable(decode(piece))
+                    return
+            except ValueError:
+                continue
+
+
+def _morse(text: str) -> Iterator[str]:
+    words = re.split(r" {2,}| ?[/|] ?|\n", text)
+    yield " ".join("".join(_MORSE_LETTERS.get(letter, "") for letter in word.split()) for word in words)
+
+
 def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(min(int(match[1], 16), 0x10FFFF)), text)
 
@@ -141,6 +181,8 @@ _CODES: Final[tuple[tuple[str, Callable[[str], Iterator[str]]], ...]] = (
     (_ESCAPES, lambda text: iter([_unescape(text)])),
     (_BINARY, _binary),
     (_DECIMAL, _decimal),
+    (_BASE85, _base85),
+    (_MORSE, _morse),
 )
 _EXPRESSIONS: Final = Expressions([regex for regex, _ in _CODES])
 _DECODERS: Final = [decode for _, decode in _CODES]

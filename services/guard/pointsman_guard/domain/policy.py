@@ -14,7 +14,7 @@ from pointsman_core.config import DEFAULT_GUARD, Config, ConfigError, Guard
 from pointsman_core.plugins import Gathering, PluginError, Registry, within
 from pointsman_guard.domain.checking import Checked, Detector, DetectorFailed, Finding, Outside
 
-RULES: Final = 5
+RULES: Final = 6
 """Number of the built-in patterns and readings: raised when they change what is found, and part of the epoch."""
 
 Found = Sequence[Finding] | Awaitable[Sequence[Finding]]

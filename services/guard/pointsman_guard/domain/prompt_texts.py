@@ -47,8 +47,9 @@ _TYPES: Final[Mapping[str, str]] = {
 _FIXED: Final[Mapping[str, str]] = {
     "system": "system",
     "instructions": "system",
-    "tools": "system",
-    "functions": "system",
+    # Descriptions of tools come from other servers.
+    "tools": "tool",
+    "functions": "tool",
     "response_format": "system",
     "text": "system",
     "chat_template": "system",

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from pointsman_core.plugins import Params, Plugin
 from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, Finding, Text
-from pointsman_guard.domain.decoding import Work, hidden
+from pointsman_guard.domain.decoding import BETWEEN, Work, hidden
 from pointsman_guard.domain.disguises import disguises
 from pointsman_guard.domain.folding import fold, offsets
 from pointsman_guard.domain.joining import joined
@@ -15,6 +15,7 @@ from pointsman_guard.domain.opaque import covered
 from pointsman_guard.domain.pattern import Pattern
 from pointsman_guard.domain.pattern_set import Hit, PatternSet, pattern_set
 from pointsman_guard.plugins.catalogue.injection import INJECTION
+from pointsman_guard.plugins.catalogue.jailbreak import JAILBREAK
 from pointsman_guard.plugins.catalogue.other_languages import OTHER_LANGUAGES
 from pointsman_guard.plugins.catalogue.personal import PERSONAL
 from pointsman_guard.plugins.catalogue.secrets import SECRETS
@@ -26,7 +27,7 @@ Group = Literal["secrets", "pii", "injection"]
 _BUILT_IN: Final[dict[str, tuple[Pattern, ...]]] = {
     "secrets": SECRETS,
     "pii": PERSONAL,
-    "injection": (*INJECTION, *OTHER_LANGUAGES),
+    "injection": (*INJECTION, *JAILBREAK, *OTHER_LANGUAGES),
 }
 
 
@@ -140,10 +141,12 @@ class Patterns(Detector):
                     yield Finding(hit.category, self.name, index)
 
     def _decoded(self, folded: str, index: int | None, work: Work, *, exposed: bool) -> Iterator[Finding]:
-        for inner in hidden(folded, work):
-            decoded = fold(inner)
-            looked = covered(decoded) if exposed else decoded
-            for hit in self._plain(decoded, looked, exposed=exposed):
-                yield Finding(hit.category, self.name, index)
-            if exposed:
-                yield from self._hinted(self._disguised, disguises(inner, looked), index)
+        inner = BETWEEN.join(hidden(folded, work))
+        if not inner:
+            return
+        decoded = fold(inner)
+        looked = covered(decoded) if exposed else decoded
+        for hit in self._plain(decoded, looked, exposed=exposed):
+            yield Finding(hit.category, self.name, index)
+        if exposed:
+            yield from self._hinted(self._disguised, disguises(inner, looked), index)
