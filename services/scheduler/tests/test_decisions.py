@@ -8,10 +8,11 @@ import pytest
 
 from pointsman_core.config import SchedulingPolicy
 from pointsman_core.plugins import Registry
-from pointsman_scheduler.domain import profile
+from pointsman_scheduler.domain import explanation, profile
 from pointsman_scheduler.domain.arrays import Floats
 from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.delay import estimator
+from pointsman_scheduler.domain.explanation import explain
 from pointsman_scheduler.domain.outcome import Refused, Selection
 from pointsman_scheduler.domain.points import ProfileHandler, Scorer
 from pointsman_scheduler.domain.policy import compile_policy
@@ -19,6 +20,7 @@ from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import HANDLERS, SCORERS, registries
 from pointsman_scheduler.plugins.producers import delay
 from pointsman_scheduler.plugins.scorers import load
+from pointsman_scheduler.scheduled_event import to_json
 from pointsman_scheduler.testing import Bench, explained
 
 NAMES = [f"w{number}" for number in range(8)]
@@ -400,6 +402,24 @@ def history(bench: Bench) -> list[tuple[list[str], list[float]]]:
         if number % 3:
             bench.pool.books.completed(request.key, bench.now, ok=True)
     return found
+
+
+def test_a_few_candidates_are_told_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = fresh(settings=BY_LOAD | {"filters": ["healthy", {"use": "role", "role": "decode"}]})
+    bench.join("p", role="prefill")
+    bench.join("o", engine="opaque")
+    bench.register("silent")
+    dice = np.random.default_rng(1)
+    for number in range(50):
+        bench.now += float(dice.random())
+        for name in (*NAMES, "p", "o"):
+            bench.hear(name, running=int(dice.integers(0, 9)), waiting=number % 3, kv_usage=float(dice.random()))
+        bench.now += float(dice.random()) / 10
+        outcome = bench.decide(bench.prompt(family=number % 3, blocks=10), seed=number)
+        with monkeypatch.context() as patch:
+            by_numbers = to_json({"runs": explain(outcome).runs})
+            patch.setattr(explanation, "FEW", 0)
+            assert to_json({"runs": explain(outcome).runs}) == by_numbers
 
 
 @pytest.mark.parametrize("settings", [{}, BY_LOAD], ids=["the default policy", "by load"])

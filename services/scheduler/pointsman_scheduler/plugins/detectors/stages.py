@@ -1,6 +1,6 @@
 """Saturation by stage: a pool is as full as the fuller of its prefill and its decode workers."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -29,11 +29,11 @@ class Stages:
         return self._masks
 
 
-def fullest_of_few(values: Mapping[int, float], stages: tuple[Bools, ...]) -> float:
-    """As `fullest`, of a few workers that count: their values by row."""
+def fullest_of_few(values: Sequence[float | None], stages: tuple[Bools, ...]) -> float:
+    """As `fullest`, of a few workers; None for one that doesn't count."""
     saturation = 0.0
     for stage in stages:
-        chosen = [values[row] for row in stage.nonzero()[0].tolist() if row in values]
+        chosen = [value for value, does in zip(values, stage.tolist(), strict=True) if does and value is not None]
         if chosen:
             saturation = max(saturation, sum(chosen) / len(chosen))
     return saturation

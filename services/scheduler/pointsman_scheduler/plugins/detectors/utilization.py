@@ -54,11 +54,11 @@ class Utilization(SaturationDetector):
             return fullest(_fullness(figures, params), counted, stages)
         until, heard = fleet.eligible_until.tolist(), fleet.heard.tolist()
         values = _fullness_of_few([column.tolist() for column in figures], params)
-        counts = {
-            row: value
+        opaque = fleet.opaque
+        counts = [
+            value if until[row] >= now and heard[row] >= silent_before and row not in opaque else None
             for row, value in enumerate(values)
-            if until[row] >= now and heard[row] >= silent_before and row not in fleet.opaque
-        }
+        ]
         return fullest_of_few(counts, stages)
 
 
