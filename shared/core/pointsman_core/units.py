@@ -1,6 +1,9 @@
 """Quantities as people write them in configuration."""
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
@@ -12,9 +15,26 @@ _SIZE: Final = {
 _QUANTITY: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
+_WRITTEN: Final = ContextVar("written", default=False)
+
+
+@contextmanager
+def written() -> Generator[None]:
+    """What is checked inside was written by a person: a duration other than 0 needs a unit there. Stored configurations
+    and code may have numbers of seconds."""
+    token = _WRITTEN.set(True)
+    try:
+        yield
+    finally:
+        _WRITTEN.reset(token)
+
+
 def seconds(value: object) -> object:
-    """`250ms`, `1.5s`, `2m`, `1h`, `1d`, or a number of seconds. Raises ValueError on other text."""
+    """`250ms`, `1.5s`, `2m`, `1h`, `1d`, or a number of seconds. Raises ValueError on other text, and on a number
+    inside `written`."""
     if not isinstance(value, str):
+        if value and isinstance(value, int | float) and not isinstance(value, bool) and _WRITTEN.get():
+            raise ValueError(f"{value} has no unit; write one of {', '.join(_DURATION)} behind it, e.g. {value}s")
         return value
     match = _QUANTITY.fullmatch(value)
     if match is None or match[2] not in _DURATION:

@@ -3,17 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pointsman_cli import service_findings
+from pointsman_cli import message_room, service_findings
 from pointsman_cli.facts import SILENT, Facts, Server
 from pointsman_cli.finding import Finding, fail, ok, warn
+from pointsman_cli.message_room import ENVELOPE, MAX_PAYLOAD
 from pointsman_contracts.parties import AGENT
 from pointsman_contracts.pool import WorkerView
 from pointsman_core.config import Config
 
 OLDEST_SERVER: Final = (2, 10)
 """The first nats-server with everything that is used: consumers of several subjects, stream metadata."""
-ENVELOPE: Final = 256 * 1024
-"""What must be left of `max_payload` beside the largest body, for headers and the request's envelope, in bytes."""
 LAG_WARNING: Final = 100_000
 """Events that a durable reader may be behind before that is worth a word."""
 FULL_WARNING: Final = 0.9
@@ -59,7 +58,8 @@ def _server(server: Server, config: Config | None) -> Iterator[Finding]:
     if server.max_payload < body + ENVELOPE:
         yield fail(
             f"max_payload is {_size(server.max_payload)}, too small for bodies of {_size(body)} (edge.max_body)",
-            "Set `max_payload: 8MB` in the server's configuration, or lower edge.max_body; until then clients get 413.",
+            f"Set `max_payload: {message_room.size(max(MAX_PAYLOAD, body + ENVELOPE))}` in the server's configuration, "
+            "or lower edge.max_body; until then clients get 413.",
         )
     else:
         yield ok(f"max_payload is {_size(server.max_payload)}, enough for bodies of {_size(body)}")
