@@ -11,6 +11,8 @@ RATE: Final = 20.0
 """Requests a second: what waits while a process starts again, twelve at once or a hundred, is all answered at once."""
 GONE_S: Final = 2.0
 """Until it is started again."""
+SETTLED_S: Final = 1.0
+"""After its return: what waited is answered by then."""
 
 
 async def without_a_second_replica(stack: Stack, report: Report) -> None:
@@ -24,8 +26,9 @@ async def without_a_second_replica(stack: Stack, report: Report) -> None:
                 await asyncio.sleep(GONE_S)
                 await mend(stack, stage, how)
                 back = running.now
-                await answered(running, int(2 * RATE))
+                await asyncio.sleep(2 * SETTLED_S)
+                await answered(running, int(RATE))
             name = f"{stage}: {'SIGKILL' if how == 'kill' else 'SIGSTOP'} of the only one"
             report.line(f"{name}, failed requests", len(running.failed()), 0, "requests")
-            report.line(f"{name}, longest wait of those after its return", longest(running, back + 1.0), 1.0, "s")
+            report.line(f"{name}, longest wait later", longest(running, back + SETTLED_S), 1.0, "s")
             print(f"         {name}, gone for {back - began:.2f} s, longest answer {longest(running, began):.2f} s")
