@@ -157,8 +157,14 @@ async def test_a_client_that_hangs_up_ends_the_engines_work_and_leaves_one_recor
         assert Counter(record.request_id for record in found) == Counter(list(ids))
         for record in found:
             _check(record, ids[record.request_id])
-    summed = await world.stack.command("usage", "--by", "model", "--json")
-    assert {row["model"]: row["requests"] for row in map(json.loads, summed[1].splitlines())} == {"": 10, MODEL: 20}
+
+    async def summed() -> dict[str, int] | None:
+        """What the recorder has summed, once it has kept every record."""
+        _, rows = await world.stack.command("usage", "--by", "model", "--json")
+        found = {row["model"]: row["requests"] for row in map(json.loads, rows.splitlines())}
+        return found if sum(found.values()) >= len(ids) else None
+
+    assert await eventually(summed) == {"": 10, MODEL: 20}
     [mid_stream] = [name for name, case in ids.items() if case == ("chat/completions", True, PHASES[2])]
     code, told = await world.stack.command("explain", mid_stream)
     assert code == 0, told
