@@ -418,6 +418,21 @@ async def test_a_keeper_that_was_stopped_admits_nothing_when_it_goes_on(world: W
     assert stopped.metric("pointsman_limit_shard_moves_total", how="lost") >= 1
 
 
+@pytest.mark.parametrize("alone", [True, False])
+async def test_without_the_bus_only_a_preprocessor_that_was_alone_counts_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    await world.add(*("a" if alone else "ab"))
+    node = world.keeper()
+    await node.ask("r", 900)
+    monkeypatch.setattr(type(node.bus), "connected", property(lambda _: False))
+    node.ahead_s += 0.5
+    book = node.keeper.book(0)
+    assert isinstance(book, Book) == alone
+    if isinstance(book, Book):
+        assert book.used("limit", TOKENS, "", time.time()) == 900
+
+
 async def test_a_keeper_that_is_stopped_holds_its_tenants_up_for_less_than_a_resend(world: World) -> None:
     await world.add("a", "b", "c")
     stopped = world.keeper()
