@@ -58,7 +58,7 @@ async def start_envoy(module_processes: Processes, tmp_path_factory: pytest.Temp
         **how: Any,
     ) -> str:
         folder = tmp_path_factory.mktemp("envoy")
-        document = envoy.document(("127.0.0.1", 0), adapter, engines, **how)
+        document = envoy.document(("127.0.0.1", 0), [adapter], engines, **how)
         [listener] = document["static_resources"]["listeners"]
         chain = listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"]
         chain[:1] = [*filters, chain[0], *behind]

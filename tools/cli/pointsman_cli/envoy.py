@@ -42,7 +42,7 @@ _ATTEMPTS: Final = 2
 
 def document(
     listen: Address,
-    adapter: Address,
+    adapters: Sequence[Address],
     engines: Sequence[Address],
     *,
     duplex: bool = False,
@@ -50,7 +50,7 @@ def document(
     trust: str | None = TRUST,
     limits: Edge = _LIMITS,
 ) -> Json:
-    """Envoy's configuration: requests at `listen`, decided by `adapter`, sent to `engines` or to providers, whose
+    """Envoy's configuration: requests at `listen`, decided by `adapters`, sent to `engines` or to providers, whose
     certificates are of an authority in the file `trust` (None: no provider with TLS can be reached).
 
     `duplex`: the Endpoint Picker Protocol's own mode; otherwise one in which an answer passes the adapter only as far
@@ -136,7 +136,7 @@ def document(
             ],
             "clusters": [
                 {
-                    **_cluster("epp-adapter", [adapter], _LIMITS),
+                    **_cluster("epp-adapter", adapters, _LIMITS),
                     "typed_extension_protocol_options": {
                         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                             "@type": f"{_TYPES}.upstreams.http.v3.HttpProtocolOptions",
@@ -156,10 +156,10 @@ def document(
     }
 
 
-def plan(folder: RunFolder, port: int, adapter: Address, engines: Sequence[Address], limits: Edge) -> Plan:
+def plan(folder: RunFolder, port: int, adapters: Sequence[Address], engines: Sequence[Address], limits: Edge) -> Plan:
     """Envoy's process, listening on `port`. Writes its configuration into the folder."""
     config = folder.path / "envoy.yaml"
-    written = document(("127.0.0.1", port), adapter, engines, trust=authorities(), limits=limits)
+    written = document(("127.0.0.1", port), adapters, engines, trust=authorities(), limits=limits)
     config.write_text(yaml.safe_dump(written))
     admin = folder.ports / "envoy"
     command = (executable(), "--config-path", str(config), "--admin-address-path", str(admin), "--use-dynamic-base-id")

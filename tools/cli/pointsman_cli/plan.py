@@ -128,6 +128,8 @@ class Ground:
     """Folder of what outlives the processes."""
     keyed: bool = False
     """Whether the clients' keys are sent on to the engines."""
+    envoy: bool = False
+    """Whether Envoy takes the requests."""
 
 
 def adapter(ground: Ground) -> Plan:
@@ -168,7 +170,7 @@ def services(counts: Mapping[str, int], ground: Ground) -> list[Plan]:
 def bundles(counts: Mapping[str, int], ground: Ground, uses: Sequence[EngineUse], key: str | None) -> list[Plan]:
     """A process for each frontend, with every other service beside it; the first has the agents of the engines and the
     services of which one is enough. Replicas over those are processes of their own. Several bundles share the ground's
-    port, which must then be known."""
+    port, which must then be known. Behind Envoy each has an endpoint picker in place of the frontend."""
     count = counts[FRONTEND]
     counts = {name: wanted if name in SINGLE else max(wanted, count) for name, wanted in counts.items()}
     left = Counter(counts)
@@ -183,10 +185,12 @@ def bundles(counts: Mapping[str, int], ground: Ground, uses: Sequence[EngineUse]
             env |= _own(service, name if service in (RECORDER, CACHE) and number > 1 else service, ground)
         if agents_here:
             env["POINTSMAN_AGENTS"] = json.dumps([_agent(use, key) for use in agents_here])
+        if ground.envoy:
+            names = tuple(ADAPTER if name == FRONTEND else name for name in names)
+            env |= _adapter_env(ground)
         members = (*names, *((AGENT,) if agents_here else ()))
         command = (executable("pointsman-bundle"), *members)
-        port = ground.port
-        plans.append(Plan(name, Kind.EDGE, command, env, port=port, services=members))
+        plans.append(Plan(name, Kind.EDGE, command, env, port=ground.port, services=members))
     return plans + [
         Plan(
             f"{service}-{number}",

@@ -150,17 +150,19 @@ class Stack:
         counts = {**dict.fromkeys(plan.needed(document.config), 1), **self.options.replicas}
         keyed = self.options.engine_key is not None
         port = 0 if self.options.envoy else self.options.port
-        ground = plan.Ground(env, port, self._folder.state, keyed=keyed)
+        ground = plan.Ground(env, port, self._folder.state, keyed=keyed, envoy=self.options.envoy)
         if self.options.separate:
             self._begin(plan.services(counts, ground))
             self._begin(plan.agents(await self._uses(crew), env, self.options.engine_key))
         else:
             uses = await self._uses(crew)
-            if counts[plan.FRONTEND] > 1 and not ground.port:
+            if counts[plan.FRONTEND] > 1 and not ground.port and not ground.envoy:
                 ground = replace(ground, port=free_port())
             self._begin(plan.bundles(counts, ground, uses, self.options.engine_key))
         if self.options.envoy:
-            await self._start_envoy(plan.adapter(ground), document.config)
+            if self.options.separate:
+                self._begin([plan.adapter(ground)])
+            await self._start_envoy(document.config)
         self.step = "waiting until everything is ready"
         await asyncio.gather(*(self._ready(keeper) for keeper in self.keepers))
         self.step = "asking the gateway for its models"
@@ -203,17 +205,20 @@ class Stack:
         self._keeping = asyncio.get_running_loop().create_task(jetstream.run(), name="jetstream")
         self.nats_url = f"nats://127.0.0.1:{keeper.port}"
 
-    async def _start_envoy(self, adapter: Plan, config: Config) -> None:
+    async def _start_envoy(self, config: Config) -> None:
         self.step = "starting Envoy"
-        urls = [*self.options.engines, *(keeper.url for keeper in self.keepers if keeper.plan.kind is Kind.ENGINE)]
+        engines = [keeper for keeper in self.keepers if keeper.plan.kind is Kind.ENGINE]
+        await asyncio.gather(*(self._located(keeper) for keeper in engines))
+        urls = [*self.options.engines, *(keeper.url for keeper in engines)]
         urls += [engine.url for pool in config.pools.values() for engine in pool.engines]
         parts = [urlsplit(url) for url in urls]
         addresses = list(dict.fromkeys((each.hostname or "", each.port or 80) for each in parts))
-        [keeper] = self._begin([adapter])
-        await keeper.until(lambda it: bool(it.door) or it.life.state is State.GIVEN_UP)
-        self._check(keeper)
+        adapters = [keeper for keeper in self.keepers if plan.ADAPTER in keeper.plan.services]
+        for keeper in adapters:
+            await keeper.until(lambda it: bool(it.door) or it.life.state is State.GIVEN_UP)
+            self._check(keeper)
         port = self.options.port or free_port()
-        there = ("127.0.0.1", keeper.port)
+        there = [("127.0.0.1", keeper.port) for keeper in adapters]
         self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, there, addresses, config.edge)])
 
     async def _uses(self, crew: _Crew) -> list[plan.EngineUse]:
