@@ -25,7 +25,7 @@ from pointsman_runtime.journey_client import JourneyClient
 from pointsman_runtime.process import Process
 from pointsman_runtime.stage import Hop
 from pointsman_testing import NatsServer, builders, eventually
-from pointsman_testing.buses import Buses
+from pointsman_testing.buses import Buses, apart
 from pointsman_testing.fake_stages import EdgeUnderTest, RecordedEvents, StartEdge
 from pointsman_testing.raw_http import post, raw_request
 from pointsman_testing.scripted_engine import ANSWER, ScriptedEngine
@@ -304,6 +304,7 @@ async def test_a_lost_bus_lets_the_edge_decide_alone(buses: Buses) -> None:
         await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
 
 
+@apart
 async def test_a_body_that_the_bus_doesnt_take_is_413_with_both_sizes(buses: Buses) -> None:
     preprocessor, edge = buses.make("preprocessor"), buses.make("frontend")
     preprocessor.stage(PreprocessRequest, lambda request, _: builders.decision(request.request_id))
