@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pointsman_core.config import Config
-from pointsman_epp_adapter.adapters.other_paths import MODEL_HEADER
+from pointsman_epp_adapter.adapters.body_routing import MODEL
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_metrics_collector.configuration import check
 from pointsman_metrics_collector.domain.kubernetes.collections import RULE_GROUPS
@@ -139,7 +139,7 @@ def test_the_example_routes_every_model_of_a_pool_by_the_header_that_is_written(
         [backend] = rule["backendRefs"]
         for match in rule["matches"]:
             [header] = match["headers"]
-            assert header["name"].lower() == MODEL_HEADER.decode()
+            assert header["name"].lower() == MODEL.decode()
             routed.setdefault(backend["name"], set()).add(header["value"])
     [(name, pool)] = _configuration().pools.items()
     assert routed[name] == set(pool.models)
