@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
 PROMETHEUS: dict[str, Any] = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+BUNDLED: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.bundle.yml").read_text(encoding="utf-8"))
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "deploy/grafana/pointsman.json").read_text(encoding="utf-8"))
 RULES: list[dict[str, Any]] = [
     rule
@@ -109,9 +110,10 @@ def test_prometheus_scrapes_every_service_and_every_engine() -> None:
     ours = {name for name, service in built.items() if "POINTSMAN_HTTP_PORT" in service.get("environment", {})}
     engines = {name for name, service in built.items() if "--port=8000" in service.get("command", [])}
     jobs = {job["job_name"]: job["dns_sd_configs"][0] for job in PROMETHEUS["scrape_configs"]}
-    assert set(jobs["pointsman"]["names"]) == ours - {"configuration"}
+    bundles = BUNDLED["services"].keys() - built
+    assert set(jobs["pointsman"]["names"]) == ours - {"configuration"} | bundles
     assert {str(jobs["pointsman"]["port"])} == {
-        COMPOSE["services"][name]["environment"]["POINTSMAN_HTTP_PORT"] for name in jobs["pointsman"]["names"]
+        COMPOSE["services"][name]["environment"]["POINTSMAN_HTTP_PORT"] for name in ours - {"configuration"}
     }
     assert set(jobs["engines"]["names"]) == engines
     assert PROMETHEUS["rule_files"] == ["alerts.yml"]
