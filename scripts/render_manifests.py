@@ -22,7 +22,7 @@ import yaml
 ROOT: Final = Path(__file__).resolve().parent.parent
 RENDERED: Final = ROOT / "tests/deploy/rendered"
 CHART: Final = ROOT / "deploy/helm/pointsman"
-OVERLAYS: Final = ("dev", "production", "complete")
+OVERLAYS: Final = ("dev", "production", "complete", "bundle")
 EXAMPLES: Final = ("engines", "mounts")
 _HASHED: Final = re.compile(r"\b(pointsman-configuration)-[0-9a-z]{10}\b")
 _SETTINGS: Final = "pointsman-environment"

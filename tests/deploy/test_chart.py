@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ USUAL = _pods(_rendered("production"))
 def test_every_service_takes_secrets_and_volumes() -> None:
     for name, service in VALUES["services"].items():
         assert (service["envFrom"], service["volumes"], service["volumeMounts"]) == ([], [], []), name
+    assert VALUES["bundle"].keys() == VALUES["services"]["scheduler"].keys() - {"enabled"} | {"services"}
 
 
 def test_the_example_changes_the_services_that_it_names_and_no_other_object() -> None:
@@ -79,7 +81,7 @@ def test_a_comment_that_names_the_command_for_logins_names_its_folder() -> None:
     assert set(folders) == {"secrets"}
 
 
-@pytest.mark.parametrize("overlay", ["dev", "production", "complete"])
+@pytest.mark.parametrize("overlay", ["dev", "production", "complete", "bundle"])
 def test_the_configuration_is_applied_while_others_wait_for_services_to_be_ready(overlay: str) -> None:
     """A hook that runs when everything is ready never runs: no service is ready without a configuration."""
     objects = _rendered(overlay)
@@ -184,3 +186,43 @@ def test_servers_elsewhere_may_be_reached_and_a_larger_store_may_be_filled() -> 
         if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "pointsman-nats"
     ]
     assert "max_file_store: 45GB" in servers
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
+def test_a_bundle_of_the_edge_stands_beside_a_scheduler_of_its_own() -> None:
+    inside = ["frontend", "preprocessor", "profile-picker", "model-selector"]
+    pods = _pods(_template(values={"bundle": {"services": inside}}))
+    assert set(pods) == {"gateway", "epp-adapter", "scheduler", "metrics-collector"}
+    [container] = pods["gateway"]["containers"]
+    assert container["command"] == ["pointsman-bundle", *inside]
+    assert {each["name"] for each in container["ports"]} == {"metrics", "http"}
+    assert "command" not in pods["scheduler"]["containers"][0]
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
+def test_what_the_values_give_a_service_goes_with_it_into_the_bundle() -> None:
+    """Lost, the adapter would serve without the certificate that it has alone."""
+    values = deepcopy(EXAMPLE)
+    values["services"]["frontend"]["env"] = {"POINTSMAN_DRAIN_TIMEOUT_S": 300, "POINTSMAN_OPEN_TO_ALL": None}
+    values["bundle"] = {"services": sorted(EXAMPLE["services"]), "env": {"POINTSMAN_LOG_LEVEL": "debug"}}
+    pod = _pods(_template(values=values))["gateway"]
+    [container] = pod["containers"]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    assert environment["POINTSMAN_EPP_ADAPTER_TLS_CERT"] == "/run/tls/tls.crt"
+    assert environment["POINTSMAN_FRONTEND_DRAIN_TIMEOUT_S"] == "300"
+    assert "POINTSMAN_FRONTEND_OPEN_TO_ALL" not in environment
+    assert environment["POINTSMAN_LOG_LEVEL"] == "debug"
+    assert pod["terminationGracePeriodSeconds"] > 300
+    for given in EXAMPLE["services"].values():
+        assert all(each in container.get("envFrom", []) for each in given.get("envFrom", []))
+        assert all(each in container["volumeMounts"] for each in given["volumeMounts"])
+        assert all(each in pod["volumes"] for each in given["volumes"])
+    # That of the metrics-collector, which watches the cluster.
+    assert pod["serviceAccountName"] == "pointsman-metrics-collector"
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
+def test_a_service_that_no_bundle_can_have_is_refused_by_name() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        _template(values={"bundle": {"services": ["frontend", "recorder"]}})
+    assert "bundle.services: recorder is none of epp-adapter, frontend" in str(refused.value.stderr)

@@ -11,23 +11,27 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import pytest
 import yaml
 
+from pointsman_bundle.main import GROUP, assembled
 from pointsman_cli import logins
 from pointsman_cli.permissions import Worker
 from pointsman_runtime.config_text import parse
+from pointsman_runtime.service import Program
 from pointsman_runtime.settings import ServiceSettings, load
 
 ROOT = Path(__file__).resolve().parents[2]
-OVERLAYS = ("dev", "production", "complete")
+OVERLAYS = ("dev", "production", "complete", "bundle")
 SERVICES = {path.parent.name for path in (ROOT / "services").glob("*/pyproject.toml")}
 EDGES = ("frontend", "epp-adapter")
+BUNDLE = "gateway"
+"""The deployment that runs several services in one process."""
 PRE_STOP_S = 5
 DRAIN_S: float = ServiceSettings.model_fields["drain_timeout_s"].default
 
@@ -69,6 +73,11 @@ def _environment(overlay: str, container: Object) -> dict[str, str]:
         else:
             found |= {"POINTSMAN_NATS_USER": "somebody", "POINTSMAN_NATS_PASSWORD": "secret"}
     return found | {each["name"]: each.get("value", "from-the-pod") for each in container.get("env", [])}
+
+
+def _own(pod: str, service: str) -> str:
+    """What the settings of a service in a pod begin with."""
+    return f"POINTSMAN_{service.upper().replace('-', '_')}_" if pod == BUNDLE else "POINTSMAN_"
 
 
 def _check(*tools: str) -> None:
@@ -118,6 +127,10 @@ def test_the_schemas_find_a_misspelt_field_and_a_wrong_type() -> None:
 def test_every_service_of_the_project_is_there_in_the_version_of_this_repository() -> None:
     assert set(_service_pods("complete")) == SERVICES - {"worker-agent"}
     assert set(_service_pods("dev")) == set(_service_pods("production")) <= set(_service_pods("complete"))
+    [bundle] = _service_pods("bundle")[BUNDLE]["spec"]["containers"]
+    alone = set(_service_pods("bundle")) - {BUNDLE}
+    assert alone.isdisjoint(bundle["command"][1:])
+    assert alone | set(bundle["command"][1:]) == set(_service_pods("production"))
     [chart] = yaml.safe_load_all((ROOT / "deploy/helm/pointsman/Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == version("pointsman-runtime")
     for overlay in OVERLAYS:
@@ -161,8 +174,14 @@ def test_services_are_probed_where_they_answer_and_given_time_to_drain(overlay: 
         assert ports["metrics"] == int(environment["POINTSMAN_HTTP_PORT"])
         assert container["livenessProbe"]["httpGet"] == {"path": "/live", "port": "metrics"}
         assert container["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "metrics"}
-        drain = float(environment.get("POINTSMAN_DRAIN_TIMEOUT_S", DRAIN_S))
-        waits = PRE_STOP_S if service in EDGES else 0
+        inside = container.get("command", ["", service])[1:]
+        drains = {each: float(environment.get(f"{_own(service, each)}DRAIN_TIMEOUT_S", DRAIN_S)) for each in inside}
+        # The edges of a bundle end first, then its other services.
+        drain = sum(
+            max((seconds for each, seconds in drains.items() if (each in EDGES) == edges), default=0.0)
+            for edges in (True, False)
+        )
+        waits = PRE_STOP_S if set(inside) & set(EDGES) else 0
         assert container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0) == waits
         assert pod["spec"]["terminationGracePeriodSeconds"] >= waits + drain + 5
         assert len(pod["spec"]["topologySpreadConstraints"]) == 2
@@ -194,6 +213,9 @@ def test_every_process_takes_its_environment(overlay: str, monkeypatch: pytest.M
             for variable, value in environment.items():
                 if variable not in ("POD_NAME", "POD_IP", "POINTSMAN_SETTINGS"):
                     patch.setenv(variable, value)
+            if service == BUNDLE:
+                _check_bundle(container["command"], environment)
+                continue
             if service == "worker-agent":  # what stands in the file that POINTSMAN_SETTINGS names
                 patch.setenv("POINTSMAN_NATS_USER", "worker-agent/llama-8b/pointsman-engine-0")
                 patch.setenv("POINTSMAN_NATS_PASSWORD", "secret")
@@ -206,6 +228,22 @@ def test_every_process_takes_its_environment(overlay: str, monkeypatch: pytest.M
                 and value.__module__ == module.__name__
             }
             assert load(settings).nats_servers == [environment["POINTSMAN_NATS_URL"]]
+
+
+def _check_bundle(command: list[str], environment: dict[str, str]) -> None:
+    """It takes its settings, and those that name one of its services are that service's."""
+    assert command[0] == "pointsman-bundle"
+    installed = {found.name: found for found in entry_points(group=GROUP)}
+    programs = [cast("Program[ServiceSettings]", installed[name].load()) for name in command[1:]]
+    settings, members = assembled(programs)
+    assert settings.nats_servers == [environment["POINTSMAN_NATS_URL"]]
+    assert [member.name for member in members] == command[1:]
+    known = {f"POINTSMAN_{field.upper()}" for field in type(settings).model_fields} | {
+        f"{_own(BUNDLE, program.name)}{field.upper()}"
+        for program in programs
+        for field in program.settings.model_fields
+    }
+    assert set(environment) <= known
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -276,7 +314,7 @@ def test_what_refers_to_something_finds_it(overlay: str) -> None:
 
 
 def test_in_production_nothing_stands_alone_or_open() -> None:
-    for overlay in ("production", "complete"):
+    for overlay in ("production", "complete", "bundle"):
         budgets = _of(overlay, "PodDisruptionBudget")
         scalers = _of(overlay, "HorizontalPodAutoscaler")
         for name, deployment in _of(overlay, "Deployment").items():

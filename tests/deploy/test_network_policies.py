@@ -11,14 +11,30 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-RENDERED = yaml.load_all((ROOT / "tests/deploy/rendered/complete.yaml").read_text(), yaml.CSafeLoader)
-OBJECTS: list[dict[str, Any]] = [each for each in RENDERED if each]
-POLICIES: list[dict[str, Any]] = [each["spec"] for each in OBJECTS if each["kind"] == "NetworkPolicy"]
-LABELS: dict[str, dict[str, str]] = {
-    each["metadata"]["name"].removeprefix("pointsman-"): each["spec"]["template"]["metadata"]["labels"]
-    for each in OBJECTS
-    if each["kind"] in ("Deployment", "StatefulSet", "Job")
-}
+Object = dict[str, Any]
+
+
+def _rendered(overlay: str) -> list[Object]:
+    text = (ROOT / f"tests/deploy/rendered/{overlay}.yaml").read_text()
+    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
+
+
+def _policies(objects: list[Object]) -> list[Object]:
+    return [each["spec"] for each in objects if each["kind"] == "NetworkPolicy"]
+
+
+def _labels(objects: list[Object]) -> dict[str, dict[str, str]]:
+    """Of pods, by name."""
+    return {
+        each["metadata"]["name"].removeprefix("pointsman-"): each["spec"]["template"]["metadata"]["labels"]
+        for each in objects
+        if each["kind"] in ("Deployment", "StatefulSet", "Job")
+    }
+
+
+OBJECTS = _rendered("complete")
+POLICIES = _policies(OBJECTS)
+LABELS = _labels(OBJECTS)
 SERVICES = sorted(name for name, labels in LABELS.items() if labels.get("pointsman-role") == "service")
 README = (ROOT / "deploy/README.md").read_text()
 
@@ -59,19 +75,23 @@ def _is(peer: dict[str, Any], other: Peer) -> bool:
 
 
 def _reaches(service: str, other: Peer, port: int) -> bool:
+    return _reach(POLICIES, LABELS[service], other, port)
+
+
+def _reach(policies: list[Object], labels: dict[str, str], other: Peer, port: int) -> bool:
     return any(
         ("to" not in rule or any(_is(peer, other) for peer in rule["to"]))
         and port in [each["port"] for each in rule["ports"]]
-        for policy in POLICIES
-        if _matches(policy["podSelector"], LABELS[service])
+        for policy in policies
+        if _matches(policy["podSelector"], labels)
         for rule in policy.get("egress", [])
     )
 
 
-def _admits(labels: dict[str, str], other: Peer, port: int) -> bool:
+def _admits(labels: dict[str, str], other: Peer, port: int | str, policies: list[Object] = POLICIES) -> bool:
     return any(
         any(_is(peer, other) for peer in rule["from"]) and port in [each["port"] for each in rule["ports"]]
-        for policy in POLICIES
+        for policy in policies
         if _matches(policy["podSelector"], labels)
         for rule in policy.get("ingress", [])
     )
@@ -126,6 +146,31 @@ def test_an_engine_of_this_project_is_reached_by_those_who_ask_and_read_it() -> 
         "metrics-collector",
     }
     assert _admits(LABELS["nats"], Peer(pod=labels), 4222)
+
+
+def test_a_bundle_reaches_and_admits_what_its_services_do_and_no_more() -> None:
+    objects = _rendered("bundle")
+    policies, labels = _policies(objects), _labels(objects)["gateway"]
+    [inside] = [
+        each["spec"]["template"]["spec"]["containers"][0]["command"][1:]
+        for each in objects
+        if each["metadata"]["name"] == "pointsman-gateway" and each["kind"] == "Deployment"
+    ]
+    peers = [PROVIDER, NEIGHBOUR, METADATA_SERVICE, COLLECTOR, Peer(pod=LABELS["nats"])]
+    peers += [
+        Peer(pod={f"pointsman-{name}": "true"}) for name in ("engine", "guardian", "embeddings", "cache-database")
+    ]
+    for peer in peers:
+        for port in (80, 443, 4222, 4318, 5432, 6443, 8000):
+            wanted = any(_reaches(service, peer, port) for service in inside)
+            assert _reach(policies, labels, peer, port) == wanted, (peer, port)
+    for name in ("pointsman-clients", "pointsman-gateway", "another"):
+        for port in ("http", "grpc", "metrics"):
+            peer = Peer(namespace={name: "true"})
+            wanted = any(_admits(LABELS[service], peer, port) for service in inside)
+            assert _admits(labels, peer, port, policies) == wanted, (peer, port)
+    engine = LABELS["nats"] | {"app.kubernetes.io/name": "pointsman-engine", "pointsman-engine": "true"}
+    assert _admits(engine, Peer(pod=labels), 8000, policies)
 
 
 def test_the_documented_installation_lets_the_gateway_in() -> None:

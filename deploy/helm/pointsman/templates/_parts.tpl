@@ -120,3 +120,38 @@ readinessProbe:
 name: nats-authority
 secret: {secretName: pointsman-nats-tls, items: [{key: ca.crt, path: ca.crt}]}
 {{- end }}
+
+{{/* What the names of a service's own settings begin with: {service, bundled}. */}}
+{{- define "pointsman.prefix" -}}
+{{ .bundled | ternary (printf "POINTSMAN_%s_" (.service | upper | replace "-" "_")) "POINTSMAN_" }}
+{{- end }}
+
+{{/* The bundle as a service: what its services take from the environment and from volumes is added to its own. */}}
+{{- define "pointsman.bundle" -}}
+{{- $bundle := deepCopy .Values.bundle }}
+{{- $env := dict }}
+{{- range $member := $bundle.services }}
+{{- if not (hasKey $.Values.services $member) }}
+{{- fail (printf "bundle.services: %s is none of %s" $member (keys $.Values.services | sortAlpha | join ", ")) }}
+{{- end }}
+{{- $prefix := include "pointsman.prefix" (dict "service" $member "bundled" true) }}
+{{- $service := get $.Values.services $member }}
+{{- range $key, $value := $service.env }}
+{{- $_ := set $env (regexReplaceAll "^POINTSMAN_" $key $prefix) $value }}
+{{- end }}
+{{- range list "envFrom" "volumes" "volumeMounts" }}
+{{- $_ := set $bundle . (concat (get $bundle .) (get $service .) | uniq) }}
+{{- end }}
+{{- end }}
+{{- $command := prepend $bundle.services "pointsman-bundle" }}
+{{- mergeOverwrite $bundle (dict "members" $bundle.services "image" "bundle" "command" $command "env" (mergeOverwrite $env $bundle.env)) | toYaml }}
+{{- end }}
+
+{{/* Names of the pods in which services run, as a list: {root, services}. */}}
+{{- define "pointsman.pods" -}}
+{{- $found := list }}
+{{- range .services }}
+{{- $found = append $found (has . $.root.Values.bundle.services | ternary "pointsman-gateway" (printf "pointsman-%s" .)) }}
+{{- end }}
+{{- uniq $found | join ", " }}
+{{- end }}
