@@ -186,9 +186,8 @@ class Host:
         _log.info("stopping")
         for service in self.services:
             service.refuse_work()
-        # The edges' connections end first, while the stages that they need still answer.
-        for server in reversed(self._listening):
-            await server.stop()
+        # The edges' connections end first, all at once, while the stages that they need still answer.
+        await asyncio.gather(*(server.stop() for server in self._listening))
         await asyncio.gather(*(service.end() for service in self.services if service.name in EDGES))
         await asyncio.gather(*(service.end() for service in self.services if service.name not in EDGES))
         await end_all(keeping)

@@ -1,0 +1,48 @@
+"""Several services in one process: how it ends."""
+
+import asyncio
+
+from pointsman_runtime.host import Host
+from pointsman_runtime.process import Process
+from pointsman_runtime.service import Program, Service
+from pointsman_runtime.settings import ServiceSettings
+from pointsman_testing import NatsServer
+
+
+class Door:
+    """Has a request in hand that ends when the other door, too, takes nothing new."""
+
+    url = "http://127.0.0.1:1"
+
+    def __init__(self) -> None:
+        self.other = self
+        self.open = asyncio.Event()
+        self.stopping = asyncio.Event()
+
+    async def start(self) -> None:
+        """Take requests."""
+        self.open.set()
+
+    async def stop(self) -> None:
+        """Take nothing new, and let the request in hand end."""
+        self.stopping.set()
+        await self.other.stopping.wait()
+
+
+async def test_the_edges_of_a_process_end_at_the_same_time(nats_server: NatsServer) -> None:
+    """One after the other, they would take twice as long as the process may."""
+    settings = ServiceSettings(nats_url=nats_server.url, instance="gateway")
+    host = Host(Process("bundle", settings.instance, "0"), settings)
+    first, second = Door(), Door()
+    first.other, second.other = second, first
+    for name, door in (("frontend", first), ("epp-adapter", second)):
+
+        def build(service: Service[ServiceSettings], door: Door = door) -> None:
+            service.serve(door)
+
+        host.add(Program(name, ServiceSettings, build, "pointsman-runtime").member(settings))
+    running = asyncio.ensure_future(host.run())
+    await first.open.wait()
+    await second.open.wait()
+    host.stop()
+    assert await running == 0
