@@ -98,6 +98,22 @@ def test_an_overlay_takes_the_objective_of_its_cluster(name: str, tmp_path: Path
     assert _one(rendered, "InferenceObjective")["apiVersion"] == OBJECTIVES[name]["apiVersion"]
 
 
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl isn't here")
+def test_a_bundle_behind_a_gateway_believes_whom_the_adapter_alone_does(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "deploy/k8s", tmp_path / "k8s")
+    folder = tmp_path / "k8s/overlays/mine"
+    folder.mkdir()
+    parts = ("bundle", "gateway", "every-pod")
+    overlay = {"resources": ["../../base"], "components": [f"../../components/{part}" for part in parts]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay | {"namespace": "pointsman"}))
+    ran = subprocess.run(["kubectl", "kustomize", str(folder)], check=True, capture_output=True, text=True)
+    rendered = [each for each in yaml.load_all(ran.stdout, yaml.CSafeLoader) if each]
+    alone = _environment(_one(COMPLETE, "Deployment", "pointsman-epp-adapter"))
+    bundle = _environment(_one(rendered, "Deployment", "pointsman-gateway"))
+    assert bundle["POINTSMAN_EPP_ADAPTER_TRUSTED_PROXIES"] == alone["POINTSMAN_TRUSTED_PROXIES"]
+    assert not [each for each in rendered if each["metadata"]["name"] == "pointsman-scheduler"]
+
+
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_the_chart_takes_the_objective_of_its_cluster(name: str) -> None:
