@@ -10,6 +10,11 @@ export UV_PYTHON_DOWNLOADS := never
 # (a plugin that is being written) stays.
 unexport VIRTUAL_ENV
 ANNOUNCE := test -d .venv || echo "Installing packages into .venv/ ..."
+# Bytecode of what is installed, once a lock file, and of the members' sources where they changed: else the first start
+# of each command pays for it, and every start where PYTHONDONTWRITEBYTECODE is set.
+COMPILED = .venv/compiled-for-$@
+BYTECODE = $$(test $(COMPILED) -nt uv.lock || echo --compile-bytecode)
+COMPILE = touch $(COMPILED) && $(RUN)/python -m compileall -q contracts shared services tools
 # Extra arguments for pytest, e.g. make test ARGS="-k streaming -x"
 ARGS ?=
 
@@ -18,7 +23,8 @@ help: ## List the commands
 
 demo: $(UV) ## Start a whole gateway with simulated engines, send it mixed traffic, show who served what and why
 	@$(ANNOUNCE)
-	@$(UV) sync --locked --no-dev --inexact --package pointsman-cli --quiet
+	@$(UV) sync --locked --no-dev --inexact --package pointsman-cli --quiet $(BYTECODE)
+	@$(COMPILE)
 	@$(RUN)/pointsman demo
 
 # Neighbours stay together, since the tests of one file share what takes seconds to start.
@@ -64,7 +70,8 @@ clean: ## Remove environments, caches and what was run
 .PHONY: environment
 environment: $(UV)
 	@$(ANNOUNCE)
-	@$(UV) sync --locked --all-packages --inexact --quiet
+	@$(UV) sync --locked --all-packages --inexact --quiet $(BYTECODE)
+	@$(COMPILE)
 
 $(UV):
 	@scripts/get-uv.sh

@@ -140,6 +140,10 @@ class Host:
 
     async def _start(self) -> None:
         await self._wait_for_the_bus()
+        # What lives by now lives to the end: the collector needn't walk it while requests wait. Most of it is modules,
+        # which are walked here, while there is nothing to do but wait.
+        gc.collect()
+        gc.freeze()
         # One beat of every peer, so that the first forward doesn't find an empty table of who lives.
         await asyncio.sleep(1.5 * BEAT_S)
         while any(service.bus.heartbeat.stranger for service in self.services):  # noqa: ASYNC110 - beats set no event
@@ -152,7 +156,6 @@ class Host:
         except BaseException:
             await end_all([*others, *edges])
             raise
-        # What lives by now lives to the end: the collector needn't walk it while requests wait.
         gc.collect()
         gc.freeze()
         _log.info("ready", version=self.services[0].process.version)

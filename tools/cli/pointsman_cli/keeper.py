@@ -13,7 +13,9 @@ from pointsman_cli.plan import Kind, Plan
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.supervision import Life, State
 
-ASK_STARTING_S = 0.1
+LOOK_S = 0.01
+"""Until it says where it answers: a look at a file."""
+ASK_STARTING_S = 0.04
 ASK_READY_S = 1.0
 ASK_AGAIN_S = 0.5
 """Of one that was ready and isn't now."""
@@ -107,7 +109,7 @@ class Keeper:
             if self.url and self.life.heard(await self._reasons()):
                 self._note(tell=True)
             self._note()
-            await asyncio.sleep(_ASKED_EVERY_S.get(self.life.state, ASK_STARTING_S))
+            await asyncio.sleep(_ASKED_EVERY_S.get(self.life.state, ASK_STARTING_S) if self.url else LOOK_S)
 
     def _read_where(self, tail: LogTail) -> None:
         if self.plan.kind is Kind.NATS:

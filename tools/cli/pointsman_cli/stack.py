@@ -28,6 +28,8 @@ START_TIMEOUT_S: Final = 90.0
 END_PATIENCE_S: Final = 8.0
 """Longer than what services allow the work in hand after SIGTERM."""
 DRAIN_S: Final = 5.0
+ASK_MODELS_S: Final = 0.04
+"""Between two questions until the gateway lists every model."""
 SIMULATED_MODEL: Final = "simulated-model"
 
 
@@ -135,12 +137,17 @@ class Stack:
         served = await engines.ask(self.options.engines, self._http, self.options.engine_key)
         document = self._configuration(served)
         crew = self._crew(served, document.config)
-        await self._start_bus()
+        self.step = "starting NATS and engines"
+        own = [nats_server.plan(self._folder, self.options.nats_port)] if self.options.nats is None else []
+        server = next(iter(self._begin(own)), None)
+        simulated = self._begin([each for each, _ in crew.simulated])
+        await self._find_bus(server)
+        # Before any service runs: one would get ready with what an earlier stack stored in the folder.
         self.step = "storing the configuration"
         async with stored_configuration.opened(self.nats_url) as store:
             await store.put(document.text)
         (self._folder.path / "pointsman.yaml").write_text(document.text)
-        self.step = "starting services and engines"
+        self.step = "starting services"
         env = {
             "POINTSMAN_NATS_URL": self.nats_url,
             "POINTSMAN_LOG_FORMAT": "json",
@@ -153,9 +160,10 @@ class Stack:
         ground = plan.Ground(env, port, self._folder.state, keyed=keyed, envoy=self.options.envoy)
         if self.options.separate:
             self._begin(plan.services(counts, ground))
-            self._begin(plan.agents(await self._uses(crew), env, self.options.engine_key))
+            uses = await self._uses(crew, simulated)
+            self._begin(plan.agents(uses, env, self.options.engine_key))
         else:
-            uses = await self._uses(crew)
+            uses = await self._uses(crew, simulated)
             if counts[plan.FRONTEND] > 1 and not ground.port and not ground.envoy:
                 ground = replace(ground, port=free_port())
             self._begin(plan.bundles(counts, ground, uses, self.options.engine_key))
@@ -194,16 +202,15 @@ class Stack:
             config, options.simulated, options.speedup, self._folder.ports, ports_known=not options.separate
         )
 
-    async def _start_bus(self) -> None:
-        self.step = "starting NATS"
-        if self.options.nats is not None:
-            self.nats_url = self.options.nats
+    async def _find_bus(self, server: Keeper | None) -> None:
+        """Wait until the stack's own server is ready; None takes the running one of the options."""
+        if server is None:
+            self.nats_url = self.options.nats or ""
             return
-        [keeper] = self._begin([nats_server.plan(self._folder, self.options.nats_port)])
-        await self._ready(keeper)
-        jetstream = JetStreamKeeper(keeper, nats_server.config_file(self._folder), self._http)
+        await self._ready(server)
+        jetstream = JetStreamKeeper(server, nats_server.config_file(self._folder), self._http)
         self._keeping = asyncio.get_running_loop().create_task(jetstream.run(), name="jetstream")
-        self.nats_url = f"nats://127.0.0.1:{keeper.port}"
+        self.nats_url = f"nats://127.0.0.1:{server.port}"
 
     async def _start_envoy(self, config: Config) -> None:
         self.step = "starting Envoy"
@@ -221,9 +228,8 @@ class Stack:
         there = [("127.0.0.1", keeper.port) for keeper in adapters]
         self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, there, addresses, config.edge)])
 
-    async def _uses(self, crew: _Crew) -> list[plan.EngineUse]:
-        """The engines that get an agent; simulated ones are started here, and listen unless their port was known."""
-        keepers = self._begin([each for each, _ in crew.simulated])
+    async def _uses(self, crew: _Crew, keepers: Sequence[Keeper]) -> list[plan.EngineUse]:
+        """The engines that get an agent; simulated ones, which `keepers` run, listen unless their port was known."""
         await asyncio.gather(*(self._located(keeper) for keeper in keepers if not keeper.plan.port))
         uses = [
             plan.EngineUse(keeper.url or f"http://127.0.0.1:{keeper.port}", pool, keeper.plan.name)
@@ -262,7 +268,7 @@ class Stack:
                 if not missing:
                     return served
                 self.step = f"asking the gateway for its models: {', '.join(sorted(missing))} missing"
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(ASK_MODELS_S)
 
     def _not_ready(self, what: str) -> CommandError:
         lines: list[str] = []

@@ -75,7 +75,8 @@ async def test_the_whole_policy_serves_each_model_starts_what_crashed_again_and_
     tmp_path: Path, processes: Processes, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    options = (*FREE, "--run-dir", str(tmp_path), "--speedup", "10", "--simulated", "2", "--replicas", "scheduler=2")
+    options = (*FREE, "--separate", "--run-dir", str(tmp_path), "--speedup", "10", "--simulated", "2")
+    options += ("--replicas", "scheduler=2")
     up = processes.start("pointsman", *POLICY, *options)
     state = await _state(up, tmp_path)
     pids = _pids(state)

@@ -1,25 +1,10 @@
-"""What the engine's cache stores and drops, told over ZeroMQ as vLLM tells it.
+"""What the engine's cache stores and drops, as the events that vLLM publishes (its `distributed/kv_events.py`)."""
 
-Source: vLLM `distributed/kv_events.py`: PUB sends `[topic, number, payload]`, ROUTER answers `[b"", first number]` with
-those still kept and ends with number -1; a payload is the MessagePack of `[ts, events, data_parallel_rank]`.
-"""
-
-import asyncio
-import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-import zmq
-import zmq.asyncio
-
 from pointsman_simulator.tokens import Tokens
-
-KEPT: Final = 10_000
-"""Batches that can be sent again, as vLLM's `buffer_steps`."""
-_END: Final = (-1).to_bytes(8, "big", signed=True)
 
 
 @dataclass(slots=True)
@@ -99,55 +84,3 @@ class BlockBook:
         keys = [[key for key in (block.lora, block.salt) if key is not None] or None for block in blocks]
         lora_id = None if first.lora is None else 1
         return ["BlockStored", run, first.parent, tokens, self._block_size, lora_id, "GPU", first.lora, keys]
-
-
-class KvPublisher:
-    """The publisher of one engine, and what it sends again on request."""
-
-    def __init__(self, live: str, replay: str | None) -> None:
-        """Binds both endpoints; a port `*` is any free one. Raises zmq.ZMQError."""
-        self._sending: Final = zmq.Context()
-        self._live: Final = self._sending.socket(zmq.PUB)
-        self._live.setsockopt(zmq.SNDHWM, 0)
-        self._live.bind(live)
-        self._answers: Final = zmq.asyncio.Context()
-        self._router: Final = self._answers.socket(zmq.ROUTER)
-        self.live: Final = self._live.getsockopt_string(zmq.LAST_ENDPOINT)
-        self.replay: str | None = None
-        if replay is not None:
-            self._router.bind(replay)
-            self.replay = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
-        self._number = 0
-        self._kept: Final[deque[tuple[bytes, bytes]]] = deque(maxlen=KEPT)
-        self._answering: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Answer requests for what was sent before."""
-        if self.replay is not None:
-            self._answering = asyncio.get_running_loop().create_task(self._answer())
-
-    def publish(self, events: list[list[object]]) -> None:
-        """One batch; nothing is sent for none."""
-        if not events:
-            return
-        number = self._number.to_bytes(8, "big")
-        payload = msgspec.msgpack.encode([time.time(), events, 0])
-        self._number += 1
-        self._kept.append((number, payload))
-        self._live.send_multipart([b"", number, payload])  # pyright: ignore[reportUnknownMemberType] - its Sequence has no type
-
-    def close(self) -> None:
-        """Stop at once."""
-        if self._answering is not None:
-            self._answering.cancel()
-        self._live.close(linger=0)
-        self._router.close(linger=0)
-        self._sending.destroy(linger=0)
-        self._answers.destroy(linger=0)
-
-    async def _answer(self) -> None:
-        while True:
-            client, _, first = await self._router.recv_multipart()
-            again = [[client, b"", *batch] for batch in self._kept if batch[0] >= first]
-            for frames in [*again, [client, b"", _END, b""]]:
-                await self._router.send_multipart(frames)  # pyright: ignore[reportUnknownMemberType] - as above

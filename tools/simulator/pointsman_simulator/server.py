@@ -5,7 +5,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from aiohttp import web
@@ -15,9 +15,12 @@ from pointsman_simulator.engine import Engine, EngineConfig, PassResult
 from pointsman_simulator.exposition import EngineMetrics
 from pointsman_simulator.faults import Fault, FaultPlan, parse_fault
 from pointsman_simulator.inference import Inference, ModelConfig, stall
-from pointsman_simulator.kv_events import BlockBook, KvPublisher
+from pointsman_simulator.kv_events import BlockBook
 from pointsman_simulator.real_time import RealTimeEngine
-from pointsman_simulator.vocabulary import TokenizerVocabulary, Vocabulary
+from pointsman_simulator.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from pointsman_simulator.kv_publisher import KvPublisher
 
 _LARGEST_BODY: Final = 256 * 1024 * 1024
 
@@ -52,11 +55,11 @@ class SimulatedEngine:
         self.admin_port = config.admin_port
         self._core = Engine(config.engine)
         self._metrics = EngineMetrics(self._core, config.model.models)
-        self.kv = None if config.kv_events is None else KvPublisher(config.kv_events, config.kv_replay)
+        self.kv = None if config.kv_events is None else _publisher(config.kv_events, config.kv_replay)
         self._book = None if self.kv is None else BlockBook(config.engine.block_size)
         self._driver = RealTimeEngine(self._core, self._observe)
         self._headers = {"x-simulated-engine": config.name} if config.name else {}
-        vocabulary = Vocabulary() if config.tokenizer is None else TokenizerVocabulary(config.tokenizer)
+        vocabulary = Vocabulary() if config.tokenizer is None else _tokenizer(config.tokenizer)
         self._inference = Inference(config.model, self._driver, self._metrics, self._headers, vocabulary, self._book)
         self._runner = web.AppRunner(
             self._application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0
@@ -233,6 +236,19 @@ async def run_server(config: ServerConfig, announce: Callable[[SimulatedEngine],
     await stopping.wait()
     await engine.drain()
     await engine.stop()
+
+
+# What few engines have is loaded for them alone: most start without ZeroMQ and tokenizers.
+def _publisher(live: str, replay: str | None) -> "KvPublisher":
+    from pointsman_simulator.kv_publisher import KvPublisher
+
+    return KvPublisher(live, replay)
+
+
+def _tokenizer(folder: Path) -> Vocabulary:
+    from pointsman_simulator.tokenizer_vocabulary import TokenizerVocabulary
+
+    return TokenizerVocabulary(folder)
 
 
 def _json(body: object, status: int = 200) -> web.Response:

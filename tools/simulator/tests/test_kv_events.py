@@ -8,9 +8,10 @@ import numpy as np
 import zmq
 import zmq.asyncio
 
-from pointsman_simulator.kv_events import BlockBook, KvPublisher
+from pointsman_simulator.kv_events import BlockBook
+from pointsman_simulator.kv_publisher import KvPublisher
+from pointsman_simulator.tokenizer_vocabulary import TokenizerVocabulary
 from pointsman_simulator.tokens import name_blocks
-from pointsman_simulator.vocabulary import TokenizerVocabulary
 from pointsman_testing.tiny_tokenizer import CHATML, write_tokenizer
 
 END = (-1).to_bytes(8, "big", signed=True)
