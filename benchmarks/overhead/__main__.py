@@ -1,12 +1,13 @@
-"""What the whole journey costs a request, against the same backend asked directly.
+"""What the whole journey costs a request, against the same backend asked directly, in each shape of deployment.
 
-`python -m benchmarks.overhead [--seconds 5] [--quick]`: starts the gateway as `pointsman up` does, in front of a
-backend that answers at once, and measures both by the same client in the same run: closed loop at 1 and at 32
-connections, prompts of 1 KB and 100 KB, streamed and not, and an open loop at 300 requests a second. Prints
-requests/s, latency, what the journey added, and the CPU time of each process per request. In front of the same backend
-run, too, a bare relay of the same hops (`relay`), the least that they cost on this machine, and other gateways that are
-installed (`peers`). With `--auto` requests leave the model to a selector, as in
-`auto.yaml`, and the same bars hold.
+`python -m benchmarks.overhead [--seconds 5] [--quick]`: starts the gateway as `pointsman up` does (one bundle), as
+`pointsman up --replicas frontend=2` does (two bundles on one port) and as `pointsman up --separate` does (a process for
+each service), one after another, in front of a backend that answers at once. Each is measured by the same client in the
+same run: closed loop at 1 and at 32 connections, prompts of 1 KB and 100 KB, streamed and not, and an open loop at 300
+requests a second. Prints requests/s, latency, what the journey added, the CPU time of each process per request, and
+resident memory. In front of the same backend run, too, a bare relay of the same hops (`relay`), the least that they
+cost on this machine, and other gateways that are installed (`peers`). A recorder runs in every shape. With `--auto`
+requests leave the model to a selector, as in `auto.yaml`, and the same bars hold. `--shape` measures one shape alone.
 """
 
 import argparse
@@ -14,23 +15,37 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import urljoin
 
 import uvloop
 
 from benchmarks.machine import describe
 from benchmarks.overhead import peers, relay
-from benchmarks.overhead.cpu import Meter
+from benchmarks.overhead.cpu import Meter, resident_mib
 from benchmarks.overhead.load import Samples, closed_loop, open_loop
 from benchmarks.overhead.stack import MODEL, Running, gateway
 
-RATE_BAR = 2500.0
-"""Requests/s at 32 connections, 1 KB prompts."""
-P50_BAR_MS = 1.2
+SHAPES: Final[dict[str, tuple[str, ...]]] = {
+    "bundle": (),
+    "two bundles": ("--replicas", "frontend=2"),
+    "separate": ("--separate",),
+}
+"""Options of `pointsman up` for each shape of deployment."""
+P50_BARS_MS: Final = {"bundle": 0.8, "separate": 2.0}
 """Added at one connection."""
+RATE_BARS: Final = {"two bundles": 2500.0, "separate": 1800.0}
+"""Requests/s at 32 connections, 1 KB prompts."""
+RELAY_SHARE: Final = 2.2
+"""The bare relay may carry so many times what two bundles do."""
+CPU_BAR_US: Final = 500.0
+"""CPU time a request at 32 connections, two bundles and everything beside them, without the client."""
+RSS_BAR_MIB: Final = 250.0
+"""Every process of the gateway after the load, one bundle."""
 P99_BAR_MS = 6.0
-"""Added at 300 requests/s, open loop."""
+"""Added at 300 requests/s, open loop, one bundle."""
 OPEN_RATE = 300.0
+PATH = "/v1/chat/completions"
 AUTO = Path(__file__).with_name("auto.yaml")
 
 
@@ -65,12 +80,11 @@ async def measure(
 ) -> tuple[Samples, Samples, dict[str, float]]:
     """Direct, through the gateway, and CPU microseconds of each process per request of the latter."""
     body = case.body()
-    path = "/v1/chat/completions"
     asked = Case(case.kilobytes, case.stream).body()  # a backend knows no `auto`
-    direct = await closed_loop(urljoin(running.direct, path), asked, connections, max(1.0, seconds / 3))
-    await closed_loop(urljoin(running.door, path), body, connections, 0.5)
+    direct = await closed_loop(urljoin(running.direct, PATH), asked, connections, max(1.0, seconds / 3))
+    await closed_loop(urljoin(running.door, PATH), body, connections, 0.5)
     meter = Meter(running.pids)
-    through = await closed_loop(urljoin(running.door, path), body, connections, seconds)
+    through = await closed_loop(urljoin(running.door, PATH), body, connections, seconds)
     count = max(1, len(through.latencies))
     return direct, through, {name: used / count * 1e6 for name, used in meter.read().items()}
 
@@ -87,14 +101,16 @@ def row(name: str, direct: Samples, through: Samples) -> str:
     return " ".join(cells).rstrip()
 
 
-async def against_relay(stack: Running, body: bytes, seconds: float) -> None:
-    """Its rows."""
+async def against_relay(stack: Running, body: bytes, seconds: float) -> float:
+    """Its rows; requests/s at 32 connections."""
+    through = Samples()
     async with relay.running(stack.direct) as url:
         for connections in (1, 32):
-            direct = await closed_loop(urljoin(stack.direct, "/v1/chat/completions"), body, connections, 1.0)
+            direct = await closed_loop(urljoin(stack.direct, PATH), body, connections, 1.0)
             await closed_loop(url, body, connections, 0.5)
             through = await closed_loop(url, body, connections, seconds)
             print(row(f"bare relay, 1 KB whole, {connections} connection{'s' * (connections > 1)}", direct, through))
+    return through.rate
 
 
 async def against_peers(stack: Running, body: bytes, seconds: float) -> None:
@@ -105,7 +121,7 @@ async def against_peers(stack: Running, body: bytes, seconds: float) -> None:
                 print(f"{name:<34} is installed and did not answer")
                 continue
             for connections in (1, 32):
-                direct = await closed_loop(urljoin(stack.direct, "/v1/chat/completions"), body, connections, 1.0)
+                direct = await closed_loop(urljoin(stack.direct, PATH), body, connections, 1.0)
                 through = await closed_loop(url, body, connections, seconds)
                 print(row(f"{name}, 1 KB whole, {connections} connection{'s' * (connections > 1)}", direct, through))
 
@@ -117,11 +133,27 @@ def verdict(what: str, figure: float, bar: float, *, at_least: bool) -> bool:
     return met
 
 
-async def run(seconds: float, cases: list[Case], options: tuple[str, ...], *, recorder: bool) -> bool:
-    """The whole benchmark; whether every bar is met. `options` are of `pointsman up`."""
-    print(f"machine: {describe()}")
-    with gateway(options, recorder=recorder) as running:
-        print(f"\n{'':<34} {'requests/s':>17}  {'p50 ms':>23}  {'p99 ms':>15}")
+@dataclass(frozen=True)
+class Measured:
+    """What was found of one shape."""
+
+    added_p50_ms: float
+    rate: float
+    cpu_us: float
+    rss_mib: float
+    added_p99_ms: float
+    failed: int
+    relay_rate: float
+    """Of the bare relay in the same run; 0 where it wasn't measured."""
+
+
+async def measure_shape(
+    shape: str, seconds: float, cases: list[Case], options: tuple[str, ...], *, beside: bool
+) -> Measured:
+    """Start one shape of the gateway and measure it; `beside` measures the relay and the peers in front of the same
+    backend."""
+    with gateway((*options, *SHAPES[shape]), recorder=True) as running:
+        print(f"\n{shape:<34} {'requests/s':>17}  {'p50 ms':>23}  {'p99 ms':>15}")
         print(" " * 35 + "  direct  gateway   direct gateway   added  gateway   added")
         cpu: dict[str, float] = {}
         rate = added_p50 = 0.0
@@ -135,30 +167,53 @@ async def run(seconds: float, cases: list[Case], options: tuple[str, ...], *, re
                     added_p50 = through.quantile(0.5) - direct.quantile(0.5)
                 if case == cases[0] and connections == 32:
                     rate, cpu = through.rate, used
-        body = cases[0].body()
         fixed = Case(1, stream=False).body()
-        direct = await open_loop(urljoin(running.direct, "/v1/chat/completions"), fixed, OPEN_RATE, seconds)
-        through = await open_loop(urljoin(running.door, "/v1/chat/completions"), body, OPEN_RATE, 2 * seconds)
+        direct = await open_loop(urljoin(running.direct, PATH), fixed, OPEN_RATE, seconds)
+        through = await open_loop(urljoin(running.door, PATH), cases[0].body(), OPEN_RATE, 2 * seconds)
         print(row(f"{cases[0].name}, open loop at {OPEN_RATE:g}/s", direct, through))
-        failed += direct.failed + through.failed
-        if not options:
-            await against_relay(running, fixed, seconds)
-            await against_peers(running, body, seconds)
-        print("\nCPU microseconds per request, 1 KB whole, 32 connections:")
+        relay_rate = await against_relay(running, fixed, seconds) if beside else 0.0
+        if beside:
+            await against_peers(running, fixed, seconds)
+        rss = {name: resident_mib(pid) for name, pid in running.pids.items()}
+        print("\nCPU microseconds per request, 1 KB whole, 32 connections, and resident MiB:")
         for name, used in sorted(cpu.items(), key=lambda item: -item[1]):
-            print(f"  {name:<20} {used:>7.0f}")
-        print(f"  {'sum':<20} {sum(cpu.values()):>7.0f}\n")
-        met = [
-            verdict("requests/s at 32 connections, 1 KB", rate, RATE_BAR, at_least=True),
-            verdict("added p50 at one connection, ms", added_p50, P50_BAR_MS, at_least=False),
-            verdict(
-                "added p99 at 300 requests/s, ms",
-                through.quantile(0.99) - direct.quantile(0.99),
-                P99_BAR_MS,
-                at_least=False,
-            ),
-            verdict("requests that failed, in no figure above", failed, 0, at_least=False),
-        ]
+            print(f"  {name:<20} {used:>7.0f} {rss[name]:>9.0f}")
+        print(f"  {'sum':<20} {sum(cpu.values()):>7.0f} {sum(rss.values()):>9.0f}")
+        return Measured(
+            added_p50,
+            rate,
+            sum(cpu.values()),
+            sum(rss.values()) - rss["backend"],
+            through.quantile(0.99) - direct.quantile(0.99),
+            failed + direct.failed + through.failed,
+            relay_rate,
+        )
+
+
+async def run(seconds: float, cases: list[Case], options: tuple[str, ...], shapes: list[str]) -> bool:
+    """The whole benchmark; whether every bar is met. `options` are of `pointsman up`."""
+    print(f"machine: {describe()}")
+    met: list[bool] = []
+    found: dict[str, Measured] = {}
+    for shape in shapes:
+        found[shape] = await measure_shape(shape, seconds, cases, options, beside=shape == "two bundles")
+    print()
+    for shape, figures in found.items():
+        if shape in P50_BARS_MS:
+            what = f"{shape}: added p50 at one connection, ms"
+            met.append(verdict(what, figures.added_p50_ms, P50_BARS_MS[shape], at_least=False))
+        if shape in RATE_BARS:
+            what = f"{shape}: requests/s at 32 connections, 1 KB"
+            met.append(verdict(what, figures.rate, RATE_BARS[shape], at_least=True))
+        if shape == "two bundles":
+            least = figures.relay_rate / RELAY_SHARE
+            met.append(verdict(f"{shape}: the same, of the bare relay's", figures.rate, least, at_least=True))
+            met.append(verdict(f"{shape}: CPU a request, us", figures.cpu_us, CPU_BAR_US, at_least=False))
+        if shape == "bundle":
+            met.append(verdict(f"{shape}: resident memory, MiB", figures.rss_mib, RSS_BAR_MIB, at_least=False))
+            what = f"{shape}: added p99 at {OPEN_RATE:g} requests/s, ms"
+            met.append(verdict(what, figures.added_p99_ms, P99_BAR_MS, at_least=False))
+        met.append(verdict(f"{shape}: requests that failed, in no figure above", figures.failed, 0, at_least=False))
     return all(met)
 
 
@@ -167,13 +222,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement")
     parser.add_argument("--quick", action="store_true", help="1 KB prompts only")
-    parser.add_argument("--recorder", action="store_true", help="with a recorder, which no request waits for")
     parser.add_argument("--auto", action="store_true", help="leave the model to a selector")
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="measure this shape alone; repeatable")
     arguments = parser.parse_args()
     sizes = (1,) if arguments.quick else (1, 100)
     model, options = ("auto", ("--config", str(AUTO))) if arguments.auto else (MODEL, ())
     cases = [Case(size, stream, model) for size in sizes for stream in (False, True)]
-    return 0 if uvloop.run(run(arguments.seconds, cases, options, recorder=arguments.recorder)) else 1
+    return 0 if uvloop.run(run(arguments.seconds, cases, options, arguments.shape or list(SHAPES))) else 1
 
 
 if __name__ == "__main__":
