@@ -28,7 +28,7 @@ from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.message import Message
-from pointsman_contracts.parties import AGENT, NEXT, PARTIES
+from pointsman_contracts.parties import AGENT, BUNDLE, NEXT, PARTIES, SERVICES
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.subjects import STAGES, direct_subject, inbox, stage_subject, subject
@@ -217,23 +217,21 @@ async def _look_as_the_operator(accounts: Accounts, monkeypatch: pytest.MonkeyPa
 async def test_a_login_may_speak_and_hear_as_its_service_and_not_otherwise(
     stack: Stack, accounts: Accounts, user: str
 ) -> None:
-    party = AGENT if user == AGENTS[0].user else user
-    said = {
-        one: party in PARTIES[message.address.type_id].senders
-        for message in MESSAGES
-        for one in _samples(message, party)
-    }
-    heard = {
-        one: party in PARTIES[message.address.type_id].readers
-        for message in MESSAGES
-        for one in _samples(message, party)
-    }
+    parties = (*SERVICES, AGENT) if user == BUNDLE else (AGENT if user == AGENTS[0].user else user,)
+    said: dict[str, bool] = {}
+    heard: dict[str, bool] = {}
+    for message in MESSAGES:
+        senders, readers = PARTIES[message.address.type_id]
+        for one in {one for party in parties for one in _samples(message, party)}:
+            said[one] = not set(parties).isdisjoint(senders)
+            heard[one] = not set(parties).isdisjoint(readers)
     for stage in STAGES:
         for one in _stage_samples(stage):
-            said[one] = stage in NEXT.get(party, ()) or (
-                stage == "preprocessor" and party in PARTIES[PreprocessRequest.address.type_id].senders
+            said[one] = any(stage in NEXT.get(party, ()) for party in parties) or (
+                stage == "preprocessor"
+                and not set(parties).isdisjoint(PARTIES[PreprocessRequest.address.type_id].senders)
             )
-            heard[one] = stage == party
+            heard[one] = stage in parties
     async with accounts.connected(user) as login:
         assert await login.refused_publishing(said) == {one for one, allowed in said.items() if not allowed}
         assert await login.refused_subscribing(heard) == {one for one, allowed in heard.items() if not allowed}

@@ -28,7 +28,7 @@ class ReadingPace:
 
     busy_s: float = 0.05
     idle_s: float = 0.2
-    company: Company = field(default_factory=Company)
+    company: Company = field(default_factory=Company, compare=False)
 
     def next_gap(self, gap: float, *, changed: bool, resting: bool = False) -> float:
         """Seconds from the start of a reading to the start of the next; `gap` is the one before. `resting`: the engine

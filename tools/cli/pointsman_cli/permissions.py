@@ -54,12 +54,12 @@ class Permissions:
 
 def of_service(party: str, stages: Iterable[str] = ()) -> Permissions:
     """A service's, a bundle's, the operator's or the auditor's, in a gateway with these foreign stages."""
-    parties = (*SERVICES, AGENT) if party == BUNDLE else (party,)
-    inboxes = (f"{inbox(BUNDLE)}.{REST}",) if party == BUNDLE else ()
-    return _sorted(
-        [subject for each in parties for subject in _publishes(each, None, tuple(stages))],
-        [*inboxes, *(subject for each in parties for subject in _subscribes(each, None))],
-    )
+    if party != BUNDLE:
+        return _sorted(_publishes(party, None, tuple(stages)), _subscribes(party, None))
+    members = (*SERVICES, AGENT)
+    published = {one for each in members for one in _publishes(each, None, tuple(stages))}
+    subscribed = {one for each in members for one in _subscribes(each, None)} - {_inbox(each) for each in members}
+    return _sorted(published, (*subscribed, _inbox(BUNDLE)))
 
 
 def of_agent(worker: Worker) -> Permissions:

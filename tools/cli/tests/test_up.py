@@ -71,23 +71,39 @@ async def _complete(http: aiohttp.ClientSession, door: str, model: str, key: str
         return answer.status
 
 
+@pytest.mark.parametrize(
+    ("shape", "named", "victim"),
+    [
+        (
+            ("--separate",),
+            {"frontend", "scheduler-1", "scheduler-2", "agent-1", "agent-2", "guard", "semantic-cache"},
+            "scheduler-1",
+        ),
+        ((), {"gateway", "scheduler-2"}, "gateway"),
+    ],
+    ids=["separate", "bundle"],
+)
 async def test_the_whole_policy_serves_each_model_starts_what_crashed_again_and_nothing_outlives_a_killed_up(
-    tmp_path: Path, processes: Processes, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    processes: Processes,
+    http: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+    shape: tuple[str, ...],
+    named: set[str],
+    victim: str,
 ) -> None:
     monkeypatch.chdir(ROOT)
-    options = (*FREE, "--separate", "--run-dir", str(tmp_path), "--speedup", "10", "--simulated", "2")
-    options += ("--replicas", "scheduler=2")
-    up = processes.start("pointsman", *POLICY, *options)
+    options = (*FREE, "--run-dir", str(tmp_path), "--speedup", "10", "--simulated", "2", "--replicas", "scheduler=2")
+    up = processes.start("pointsman", *POLICY, *options, *shape)
     state = await _state(up, tmp_path)
     pids = _pids(state)
-    assert {"nats", "frontend", "scheduler-1", "scheduler-2", "engine-1", "engine-2", "agent-1", "agent-2"} <= set(pids)
-    assert {"guard", "semantic-cache"} <= set(pids)
+    assert {"nats", "engine-1", "engine-2", *named} <= set(pids)
     for model in ("llama-8b", "llama-70b", "auto"):
         assert await _complete(http, state["door"], model, POLICY_KEY) == 200, model
 
-    os.kill(pids["scheduler-1"], signal.SIGKILL)
-    await eventually(lambda: "scheduler-1 killed by SIGKILL; starting it again" in up.log_text())
-    await eventually(lambda: "scheduler-1 is ready again" in up.log_text(), timeout=READY_S)
+    os.kill(pids[victim], signal.SIGKILL)
+    await eventually(lambda: f"{victim} killed by SIGKILL; starting it again" in up.log_text())
+    await eventually(lambda: f"{victim} is ready again" in up.log_text(), timeout=READY_S)
     assert await _complete(http, state["door"], "auto", POLICY_KEY) == 200
 
     up.signal(signal.SIGKILL)
