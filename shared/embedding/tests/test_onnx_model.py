@@ -11,7 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from pointsman_embedding.onnx_model import ModelUnusable, OnnxModel
+from pointsman_embedding.model_folder import ModelUnusable
+from pointsman_embedding.onnx_model import OnnxModel
 from pointsman_testing.minilm import minilm
 
 LONG = "word " * 300
@@ -58,6 +59,8 @@ def test_a_model_that_wants_what_nobody_gives_it_is_refused_before_a_text_comes(
     shutil.copy(model_folder / "tokenizer.json", tmp_path)
     with pytest.raises(ModelUnusable, match="wants position_ids; known inputs: attention_mask, input_ids, token_type"):
         OnnxModel(tmp_path)
+    (tmp_path / "model.onnx").unlink()
+    (tmp_path / "model.onnx").symlink_to(model_folder / "model.onnx")
     (tmp_path / "sentence_bert_config.json").write_text("{cut off")
     with pytest.raises(ModelUnusable, match="can't be loaded"):
         OnnxModel(tmp_path)
