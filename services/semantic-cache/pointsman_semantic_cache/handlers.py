@@ -6,12 +6,13 @@ from collections.abc import Awaitable
 from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.journey import AFTER, Journey
 from pointsman_contracts.response_stage import ResponseReview, Verdict
-from pointsman_core.config import DEFAULT_CACHE, Cache
+from pointsman_core.config import DEFAULT_CACHE, WORDS, Cache
 from pointsman_runtime.logs import Log
 from pointsman_runtime.stage import Hop
 from pointsman_semantic_cache.domain import memo as memos
 from pointsman_semantic_cache.domain.entry import PASSED, UNCHECKED, Entry, model_of, place_of
 from pointsman_semantic_cache.domain.keeping import refusal
+from pointsman_semantic_cache.domain.questions import Asking
 from pointsman_semantic_cache.domain.store import StoreUnavailable
 from pointsman_semantic_cache.lookup import Lookup, Outcome
 from pointsman_semantic_cache.surroundings import Surroundings
@@ -59,13 +60,15 @@ class Handlers:
         self, review: ResponseReview, memo: memos.Memo, cache: Cache, name: str, *, guarded: bool
     ) -> Verdict | Awaitable[Verdict]:
         around = self._around
+        # Taken even where the answer isn't kept.
+        question = around.questions.take(Asking(review.request_id, memo.partition, memo.key))
         why_not = refusal(review, cache, guarded=guarded)
         if why_not is not None:
             return self._judged(review, name, why_not)
         if memo.partition.model != model_of(review.target):
             # A fallback answered: it isn't the model that the next one asks.
             return self._judged(review, name, "another model")
-        entry = _entry(review, memo, cache, PASSED if guarded else UNCHECKED)
+        entry = _entry(review, memo, cache, PASSED if guarded else UNCHECKED, question)
         try:
             gone = around.stores.of(cache).put(memo.partition, entry, cache.max_bytes)
         except StoreUnavailable as problem:
@@ -76,6 +79,7 @@ class Handlers:
         """Forget answers."""
         around = self._around
         tenant = None if query.tenant is None else place_of(query.tenant)
+        around.questions.purge(query.cache, tenant)
         count = 0
         problem: str | None = None
         for name, cache in around.configuration.current.compiled.caches.items():
@@ -118,7 +122,7 @@ class Handlers:
         return Verdict(request_id=review.request_id, instance=self._around.instance, note=note)
 
 
-def _entry(review: ResponseReview, memo: memos.Memo, cache: Cache, verdict: str) -> Entry:
+def _entry(review: ResponseReview, memo: memos.Memo, cache: Cache, verdict: str, question: str | None) -> Entry:
     now_ms = time.time_ns() // 1_000_000
     return Entry(
         key=memo.key,
@@ -131,4 +135,5 @@ def _entry(review: ResponseReview, memo: memos.Memo, cache: Cache, verdict: str)
         kept_ms=now_ms,
         expires_ms=now_ms + round(cache.ttl * 1000),
         meaning=memo.meaning,
+        question=None if memo.meaning is None or cache.gate.use == WORDS else question,
     )

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from pointsman_contracts.guarding import Guarded
-from pointsman_contracts.identity import IDENTITY, person, plan_of
+from pointsman_contracts.identity import plan_of
 from pointsman_contracts.journey import HeaderEdit, Journey, Stage
 from pointsman_contracts.reply import Answer
-from pointsman_core.config import DEFAULT_CACHE, Cache, Embeddings
+from pointsman_core.config import DEFAULT_CACHE, WORDS, Cache, Embeddings
 from pointsman_runtime.content_client import ContentGone, ContentUnusable
 from pointsman_runtime.errors import BusError
 from pointsman_runtime.routing_slip import in_shadow
@@ -16,13 +16,17 @@ from pointsman_runtime.stage import Hop
 from pointsman_semantic_cache.domain import memo as memos
 from pointsman_semantic_cache.domain.asked import Asked, asked
 from pointsman_semantic_cache.domain.embedding import EmbedderUnavailable
-from pointsman_semantic_cache.domain.entry import PASSED, Entry, Meaning, Partition, model_of, place_of
-from pointsman_semantic_cache.domain.finding import Found, find_meant
+from pointsman_semantic_cache.domain.entry import PASSED, Entry, Meaning, Partition
+from pointsman_semantic_cache.domain.finding import Found
 from pointsman_semantic_cache.domain.gate.reading import read as signature_of
-from pointsman_semantic_cache.domain.policy import GUARD, Policy
+from pointsman_semantic_cache.domain.model_gate import GateUnavailable
+from pointsman_semantic_cache.domain.partitioning import nameless, partition_of
+from pointsman_semantic_cache.domain.policy import GUARD
+from pointsman_semantic_cache.domain.questions import Asking
 from pointsman_semantic_cache.domain.store import Store, StoreUnavailable
 from pointsman_semantic_cache.domain.wishes import Wishes, wishes
 from pointsman_semantic_cache.flights import Key
+from pointsman_semantic_cache.judging import judge
 from pointsman_semantic_cache.surroundings import Surroundings
 
 SERVICE: Final = "semantic-cache"
@@ -47,6 +51,8 @@ class Lookup:
         self._flight: Key | None = None
         """Where others wait for the answer to this request."""
         self._waited = False
+        self._text: str | None = None
+        """The question's, for the entry of its answer, where a model compares texts."""
 
     def run(self) -> Outcome | Awaitable[Outcome]:
         """The answer, or the journey; an awaitable when somebody has to be asked."""
@@ -58,7 +64,7 @@ class Lookup:
         why_not = _passed_by(journey, cache, self._wished, self._guarded)
         if why_not is not None:
             return self._go_on("bypass", why_not)
-        partition = _partition(journey, self._name, cache, policy, self._guarded)
+        partition = partition_of(journey, self._name, cache, policy, self._guarded)
         exact = journey.request.fingerprint
         return self._exactly(cache, memos.Memo(partition, exact)) if exact else self._of_the_body(cache, partition)
 
@@ -108,8 +114,7 @@ class Lookup:
     def _follows(self, cache: Cache, memo: memos.Memo) -> bool:
         """Whether the same request is under way already, and its answer is waited for."""
         around, journey = self._around, self._journey
-        keeps = any(stage.service == SERVICE and _named(stage) == self._name for stage in journey.response)
-        if not (cache.single_flight and self._wished.look and keeps) or in_shadow(journey):
+        if not (cache.single_flight and self._wished.look and self._keeps()):
             return False
         if not around.alone():
             # Another process may keep the answer, and this one doesn't hear of it.
@@ -120,6 +125,12 @@ class Lookup:
             self._flight = flight
             return False
         return not self._waited
+
+    def _keeps(self) -> bool:
+        """Whether the answer comes by here."""
+        stages = self._journey.response
+        named = any(stage.service == SERVICE and _named(stage) == self._name for stage in stages)
+        return named and not in_shadow(self._journey)
 
     async def _follow(self, cache: Cache, memo: memos.Memo, question: Asked | None) -> Outcome:
         """Wait for the answer to the same request; without one, go on as if nothing had been under way."""
@@ -155,6 +166,8 @@ class Lookup:
         space = f"{embedder.name}:{len(vector)}"
         meaning = Meaning(question.context, space, vector, signature_of(question.turn))
         memo = memo._replace(meaning=meaning)
+        if cache.gate.use != WORDS:
+            self._text = question.turn
         if not self._wished.look:
             return self._go_on("miss", "a new one was asked for", memo=memo)
         threshold = embeddings.threshold or embedder.threshold
@@ -162,12 +175,18 @@ class Lookup:
             near = await store.near(memo.partition, meaning, threshold, self._now_ms)
         except StoreUnavailable as problem:
             return self._without("store", problem, memo)
-        found = find_meant(meaning, [each for each in near if self._young_enough(each.entry)])
+        close = [each for each in near if self._young_enough(each.entry)]
+        try:
+            found = await judge(around, self._name, cache.gate, question.turn, meaning, close)
+        except GateUnavailable as problem:
+            return self._without("gate", problem, memo)
         for reason in found.refused:
             around.metrics.refused(self._name, reason)
         if found.entry is None:
             return self._go_on("miss", f"{embedder.name}: {_refused(found)}", memo=memo)
-        return self._answered(cache, found.entry, "semantic", f"{embedder.name} {found.similarity:.3f}")
+        by = f"{embedder.name} {found.similarity:.3f}"
+        judged = f", {found.judged}" if found.judged else ""
+        return self._answered(cache, found.entry, "semantic", by + judged)
 
     async def _question(self, memo: memos.Memo | None = None) -> Asked | Journey:
         """What the request asks, of its body; the journey when the edge has none to read."""
@@ -216,6 +235,9 @@ class Lookup:
             "answer_headers": (*journey.answer_headers, HeaderEdit(name=TOLD, value=result)),
         }
         if memo is not None:
+            if self._text is not None and self._keeps():
+                asking = Asking(journey.request_id, memo.partition, memo.key)
+                self._around.questions.remember(asking, self._text, time.monotonic())
             changes["response"] = _with_memo(journey.response, self._name, memos.encode(memo))
         if missing is not None:
             changes |= {"level": "degraded", "reasons": (*journey.reasons, f"{SERVICE}: {missing}")}
@@ -239,39 +261,13 @@ def _passed_by(journey: Journey, cache: Cache, wished: Wishes, guarded: Guarded 
         return "no model yet"
     if guarded is not None and guarded.restores:
         return "the client's own data comes back"
-    if _nameless(journey):
+    if nameless(journey):
         return "neither tenant nor subject"
     if cache.max_temperature is not None and journey.request.api != "embeddings":
         temperature = journey.request.fields.get("temperature")
         if not isinstance(temperature, int | float) or temperature > cache.max_temperature:
             return "temperature"
     return None
-
-
-def _nameless(journey: Journey) -> bool:
-    """Whether somebody vouches for the client without saying who it is: it may be anybody, and so share with nobody."""
-    facts = journey.request.attributes.get(IDENTITY)
-    if not isinstance(facts, dict) or not facts.get("source"):
-        return False
-    return not facts.get("tenant") and not person(facts)
-
-
-def _partition(journey: Journey, name: str, cache: Cache, policy: Policy, guarded: Guarded | None) -> Partition:
-    tenant = subject = ""
-    facts = journey.request.attributes.get(IDENTITY)
-    if isinstance(facts, dict):
-        # Not as `Identity` tells them, which cuts long names.
-        tenant = str(facts.get("tenant") or "")
-        if not tenant:
-            subject = person(facts)
-        elif "subject" in cache.per:
-            subject = str(facts.get("subject") or "")
-    profile = policy.profiles.get(journey.profile or "")
-    epoch = profile.epoch if profile else ""
-    if guarded is not None:
-        # It knows what else it judges by than the configuration: the patterns of its release.
-        epoch = f"{epoch}.{guarded.epoch}"
-    return Partition(name, place_of(tenant), place_of(subject), model_of(journey.target), epoch)
 
 
 def _refused(found: Found) -> str:

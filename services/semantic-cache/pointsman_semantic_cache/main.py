@@ -6,15 +6,17 @@ from typing import Final
 
 from pointsman_contracts.cache import CachePurge
 from pointsman_contracts.journey import Journey
-from pointsman_core.config import Config
+from pointsman_core.config import WORDS, Config
 from pointsman_runtime.content_client import ContentClient
 from pointsman_runtime.host import run
 from pointsman_runtime.logs import Log
 from pointsman_runtime.missing import Missing
 from pointsman_runtime.service import Program, Service
 from pointsman_semantic_cache.adapters.embedders import Embedders
+from pointsman_semantic_cache.adapters.model_gates import ModelGates
 from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain.policy import Policy, compile_policy
+from pointsman_semantic_cache.domain.questions import Questions
 from pointsman_semantic_cache.flights import Flights
 from pointsman_semantic_cache.handlers import Handlers
 from pointsman_semantic_cache.metrics import CacheMetrics
@@ -22,6 +24,8 @@ from pointsman_semantic_cache.settings import SemanticCacheSettings
 from pointsman_semantic_cache.surroundings import Surroundings
 
 CONCURRENCY: Final = 1024
+_EXPIRE_S: Final = 10.0
+"""How often texts go whose answer never came."""
 
 
 def _compile(config: Config, revision: int) -> Policy:
@@ -34,6 +38,8 @@ def build(service: Service[SemanticCacheSettings]) -> None:
     settings = service.settings
     stores = Stores(settings.snapshot_dir)
     embedders = Embedders()
+    gates = ModelGates()
+    questions = Questions()
     configuration = service.configuration(_compile)
     handlers = Handlers(
         Surroundings(
@@ -42,20 +48,30 @@ def build(service: Service[SemanticCacheSettings]) -> None:
             content=ContentClient(service.bus),
             stores=stores,
             embedders=embedders,
+            gates=gates,
+            questions=questions,
             metrics=CacheMetrics(service.registry, stores.memory),
             missing=Missing(Log("cache")),
             flights=Flights(),
             alone=lambda: _alone(service),
         )
     )
-    configuration.on_change(lambda revision: embedders.prepare(revision.compiled.caches.values()))
+    configuration.on_change(lambda revision: _prepare(revision.compiled, embedders, gates))
     service.bus.stage(Journey, handlers.look_up, concurrency=CONCURRENCY)
     service.bus.reviews(handlers.review)
     service.events.handle(CachePurge, handlers.purge)
     stores.load(_now_ms())
     service.every(settings.snapshot_every_s, lambda: stores.tick(_now_ms()))
+    service.every(_EXPIRE_S, lambda: questions.expire(time.monotonic()))
     service.on_stop(stores.close)
     service.on_stop(embedders.close)
+    service.on_stop(gates.close)
+
+
+def _prepare(policy: Policy, embedders: Embedders, gates: ModelGates) -> None:
+    caches = policy.caches.values()
+    embedders.prepare(cache.embeddings for cache in caches if cache.embeddings is not None)
+    gates.prepare(cache.gate for cache in caches if cache.gate.use != WORDS)
 
 
 def _alone(service: Service[SemanticCacheSettings]) -> bool:

@@ -43,6 +43,18 @@ class CacheMetrics:
         self._embedding: Final = Histogram(
             "pointsman_cache_embedding_seconds", "Time to embed a question.", buckets=_BUCKETS, registry=registry
         )
+        self._gate: Final = Histogram(
+            "pointsman_cache_gate_seconds",
+            "Time of a model to compare a question with close ones.",
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self._gate_failures: Final = Counter(
+            "pointsman_cache_gate_failures",
+            "Requests without a match since the gate's model failed or was too slow.",
+            ["cache"],
+            registry=registry,
+        )
         entries = Gauge("pointsman_cache_entries", "Answers kept in this process.", registry=registry)
         entries.set_function(lambda: len(memory))
         held = Gauge("pointsman_cache_bytes", "Bytes of answers kept in this process.", registry=registry)
@@ -60,6 +72,10 @@ class CacheMetrics:
         """The gate refused a close question."""
         self._refused.labels(cache, difference).inc()
 
+    def gate_failed(self, cache: str) -> None:
+        """The gate's model compared nothing, or not in time."""
+        self._gate_failures.labels(cache).inc()
+
     def kept(self, cache: str, why_not: str | None, plan: str) -> None:
         """An answer came; None: it was kept. `plan` as in `looked_up`."""
         outcome = "kept" if why_not is None else why_not.replace(" ", "_")
@@ -76,3 +92,12 @@ class CacheMetrics:
         began = time.perf_counter()
         yield
         self._embedding.observe(time.perf_counter() - began)
+
+    @contextmanager
+    def gating(self) -> Generator[None]:
+        """Times the comparisons of a model for one request."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._gate.observe(time.perf_counter() - began)

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pointsman_core.config import Cache, Embeddings
+from pointsman_core.config import Cache, Embeddings, Gate
 from pointsman_runtime.configuration import Configuration
 from pointsman_runtime.missing import Missing
 from pointsman_semantic_cache.domain.embedding import Embedder
+from pointsman_semantic_cache.domain.model_gate import ModelGate
 from pointsman_semantic_cache.domain.policy import Policy
+from pointsman_semantic_cache.domain.questions import Questions
 from pointsman_semantic_cache.domain.store import Store
 from pointsman_semantic_cache.flights import Flights
 from pointsman_semantic_cache.metrics import CacheMetrics
@@ -46,6 +48,14 @@ class EmbedderOf(Protocol):
         ...
 
 
+class GateOf(Protocol):
+    """Finds models that compare questions."""
+
+    async def get(self, settings: Gate) -> ModelGate:
+        """Raises GateUnavailable."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """Of one process."""
@@ -55,6 +65,8 @@ class Surroundings:
     content: Content
     stores: StoreOf
     embedders: EmbedderOf
+    gates: GateOf
+    questions: Questions
     metrics: CacheMetrics
     missing: Missing
     flights: Flights

@@ -118,7 +118,7 @@ async def test_what_cannot_be_loaded_is_told_and_tried_again_with_the_next_confi
     (tmp_path / "model.onnx").write_bytes(b"no model")
     with pytest.raises(EmbedderUnavailable, match="neither"):
         await embedders.get(cache.embeddings)
-    embedders.prepare([cache])
+    embedders.prepare([cache.embeddings])
     with pytest.raises(EmbedderUnavailable, match="can't be loaded"):
         await embedders.get(cache.embeddings)
     await embedders.close()

@@ -2,13 +2,10 @@
 
 from typing import Final
 
-import aiohttp
 import numpy as np
-import orjson
 from pydantic import BaseModel, Field, ValidationError
 
-from pointsman_runtime import outbound
-from pointsman_semantic_cache.adapters.references import ReferenceMissing, secret
+from pointsman_semantic_cache.adapters.model_service import ModelService, ServiceSilent
 from pointsman_semantic_cache.domain.embedding import LONGEST, EmbedderUnavailable, Vector
 
 _OK: Final = 200
@@ -31,36 +28,25 @@ class EndpointEmbedder:
         self, url: str, model: str, credential: str | None, timeout_s: float, *, private: bool = False
     ) -> None:
         """`private`: `url` may lead to a private address."""
-        self._url: Final = f"{url.rstrip('/')}/embeddings"
+        embeddings = f"{url.rstrip('/')}/embeddings"
+        self._service: Final = ModelService(
+            "the embeddings endpoint", embeddings, credential, timeout_s, private=private
+        )
         self._model: Final = model
-        self._credential: Final = credential
-        self._timeout: Final = aiohttp.ClientTimeout(total=timeout_s)
-        self._private: Final = private
-        self._session: aiohttp.ClientSession | None = None
         self.name: Final = f"endpoint:{url.rstrip('/')}:{model}"
 
     async def embed(self, text: str) -> Vector | None:
         """The text's vector; None for one that is longer than `LONGEST`."""
         if len(text) > LONGEST:
             return None
-        headers = {"content-type": "application/json"}
-        if self._credential is not None:
-            try:
-                headers["authorization"] = f"Bearer {secret(self._credential)}"
-            except ReferenceMissing as missing:
-                raise EmbedderUnavailable(str(missing)) from missing
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=outbound.connector(private=self._private), timeout=self._timeout
-            )
-        body = orjson.dumps({"model": self._model, "input": text, "encoding_format": "float"})
         try:
-            async with self._session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
-                if response.status != _OK:
-                    raise EmbedderUnavailable(f"the embeddings endpoint answers {response.status}")
-                answer = _Answer.model_validate_json(await response.read())
-        except (TimeoutError, aiohttp.ClientError) as error:
-            raise EmbedderUnavailable("the embeddings endpoint doesn't answer", outbound.reason_of(error)) from error
+            status, body = await self._service.ask({"model": self._model, "input": text, "encoding_format": "float"})
+        except ServiceSilent as silent:
+            raise EmbedderUnavailable(silent.what, silent.detail) from silent
+        if status != _OK:
+            raise EmbedderUnavailable(f"the embeddings endpoint answers {status}")
+        try:
+            answer = _Answer.model_validate_json(body)
         except ValidationError as error:
             raise EmbedderUnavailable("the embeddings endpoint's answer has no embedding") from error
         vector = np.asarray(answer.data[0].embedding, np.float32)
@@ -69,5 +55,4 @@ class EndpointEmbedder:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        await self._service.close()

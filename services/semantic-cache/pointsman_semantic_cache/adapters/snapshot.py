@@ -41,6 +41,7 @@ class _Kept(BaseModel):
     kept_ms: int
     expires_ms: int
     meaning: _Meaning | None
+    question: str | None = None
 
 
 class _Head(BaseModel):
@@ -104,6 +105,7 @@ def _kept(partition: Partition, entry: Entry) -> _Kept:
         kept_ms=entry.kept_ms,
         expires_ms=entry.expires_ms,
         meaning=told,
+        question=entry.question,
     )
 
 
@@ -132,5 +134,6 @@ def _entries(kept: Iterable[_Kept], bodies: bytes) -> Iterator[tuple[Partition, 
                 one.kept_ms,
                 one.expires_ms,
                 meaning,
+                one.question,
             ),
         )

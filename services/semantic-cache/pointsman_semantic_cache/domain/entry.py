@@ -1,7 +1,7 @@
 """An answer that is kept."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import orjson
@@ -64,11 +64,14 @@ class Entry:
     expires_ms: int
     meaning: Meaning | None = None
     """None: only the very same request gets it."""
+    question: str | None = field(default=None, repr=False)
+    """Text of the last turn, where a model compares texts and this process looked the request up."""
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return len(self.body) + OVERHEAD + (0 if self.meaning is None else self.meaning.vector.nbytes)
+        text = 0 if self.question is None else len(self.question.encode("utf-8", "surrogatepass"))
+        return len(self.body) + OVERHEAD + text + (0 if self.meaning is None else self.meaning.vector.nbytes)
 
 
 def place_of(name: str) -> str:

@@ -15,6 +15,8 @@ class Found(NamedTuple):
     similarity: float
     refused: tuple[str, ...]
     """Why those before it won't do."""
+    judged: str = ""
+    """What the gate says of the one that does, where a model is the gate."""
 
 
 def find_meant(meaning: Meaning, near: Sequence[Near]) -> Found:

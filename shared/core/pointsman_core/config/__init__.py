@@ -1,6 +1,6 @@
 """The configuration model. Strict: what isn't known is refused, with the known names."""
 
-from pointsman_core.config.caching import DEFAULT_CACHE, Cache, Embeddings
+from pointsman_core.config.caching import DEFAULT_CACHE, WORDS, Cache, Embeddings, Gate
 from pointsman_core.config.discovery import EndpointFile, Kubernetes, StaticEngine, load_endpoints
 from pointsman_core.config.edge import Edge
 from pointsman_core.config.flow_control import Band, FlowControl
@@ -21,6 +21,7 @@ __all__ = [
     "AUTO",
     "DEFAULT_CACHE",
     "DEFAULT_GUARD",
+    "WORDS",
     "Action",
     "Api",
     "Band",
@@ -32,6 +33,7 @@ __all__ = [
     "Embeddings",
     "EndpointFile",
     "FlowControl",
+    "Gate",
     "Guard",
     "Kubernetes",
     "Model",

@@ -18,6 +18,10 @@ DEFAULT_CACHE: Final = "default"
 """The policy of an itinerary's `semantic-cache` without a name; it needs no entry in `caches`."""
 
 _NEEDS: Final = {"lexical": (), "onnx": ("directory",), "endpoint": ("url", "model")}
+WORDS: Final = "words"
+"""The gate that needs no model."""
+_BELONGS: Final = {"directory": "onnx", "label": "onnx", "url": "endpoint", "credential": "endpoint"}
+_GATE_NEEDS: Final = {"onnx": "directory", "endpoint": "url"}
 
 
 def _use_of(value: object) -> object:
@@ -59,6 +63,42 @@ class Embeddings(Section):
         return self
 
 
+class Gate(Section):
+    """What decides whether two questions that `embeddings` find alike have the same answer."""
+
+    use: Literal["words", "onnx", "endpoint"] = "words"
+    """`words`: their content words agree in order, with the small words and numbers that change an answer. `onnx`: a
+    cross-encoder, or a classifier of natural language inference, in a folder; the words needn't agree then.
+    `endpoint`: a service with `/rerank` as text-embeddings-inference has it. Both models need `store: memory`."""
+    directory: str | None = None
+    """Folder with `model.onnx` (or `onnx/model.onnx`), `tokenizer.json` and `config.json`, on every machine of the
+    service; `onnx`."""
+    label: str | None = None
+    """The model's label for texts that mean the same, where it has several. Default: `entailment`; `onnx`."""
+    url: HttpUrl | None = None
+    """Without `/rerank`; `endpoint`."""
+    credential: SecretReference | None = None
+    """A reference, never a secret: `env:NAME` or `file:PATH`, read by the semantic-cache; `endpoint`."""
+    private: bool = False
+    """`url` may lead to a private address; `endpoint`."""
+    timeout: PositiveDuration = 0.25
+    """Of all comparisons for one request; after this the question counts as one that nobody asked before."""
+    threshold: float = Field(default=0.9, gt=0, le=1)
+    """Least likelihood that two questions mean the same, the model asked in both orders."""
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Self:
+        needed = _GATE_NEEDS.get(self.use)
+        if needed is not None and getattr(self, needed) is None:
+            raise ValueError(f"`use: {self.use}` needs `{needed}`")
+        for name, use in _BELONGS.items():
+            if use != self.use and getattr(self, name) is not None:
+                raise ValueError(f"`{name}` isn't for `use: {self.use}`")
+        if self.url is not None:
+            check_url(self.url, private=self.private)
+        return self
+
+
 class Store(Section):
     """Where answers are kept."""
 
@@ -87,6 +127,8 @@ class Cache(Section):
     """A larger one isn't kept."""
     embeddings: Annotated[Embeddings | None, BeforeValidator(_use_of)] = None
     """Finds answers to questions that mean the same. None: only the very same request is answered again."""
+    gate: Annotated[Gate, BeforeValidator(_use_of)] = Gate()
+    """Decides which of the questions that `embeddings` find alike have the same answer."""
     max_temperature: float | None = Field(default=None, ge=0)
     """Requests with a higher `temperature`, or with none, want another answer each time: they pass."""
     tool_calls: bool = False
@@ -113,6 +155,18 @@ class Cache(Section):
     def _one_answer_fits(self) -> Self:
         if self.max_answer > self.max_bytes:
             raise ValueError(f"`max_answer` ({self.max_answer}) is more than `max_bytes` ({self.max_bytes})")
+        return self
+
+    @model_validator(mode="after")
+    def _gate_has_what_it_compares(self) -> Self:
+        if self.gate.use == WORDS:
+            return self
+        if self.embeddings is None:
+            raise ValueError("`gate` needs `embeddings`, which find the questions that it compares")
+        if self.store.use != "memory":
+            raise ValueError(
+                f"`gate: {self.gate.use}` needs `store: memory`: it compares texts of questions, which no database gets"
+            )
         return self
 
 

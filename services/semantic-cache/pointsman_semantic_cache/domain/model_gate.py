@@ -1,0 +1,47 @@
+"""A model that tells whether two questions mean the same, in the place of their words."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pointsman_semantic_cache.domain.finding import Found
+from pointsman_semantic_cache.domain.store import Near
+
+
+class GateUnavailable(Exception):
+    """There is no model, or it fails. The text tells the operator what would help; never a question."""
+
+    def __init__(self, what: str, detail: str = "") -> None:
+        super().__init__(f"{what} ({detail})" if detail else what)
+
+
+class ModelGate(Protocol):
+    """Compares two texts."""
+
+    name: str
+
+    async def same(self, one: str, other: str) -> float | None:
+        """How likely both mean the same, asked in both orders, in [0,1]; None for texts that are too long for the
+        model. Raises GateUnavailable."""
+        ...
+
+    async def close(self) -> None:
+        """No more is asked."""
+        ...
+
+
+async def find_judged(gate: ModelGate, threshold: float, question: str, near: Sequence[Near]) -> Found:
+    """Compare a question with close ones, the closest first. One whose text isn't known never passes. Raises
+    GateUnavailable."""
+    refused: list[str] = []
+    for entry, similarity in near:
+        if entry.question is None:
+            refused.append("no text")
+            continue
+        likely = await gate.same(question, entry.question)
+        if likely is None:
+            refused.append("too long")
+        elif likely >= threshold:
+            return Found(entry, similarity, tuple(refused), f"{gate.name} {likely:.3f}")
+        else:
+            refused.append("model")
+    return Found(None, 0.0, tuple(refused))

@@ -1,0 +1,35 @@
+"""Who shares answers with the client of a request."""
+
+from pointsman_contracts.guarding import Guarded
+from pointsman_contracts.identity import IDENTITY, person
+from pointsman_contracts.journey import Journey
+from pointsman_core.config import Cache
+from pointsman_semantic_cache.domain.entry import Partition, model_of, place_of
+from pointsman_semantic_cache.domain.policy import Policy
+
+
+def nameless(journey: Journey) -> bool:
+    """Whether somebody vouches for the client without saying who it is: it may be anybody, and so share with nobody."""
+    facts = journey.request.attributes.get(IDENTITY)
+    if not isinstance(facts, dict) or not facts.get("source"):
+        return False
+    return not facts.get("tenant") and not person(facts)
+
+
+def partition_of(journey: Journey, name: str, cache: Cache, policy: Policy, guarded: Guarded | None) -> Partition:
+    """`name`: the cache's. `guarded`: what the guard before the cache says of itself."""
+    tenant = subject = ""
+    facts = journey.request.attributes.get(IDENTITY)
+    if isinstance(facts, dict):
+        # Not as `Identity` tells them, which cuts long names.
+        tenant = str(facts.get("tenant") or "")
+        if not tenant:
+            subject = person(facts)
+        elif "subject" in cache.per:
+            subject = str(facts.get("subject") or "")
+    profile = policy.profiles.get(journey.profile or "")
+    epoch = profile.epoch if profile else ""
+    if guarded is not None:
+        # It knows what else it judges by than the configuration: the patterns of its release.
+        epoch = f"{epoch}.{guarded.epoch}"
+    return Partition(name, place_of(tenant), place_of(subject), model_of(journey.target), epoch)

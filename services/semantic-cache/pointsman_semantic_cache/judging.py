@@ -1,0 +1,34 @@
+"""Which of the close questions has the answer: by their words, or by a model where one is configured."""
+
+import asyncio
+from collections.abc import Sequence
+
+from pointsman_core.config import WORDS, Gate
+from pointsman_semantic_cache.domain.entry import Meaning
+from pointsman_semantic_cache.domain.finding import Found, find_meant
+from pointsman_semantic_cache.domain.model_gate import GateUnavailable, find_judged
+from pointsman_semantic_cache.domain.store import Near
+from pointsman_semantic_cache.surroundings import Surroundings
+
+
+async def judge(
+    around: Surroundings, name: str, gate: Gate, question: str, meaning: Meaning, near: Sequence[Near]
+) -> Found:
+    """`name`: the cache's. `question`: the text of `meaning`. Raises GateUnavailable."""
+    if gate.use == WORDS:
+        return find_meant(meaning, near)
+    if not near:
+        return Found(None, 0.0, ())
+    try:
+        with around.metrics.gating():
+            async with asyncio.timeout(gate.timeout):
+                model = await around.gates.get(gate)
+                found = await find_judged(model, gate.threshold, question, near)
+    except GateUnavailable:
+        around.metrics.gate_failed(name)
+        raise
+    except TimeoutError as error:
+        around.metrics.gate_failed(name)
+        raise GateUnavailable(f"the gate's model took longer than {gate.timeout:g} s") from error
+    around.missing.back("gate")
+    return found
