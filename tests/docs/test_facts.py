@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pointsman_bundle.settings import BundleSettings
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.message import Message
 from pointsman_contracts.parties import AGENT, PARTIES, WATCHERS
@@ -151,12 +152,14 @@ def test_every_service_says_what_it_is_told_and_what_it_tells(service: str) -> N
 
 
 def _settings() -> set[str]:
-    names: set[str] = set()
+    """Variables that a process may be given; those of one service in a bundle have its name in them."""
+    names = {f"POINTSMAN_{field.upper()}" for field in BundleSettings.model_fields}
     for folder in (ROOT / "services").iterdir():
         module = importlib.import_module(f"pointsman_{folder.name.replace('-', '_')}.settings")
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, ServiceSettings):
-                names |= {f"POINTSMAN_{field.upper()}" for field in value.model_fields}
+                own = f"{folder.name.upper().replace('-', '_')}_"
+                names |= {f"POINTSMAN_{part}{field.upper()}" for field in value.model_fields for part in ("", own)}
     return names
 
 
