@@ -18,6 +18,9 @@ _CORES_A_THREAD: Final = 4
 """Of the machine, which the stack shares. With a thread for each core Go's scheduler wakes one or another for every
 message: on two cores that is a third of the server's CPU time, and one carries thousands of requests a second."""
 
+_MEMORY: Final = "96MiB"
+"""From here on the server collects its garbage more often; a local one needs no more."""
+
 
 def plan(folder: RunFolder, port: int) -> Plan:
     """The server's process. Port 0 takes a free one. Writes its configuration into the folder."""
@@ -36,7 +39,10 @@ def plan(folder: RunFolder, port: int) -> Plan:
             "--port", PORT,
             "--ports_file_dir", str(folder.ports),
         ),
-        {"GOMAXPROCS": os.environ.get("GOMAXPROCS") or str(max(1, (os.cpu_count() or 1) // _CORES_A_THREAD))},
+        {
+            "GOMAXPROCS": os.environ.get("GOMAXPROCS") or str(max(1, (os.cpu_count() or 1) // _CORES_A_THREAD)),
+            "GOMEMLIMIT": os.environ.get("GOMEMLIMIT") or _MEMORY,
+        },
         # The server reads 0 as its default port and -1 as any free one.
         port=port or -1,
         port_file=folder.ports,
