@@ -6,6 +6,7 @@ from typing import Final, Protocol
 from pydantic import ValidationError
 
 from pointsman_contracts.journey import Stage
+from pointsman_contracts.message import Message
 from pointsman_contracts.reply import STAGE_UNAVAILABLE
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_runtime import message_headers
@@ -15,7 +16,7 @@ from pointsman_runtime.errors import BusError, PayloadTooLarge
 from pointsman_runtime.logs import Log
 from pointsman_runtime.mailbox import Tally
 from pointsman_runtime.missing import Missing
-from pointsman_runtime.replies import FutureWaiter
+from pointsman_runtime.replies import FutureWaiter, ReplyTable
 
 TIMEOUT_S: Final = 1.0
 """For a stage whose declaration names none."""
@@ -51,6 +52,22 @@ class Reviewers(Protocol):
         ...
 
 
+class _VerdictWaiter(FutureWaiter):
+    """Waits for one verdict, as bytes or from a stage of this process."""
+
+    __slots__ = ("verdict",)
+
+    def __init__(self, table: ReplyTable) -> None:
+        super().__init__(table)
+        self.verdict: Verdict | None = None
+
+    def told(self, message: Message) -> None:
+        """Settle with the object."""
+        if isinstance(message, Verdict):
+            self.verdict = message
+        self.replied(b"", b"")
+
+
 class StageReviewers:
     """The stages on one bus."""
 
@@ -63,14 +80,15 @@ class StageReviewers:
     async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
         """As `Reviewers.ask`, within the stage's own timeout."""
         bus = self._bus
-        waiter = FutureWaiter(bus.replies)
+        waiter = _VerdictWaiter(bus.replies)
         inbox = bus.replies.open(waiter, asyncio.get_running_loop().time() + timeout_of(stage))
-        headers = message_headers.build(
-            ResponseReview.address.type_id, deadline_ms=review.deadline_ms, traceparent=traceparent
-        )
         try:
-            to = self._addresses.message(ResponseReview, (stage.service,))
-            bus.link.publish(to, review.encode(), inbox, headers)
+            if not bus.call_reviewer(stage.service, review, inbox, traceparent):
+                headers = message_headers.build(
+                    ResponseReview.address.type_id, deadline_ms=review.deadline_ms, traceparent=traceparent
+                )
+                to = self._addresses.message(ResponseReview, (stage.service,))
+                bus.link.publish(to, review.encode(), inbox, headers)
             got, payload = await waiter.future
         except PayloadTooLarge as error:
             raise NoVerdict(TOO_LARGE, 502, "answer_too_large") from error
@@ -83,7 +101,7 @@ class StageReviewers:
         if not payload and message_headers.status(got) == "503":
             raise NoVerdict("has no live instance", 503, STAGE_UNAVAILABLE)
         try:
-            verdict = Verdict.decode(payload)
+            verdict = waiter.verdict or Verdict.decode(payload)
         except ValidationError as error:
             self._tally(stage.service).malformed += 1
             raise NoVerdict("gave an answer that can't be used", 500, "stage_failed") from error

@@ -65,7 +65,7 @@ class Bus:
         self._custom_stages = CustomStages(self)
         self._mailboxes: list[Mailbox] = []
         self._stages: list[tuple[str, str, Fifo]] = []
-        self._reviews: list[tuple[str, Mailbox]] = []
+        self._reviews: list[tuple[str, Fifo]] = []
         self._sids: list[int] = []
         self._stage_sids: list[int] = []
         self._addresses = Addresses()
@@ -125,6 +125,7 @@ class Bus:
         self._stages.clear()
         for group, reviews in self._reviews:
             self._stage_sids.append(self.link.attach(group, reviews.take, queue=service))
+            self.hub.reviewers[service] = LocalStage(self.process.instance, reviews)
         self._reviews.clear()
         self.heartbeat.ready = True
         self.heartbeat.beat()
@@ -137,7 +138,7 @@ class Bus:
         """Take no new work, finish what is in hand, run `before_close`, disconnect."""
         self.heartbeat.ready = False
         self.heartbeat.beat()
-        self.hub.stages.pop(self.process.service, None)
+        self._leave_hub()
         for sid in self._stage_sids:
             self.link.stop_delivery(sid)
         try:
@@ -163,7 +164,7 @@ class Bus:
         self._closed = True
         self.heartbeat.stop()
         self._connected.clear()
-        self.hub.stages.pop(self.process.service, None)
+        self._leave_hub()
         self.hub.on_connected.remove(self._on_connected)
         self.hub.on_disconnected.remove(self._on_disconnected)
         for sid in (*self._stage_sids, *self._sids):
@@ -356,6 +357,17 @@ class Bus:
         if stage is None or (resent and self._has_others(service, stage.instance)):
             return False
         return stage.mailbox.hand(Delivery("", reply_to, b"", b"", message, memoryview(body), traceparent))
+
+    def call_reviewer(self, service: str, review: ResponseReview, reply_to: str, traceparent: str | None) -> bool:
+        """Hand a review to a stage on the way back of this process. False when none takes work here."""
+        stage = self.hub.reviewers.get(service)
+        return stage is not None and stage.mailbox.hand(
+            Delivery("", reply_to, b"", b"", review, traceparent=traceparent)
+        )
+
+    def _leave_hub(self) -> None:
+        for served in (self.hub.stages, self.hub.reviewers):
+            served.pop(self.process.service, None)
 
     def _has_others(self, service: str, instance: str) -> bool:
         table, now = self.heartbeat.table, asyncio.get_running_loop().time()

@@ -31,6 +31,8 @@ class Hub:
         self.roster: Final = Roster(self.link, self.tallies)
         self.stages: Final[dict[str, LocalStage]] = {}
         """The stages of this process that take work, by service: a hop to one of them is a call."""
+        self.reviewers: Final[dict[str, LocalStage]] = {}
+        """The same for the way back."""
         self.on_connected: Final[list[Callable[[], None]]] = []
         self.on_disconnected: Final[list[Callable[[], None]]] = []
         self.connection: Final = link

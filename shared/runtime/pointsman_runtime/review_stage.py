@@ -33,15 +33,17 @@ class ReviewStage:
 
     def handle(self, delivery: Delivery) -> Coroutine[object, object, None] | None:
         """Handle one review; returns the rest as a coroutine when the reviewer is asynchronous."""
-        deadline = message_headers.deadline_ms(delivery.headers)
-        if deadline is not None and time.time_ns() // 1_000_000 > deadline:
-            self._tally.dead += 1
-            return None
-        try:
-            review = ResponseReview.decode(delivery.payload)
-        except ValidationError as error:
-            self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
-            return None
+        review = delivery.message
+        if not isinstance(review, ResponseReview):
+            deadline = message_headers.deadline_ms(delivery.headers)
+            if deadline is not None and time.time_ns() // 1_000_000 > deadline:
+                self._tally.dead += 1
+                return None
+            try:
+                review = ResponseReview.decode(delivery.payload)
+            except ValidationError as error:
+                self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
+                return None
         try:
             verdict = self._reviewer(review)
         except Exception as error:  # noqa: BLE001 - the edge must have an answer
@@ -62,7 +64,8 @@ class ReviewStage:
 
     def _answer(self, reply_to: str, review: ResponseReview, verdict: Verdict) -> None:
         self._tally.handled += 1
-        self._send(reply_to, review, verdict.encode())
+        if not self._bus.replies.tell(reply_to, verdict):
+            self._send(reply_to, review, verdict.encode())
 
     def _failed(self, reply_to: str, review: ResponseReview, error: Exception) -> None:
         self._tally.failed += 1
