@@ -106,7 +106,7 @@ def test_services_wait_for_what_they_need() -> None:
 def test_however_slow_the_host_is_nothing_is_given_up_because_something_else_is_late() -> None:
     """Compose starts a service never, where one that it depends on wasn't healthy in time or ended with an error."""
     for name, service in SERVICES.items():
-        needed = service.get("depends_on", {})
+        needed: dict[str, dict[str, str]] | list[str] = service.get("depends_on", {})
         conditions = {each["condition"] for each in needed.values()} if isinstance(needed, dict) else set[str]()
         assert conditions <= {"service_started"}, name
         assert service["restart"] == ("on-failure:30" if name == "configuration" else "unless-stopped"), name

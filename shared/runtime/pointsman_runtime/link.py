@@ -6,7 +6,26 @@ from typing import Protocol
 from pointsman_runtime.wire import Receiver
 
 
-class Link(Protocol):
+class PubSub(Protocol):
+    """What a link and what stands before it have in common."""
+
+    def subscribe(self, subject: str, receiver: Receiver, queue: str = "") -> int:
+        """Subscribe now and after every reconnection; returns the id to unsubscribe with."""
+        ...
+
+    def unsubscribe(self, sid: int) -> None:
+        """End a subscription. What is already on its way is dropped."""
+        ...
+
+    def publish(
+        self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
+    ) -> None:
+        """Send, or raise BusDisconnected, BusCongested or PayloadTooLarge at once. Relaxed messages wait some
+        milliseconds for each other, so that others overtake them; among themselves both kinds keep their order."""
+        ...
+
+
+class Link(PubSub, Protocol):
     """A way to publish and subscribe that may come and go."""
 
     on_connected: Callable[[], None]
@@ -35,23 +54,8 @@ class Link(Protocol):
         """Begin to connect, and keep at it until `close`. Doesn't wait."""
         ...
 
-    def subscribe(self, subject: str, receiver: Receiver, queue: str = "") -> int:
-        """Subscribe now and after every reconnection; returns the id to unsubscribe with."""
-        ...
-
-    def unsubscribe(self, sid: int) -> None:
-        """End a subscription. What is already on its way is dropped."""
-        ...
-
     def stop_delivery(self, sid: int) -> None:
         """Tell the server to send no more; what is already on its way still reaches the receiver."""
-        ...
-
-    def publish(
-        self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
-    ) -> None:
-        """Send, or raise BusDisconnected, BusCongested or PayloadTooLarge at once. Relaxed messages wait some
-        milliseconds for each other, so that others overtake them; among themselves both kinds keep their order."""
         ...
 
     def soon(self, work: Callable[[], None]) -> None:

@@ -121,13 +121,12 @@ async def test_a_target_that_a_stage_chose_is_in_the_body_and_in_the_headers_too
     world = World(buses)
     world.edge.servers = SERVERS
     world.gate(lambda document: {**document, "target": {"model": "larger", **target}})
-    facts = {
-        "target": Target(model="small", pool="p"),
-        "model": "auto",
-        "body": (BodyEdit(field="model", value="small"), BodyEdit(field="n", value=1)),
-        "headers": (HeaderEdit(name="x-model", value="small", tells="model"),),
-    }
-    outcome = await world.outcome(**facts)
+    outcome = await world.outcome(
+        target=Target(model="small", pool="p"),
+        model="auto",
+        body=(BodyEdit(field="model", value="small"), BodyEdit(field="n", value=1)),
+        headers=(HeaderEdit(name="x-model", value="small", tells="model"),),
+    )
     assert isinstance(outcome, Decision)
     said = world.arrived[0] if world.arrived else outcome
     assert said.target == Target(model="larger", **target)

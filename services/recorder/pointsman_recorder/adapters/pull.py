@@ -9,7 +9,7 @@ import json
 from typing import Final, NamedTuple
 
 from pointsman_runtime import message_headers
-from pointsman_runtime.link import Link
+from pointsman_runtime.link import PubSub
 
 BATCH: Final = 1024
 """Messages that are handed over at once, and that the server may send ahead."""
@@ -48,7 +48,7 @@ class Missed(Exception):
 class Pull:
     """One consumer from `open` to `close`. Every message arrives once and in order, or `next` raises Missed."""
 
-    def __init__(self, link: Link, inbox: str) -> None:
+    def __init__(self, link: PubSub, inbox: str) -> None:
         """`inbox`: a subject for the messages that nothing else subscribes to."""
         self._link = link
         self._inbox = inbox
