@@ -115,11 +115,15 @@ async def test_a_killed_subscriber_finds_every_event_once_and_in_order(tmp_path:
         client = await nats.connect(stack.nats.url)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         js = client.jetstream()  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
 
-        async def all_completed() -> bool:
-            info = await js.stream_info("PM_EVENTS", subjects_filter="pm.evt.response.completed.>")
-            return sum((info.state.subjects or {}).values()) == len(statuses)
+        async def all_told() -> bool:
+            """An end may be in the stream before the decision: a scheduler writes why after it has answered."""
+            for kind in ("request.scheduled", "response.completed"):
+                info = await js.stream_info("PM_EVENTS", subjects_filter=f"pm.evt.{kind}.>")
+                if sum((info.state.subjects or {}).values()) != len(statuses):
+                    return False
+            return True
 
-        await eventually(all_completed)
+        await eventually(all_told)
         last = (await js.stream_info("PM_EVENTS")).state.last_seq
         await client.close()
         for audit in audits:

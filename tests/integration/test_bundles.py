@@ -101,6 +101,22 @@ async def test_a_bundle_without_a_stage_asks_the_process_that_has_it(stacks: Sta
         assert event.source != event.edge
 
 
+async def test_the_bundle_that_the_documents_start_serves_by_itself(stacks: StackFactory) -> None:
+    async with stacks.start(engines=1) as stack, aiohttp.ClientSession() as http:
+        for service in SERVICES:
+            stack.services[service][0].kill()
+        bundle = stack.start_bundle(
+            "frontend", "preprocessor", "profile-picker", "model-selector", "scheduler", "metrics-collector", "recorder"
+        )  # fmt: skip
+        await bundle.wait_ready()
+
+        async def served() -> bool:
+            status, _ = await ask(http, stack.door)
+            return status == 200
+
+        await eventually(served)
+
+
 async def test_a_bundles_metrics_are_those_of_all_its_services(pair: Stack) -> None:
     url = pair.services["frontend"][1].http_url
     async with aiohttp.ClientSession() as http:
