@@ -4,6 +4,7 @@ import asyncio
 import gc
 import signal
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -92,7 +93,7 @@ class Host:
         keeping: list[asyncio.Task[None]] = []
         try:
             self._health = HttpServer(
-                HealthApp(self._readiness(), self.metrics), self.settings.http_host, self.settings.http_port
+                HealthApp(self.readiness(), self.metrics), self.settings.http_host, self.settings.http_port
             )
             await self._health.start()
             _log.info("http_listening", url=self._health.url)
@@ -125,7 +126,7 @@ class Host:
         own.register(BusCollector(self.hub.tallies, self.hub.replies))
         return LoopWatch(own)
 
-    def _readiness(self) -> Readiness:
+    def readiness(self) -> Readiness:
         """What the health server answers: of several services each reason under the name of its service.
 
         Beside an edge the others may be without the bus: the edge says itself whether it can serve then.
@@ -133,9 +134,12 @@ class Host:
         if len(self.services) == 1:
             return self.services[0].readiness
         whole = Readiness()
+        names = Counter(service.name for service in self.services)
         with_edge = any(service.name in EDGES for service in self.services)
         for service in self.services:
-            whole.include(service.name, service.readiness, "bus" if with_edge and service.name not in EDGES else "")
+            # Each agent of a bundle counts: a check replaces the one of its name.
+            name = service.name if names[service.name] == 1 else f"{service.name} {service.process.instance}"
+            whole.include(name, service.readiness, "bus" if with_edge and service.name not in EDGES else "")
         return whole
 
     async def _start(self) -> None:

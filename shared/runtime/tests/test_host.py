@@ -46,3 +46,18 @@ async def test_the_edges_of_a_process_end_at_the_same_time(nats_server: NatsServ
     await second.open.wait()
     host.stop()
     assert await running == 0
+
+
+async def test_of_several_agents_in_a_process_each_has_its_say_whether_it_is_ready(nats_server: NatsServer) -> None:
+    settings = ServiceSettings(nats_url=nats_server.url, instance="gateway")
+    host = Host(Process("bundle", settings.instance, "0"), settings)
+    for problem in ("no answer", None):
+
+        def build(service: Service[ServiceSettings], problem: str | None = problem) -> None:
+            service.readiness.add("engine", lambda: problem)
+
+        host.add(Program("worker-agent", ServiceSettings, build, "pointsman-runtime").member(settings))
+    reasons = host.readiness().reasons()
+    assert len(reasons) == 2
+    assert "engine: no answer" in reasons["worker-agent gateway"]
+    assert "engine" not in reasons["worker-agent gateway-2"]
