@@ -428,5 +428,5 @@ class Bus:
 
     def _attach(self, mailbox: Mailbox, to: str, route: tuple[str, ...]) -> None:
         self._mailboxes.append(mailbox)
-        # A route that names this instance is nobody else's.
+        # No other process subscribes to a route that names this instance.
         self._sids.append(self.link.attach(to, mailbox.take, exclusive=self.process.instance in route))

@@ -16,7 +16,6 @@ from pointsman_runtime.configuration import Configuration, Revision
 from pointsman_runtime.custom_answers import Servers
 from pointsman_runtime.errors import BusDisconnected
 from pointsman_runtime.health import HealthApp, Readiness
-from pointsman_runtime.http_server import App, HttpServer
 from pointsman_runtime.logs import Log
 from pointsman_runtime.process import Process
 from pointsman_runtime.settings import ServiceSettings
@@ -176,12 +175,6 @@ class Service(Generic[T_co]):
     def workers_bucket(self) -> Bucket:
         """The bucket of registered workers. Their agents write all of it again within seconds, so it needs no disk."""
         return self.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S, in_memory=True)
-
-    def serve_http(
-        self, app: App, host: str, port: int, *, grace_s: float = 5, protocol: type[asyncio.Protocol] | None = None
-    ) -> None:
-        """Serve an ASGI application of the service's own while it takes work; see `HttpServer`."""
-        self.serve(HttpServer(app, host, port, grace_s=grace_s, protocol=protocol))
 
     def serve(self, server: Server) -> None:
         """Run a server of any protocol while the service takes work."""

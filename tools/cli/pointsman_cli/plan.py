@@ -182,7 +182,7 @@ def bundles(counts: Mapping[str, int], ground: Ground, uses: Sequence[EngineUse]
         name = "gateway" if count == 1 else f"gateway-{number}"
         env = {**ground.env, "POINTSMAN_PORT_SHARED": str(count > 1).lower()}
         for service in names:
-            env |= _own(service, name if service in (RECORDER, CACHE) and number > 1 else service, ground)
+            env |= _own(service, service if number == 1 else f"{service}-{number}", ground)
         if agents_here:
             env["POINTSMAN_AGENTS"] = json.dumps([_agent(use, key) for use in agents_here])
         if ground.envoy:
