@@ -21,7 +21,7 @@ from benchmarks.machine import describe
 from benchmarks.overhead.cpu import Meter
 from benchmarks.overhead.load import closed_loop
 from benchmarks.overhead.stack import MODEL, backend
-from pointsman_edge.domain.routes import ROUTES
+from pointsman_edge.taking_in.routes import ROUTES
 
 HANG_UP_BAR_MS = 250.0
 CONNECTIONS = 16

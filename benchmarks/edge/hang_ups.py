@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from pointsman_core.config import load
-from pointsman_edge.domain.policy import compile_policy
+from pointsman_edge.deciding.policy import compile_policy
 from pointsman_frontend.main import Frontend, Surroundings
 from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.health import HealthApp, Readiness

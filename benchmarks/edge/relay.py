@@ -12,8 +12,8 @@ from typing import Final
 import aiohttp
 import uvloop
 
-from pointsman_edge.domain.policy import EngineLimits
-from pointsman_edge.domain.request_id import RequestIds
+from pointsman_edge.deciding.policy import EngineLimits
+from pointsman_edge.taking_in.request_id import RequestIds
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.domain.engine_request import request_head

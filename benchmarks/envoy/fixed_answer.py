@@ -12,7 +12,7 @@ from pointsman_contracts.journey import PreprocessRequest, Target
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.config import load
-from pointsman_edge.domain.policy import EdgePolicy, compile_policy
+from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
 from pointsman_epp_adapter.main import EppAdapter, Surroundings
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telemetry import Tracing

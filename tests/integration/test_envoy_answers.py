@@ -18,8 +18,8 @@ from pointsman_contracts.reply import ChosenEndpoint, Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_core.config import Edge, load
-from pointsman_edge.domain.policy import compile_policy
-from pointsman_edge.domain.request_headers import ENGINE_ORDERS
+from pointsman_edge.deciding.policy import compile_policy
+from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS
 from pointsman_epp_adapter.main import EppAdapter, Surroundings
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telemetry import Tracing

@@ -12,19 +12,19 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_core.config import Config
-from pointsman_edge.announcer import Announcer, EventBus
 from pointsman_edge.credentials.provider_credentials import Credentials
-from pointsman_edge.decider import Decider, DecisionSource, Missing, Stages
-from pointsman_edge.domain.alone import useless_alone
-from pointsman_edge.domain.engine_load import EngineLoad
-from pointsman_edge.domain.policy import EdgePolicy, compile_policy
-from pointsman_edge.domain.request_headers import HeaderRules
-from pointsman_edge.domain.trust import TrustedProxies
-from pointsman_edge.held_bodies import HeldBodies
-from pointsman_edge.metrics import EdgeMetrics
-from pointsman_edge.provider_book import ProviderBook
-from pointsman_edge.reviews import Reviewers, StageReviewers
-from pointsman_edge.ways_back import WaysBack
+from pointsman_edge.deciding.alone import useless_alone
+from pointsman_edge.deciding.decider import Decider, DecisionSource, Missing, Stages
+from pointsman_edge.deciding.engine_load import EngineLoad
+from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
+from pointsman_edge.reviewing.reviews import Reviewers, StageReviewers
+from pointsman_edge.reviewing.ways_back import WaysBack
+from pointsman_edge.sending.provider_book import ProviderBook
+from pointsman_edge.taking_in.held_bodies import HeldBodies
+from pointsman_edge.taking_in.request_headers import HeaderRules
+from pointsman_edge.taking_in.trust import TrustedProxies
+from pointsman_edge.telling.announcer import Announcer, EventBus
+from pointsman_edge.telling.metrics import EdgeMetrics
 from pointsman_epp_adapter.adapters.body_routing import BodyRouting
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.grpc_server import GrpcServer

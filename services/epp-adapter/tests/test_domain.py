@@ -8,9 +8,9 @@ from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import load
-from pointsman_edge.domain.eligible import Eligible
-from pointsman_edge.domain.model_name import ModelName
-from pointsman_edge.domain.static_choice import Closed, EngineState
+from pointsman_edge.deciding.eligible import Eligible
+from pointsman_edge.deciding.static_choice import Closed, EngineState
+from pointsman_edge.sending.model_name import ModelName
 from pointsman_epp_adapter.domain.answer import HELD, Answer
 from pointsman_epp_adapter.domain.any_engine import any_engine
 from pointsman_epp_adapter.domain.destination import Destination, destinations

@@ -1,7 +1,7 @@
 """What the configuration means to the frontend."""
 
 from pointsman_core.config import Config
-from pointsman_edge.domain.policy import compile_policy
+from pointsman_edge.deciding.policy import compile_policy
 
 
 def check(config: Config) -> None:

@@ -4,8 +4,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from pointsman_edge.domain.request_headers import IDENTITY_HEADERS
-from pointsman_edge.domain.trust import Network
+from pointsman_edge.taking_in.request_headers import IDENTITY_HEADERS
+from pointsman_edge.taking_in.trust import Network
 from pointsman_runtime.settings import ServiceSettings
 from pointsman_runtime.urls import is_loopback
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import Config, load
-from pointsman_edge.domain.policy import compile_policy
+from pointsman_edge.deciding.policy import compile_policy
 from pointsman_frontend.main import TICK_S, Frontend, Surroundings
 from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.health import HealthApp, Readiness

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.header_edits import folded, with_edits
-from pointsman_edge.domain.request_headers import ENGINE_ORDERS, HOP_BY_HOP, HeaderRules
-from pointsman_edge.domain.trust import TrustedProxies
+from pointsman_edge.sending.header_edits import folded, with_edits
+from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS, HOP_BY_HOP, HeaderRules
+from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_frontend.domain.engine_request import request_head
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
 from pointsman_testing.fake_stages import StartEdge

@@ -13,11 +13,11 @@ from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted
 from pointsman_core.config import load
 from pointsman_core.refusal import Refusal
-from pointsman_edge.announcer import Announcer
-from pointsman_edge.decider import Missing, Stages, StagesMissing
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.policy import compile_policy
-from pointsman_edge.domain.static_choice import Closed
+from pointsman_edge.deciding.decider import Missing, Stages, StagesMissing
+from pointsman_edge.deciding.policy import compile_policy
+from pointsman_edge.deciding.static_choice import Closed
+from pointsman_edge.telling.announcer import Announcer
+from pointsman_edge.telling.exchange import Exchange
 from pointsman_runtime.bus import Bus
 from pointsman_runtime.connection import Connection
 from pointsman_runtime.errors import MessageTooLarge

@@ -6,8 +6,8 @@ import pytest
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import load
-from pointsman_edge.domain.alone import useless_alone
-from pointsman_edge.domain.policy import compile_policy
+from pointsman_edge.deciding.alone import useless_alone
+from pointsman_edge.deciding.policy import compile_policy
 
 POOL: dict[str, Any] = {"pools": {"p": {"models": ["m"]}}}
 LISTED: dict[str, Any] = {"pools": {"p": {"models": ["m"], "discovery": "static", "engines": ["http://e:1"]}}}

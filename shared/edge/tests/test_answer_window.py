@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.journey import AnswerUse
-from pointsman_edge.domain.answer_texts import slots_of
-from pointsman_edge.domain.answer_window import AnswerWindow
-from pointsman_edge.domain.stream_events import Document, EventSplitter, StreamEvent
+from pointsman_edge.reviewing.answer_window import AnswerWindow
+from pointsman_edge.telling.answer_texts import slots_of
+from pointsman_edge.telling.stream_events import Document, EventSplitter, StreamEvent
 
 CARD = "4929-1234"
 

@@ -6,9 +6,9 @@ import pytest
 
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.error_body import error_body, error_event, error_headers
-from pointsman_edge.domain.rejected import refusal_of
-from pointsman_edge.domain.static_choice import Closed, NoEndpoints, outside_subset
+from pointsman_edge.deciding.rejected import refusal_of
+from pointsman_edge.deciding.static_choice import Closed, NoEndpoints, outside_subset
+from pointsman_edge.telling.error_body import error_body, error_event, error_headers
 
 
 @pytest.mark.parametrize(

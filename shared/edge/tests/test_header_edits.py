@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_edge.domain.header_edits import edited_answer_headers, folded, with_edits
+from pointsman_edge.sending.header_edits import edited_answer_headers, folded, with_edits
 
 SENT = [(b"x-team", b"client"), (b"accept", b"*/*")]
 

@@ -2,8 +2,8 @@
 
 from pointsman_core.config import load
 from pointsman_edge.credentials.provider_credentials import Credentials
-from pointsman_edge.domain.policy import EdgePolicy, compile_policy
-from pointsman_edge.provider_book import ProviderBook
+from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
+from pointsman_edge.sending.provider_book import ProviderBook
 
 
 def revision(number: int, host: str) -> EdgePolicy:

@@ -11,8 +11,8 @@ from pointsman_core.config import load
 from pointsman_edge.credentials.aws_signature import AwsSigner
 from pointsman_edge.credentials.google_token import GoogleTokens
 from pointsman_edge.credentials.provider_credentials import CredentialMissing, Credentials
-from pointsman_edge.domain.policy import compile_policy
-from pointsman_edge.provider_book import ProviderBook
+from pointsman_edge.deciding.policy import compile_policy
+from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_providers.resolve import Resolved, resolve
 
 URL = "https://far.example/v1/chat"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman_edge.domain.provider_pauses import FAILURES, OPEN_S, ProviderPauses
+from pointsman_edge.sending.provider_pauses import FAILURES, OPEN_S, ProviderPauses
 
 
 def _told(pauses: ProviderPauses, now: float) -> tuple[int, float | None] | None:

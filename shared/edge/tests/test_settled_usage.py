@@ -10,12 +10,12 @@ from pointsman_contracts.journey import Target
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.response import Usage
 from pointsman_core.config import load
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.prices import Prices
-from pointsman_edge.domain.settled_usage import BROKEN_OFF, settled
-from pointsman_edge.domain.unasked_usage import WithoutUsage
-from pointsman_edge.domain.usage import KEPT, UsageTail, usage_reader
-from pointsman_edge.domain.whole_events import WholeEvents
+from pointsman_edge.deciding.prices import Prices
+from pointsman_edge.sending.unasked_usage import WithoutUsage
+from pointsman_edge.sending.whole_events import WholeEvents
+from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.settled_usage import BROKEN_OFF, settled
+from pointsman_edge.telling.usage import KEPT, UsageTail, usage_reader
 
 PROMPT = 40
 REPORT = {"prompt_tokens": 31, "completion_tokens": 7}

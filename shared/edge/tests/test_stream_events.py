@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_edge.domain.stream_events import EventSplitter, StreamEvent
+from pointsman_edge.telling.stream_events import EventSplitter, StreamEvent
 
 ENDS = st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r"])
 LINE = st.text(max_size=12).map(lambda text: b"data: " + json.dumps({"x": text}).encode())

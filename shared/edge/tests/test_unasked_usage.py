@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.journey import BodyEdit
-from pointsman_edge.domain.model_name import renaming
-from pointsman_edge.domain.unasked_usage import WithoutUsage, without_unasked_usage
+from pointsman_edge.sending.model_name import renaming
+from pointsman_edge.sending.unasked_usage import WithoutUsage, without_unasked_usage
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 5}
 TEXTS = st.text(max_size=20) | st.just('{"choices":[],"usage":{}}')

@@ -7,9 +7,9 @@ import pytest
 
 from pointsman_contracts.journey import AnswerUse, Stage
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.reviewing import Surrounding
-from pointsman_edge.way_back import WayBack, Withheld
+from pointsman_edge.reviewing.reviewing import Surrounding
+from pointsman_edge.reviewing.way_back import WayBack, Withheld
+from pointsman_edge.telling.exchange import Exchange
 from pointsman_testing.fake_stages import FakeReviewers
 
 KEY = "-----BEGIN PRIVATE KEY-----"

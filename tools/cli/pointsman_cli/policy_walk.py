@@ -25,8 +25,8 @@ from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport,
 from pointsman_core.config import DEFAULT_GUARD, Config, Profile, StageUse
 from pointsman_core.permission import allowed_models
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.request_headers import HeaderRules
-from pointsman_edge.domain.routes import METHOD
+from pointsman_edge.taking_in.request_headers import HeaderRules
+from pointsman_edge.taking_in.routes import METHOD
 from pointsman_guard.configuration import compile_all as compile_guards
 from pointsman_guard.domain import words
 from pointsman_guard.domain.checking import Checked

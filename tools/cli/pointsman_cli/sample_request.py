@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from pointsman_cli.words import CommandError
-from pointsman_edge.domain.routes import ROUTES
+from pointsman_edge.taking_in.routes import ROUTES
 
 
 class Sample(NamedTuple):

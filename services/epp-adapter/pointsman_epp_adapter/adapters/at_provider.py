@@ -4,11 +4,11 @@ import time
 from typing import Final
 
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.chosen_model import chosen_model
-from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.usage import usage_reader
-from pointsman_edge.way_back import WayBack
+from pointsman_edge.reviewing.way_back import WayBack
+from pointsman_edge.sending.chosen_model import chosen_model
+from pointsman_edge.telling.error_body import SERVER_ERROR, error_event
+from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.usage import usage_reader
 from pointsman_epp_adapter.adapters import refused_by_envoy, wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.provider_way import Sent

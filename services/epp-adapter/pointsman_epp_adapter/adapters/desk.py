@@ -5,17 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pointsman_contracts.pool import PoolSnapshot
-from pointsman_edge.announcer import Announcer
-from pointsman_edge.decider import Decider
-from pointsman_edge.domain.engine_load import EngineLoad
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.policy import EdgePolicy
-from pointsman_edge.domain.request_headers import HeaderRules
-from pointsman_edge.domain.request_id import RequestIds
-from pointsman_edge.domain.trust import TrustedProxies
-from pointsman_edge.held_bodies import HeldBodies
-from pointsman_edge.metrics import EdgeMetrics
-from pointsman_edge.ways_back import WaysBack
+from pointsman_edge.deciding.decider import Decider
+from pointsman_edge.deciding.engine_load import EngineLoad
+from pointsman_edge.deciding.policy import EdgePolicy
+from pointsman_edge.reviewing.ways_back import WaysBack
+from pointsman_edge.taking_in.held_bodies import HeldBodies
+from pointsman_edge.taking_in.request_headers import HeaderRules
+from pointsman_edge.taking_in.request_id import RequestIds
+from pointsman_edge.taking_in.trust import TrustedProxies
+from pointsman_edge.telling.announcer import Announcer
+from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.metrics import EdgeMetrics
 from pointsman_epp_adapter.adapters.provider_way import ProviderWay
 from pointsman_epp_adapter.domain.destination import address_of
 from pointsman_epp_adapter.settings import EppAdapterSettings

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from pointsman_contracts.reply import Decision
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.request_headers import ClientHeaders
-from pointsman_edge.domain.static_choice import NoEndpoints, outside_subset
+from pointsman_edge.deciding.static_choice import NoEndpoints, outside_subset
+from pointsman_edge.taking_in.request_headers import ClientHeaders
+from pointsman_edge.telling.exchange import Exchange
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import WholeBody

@@ -7,23 +7,23 @@ from typing import Final
 from pointsman_contracts.journey import BodyEdit, PreprocessRequest
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.body_size import check_length, check_not_empty
-from pointsman_edge.domain.edited_body import edited_body
-from pointsman_edge.domain.engine_tokens import still_its_own, token_edits
-from pointsman_edge.domain.error_body import SERVER_ERROR
-from pointsman_edge.domain.exchange import CLIENT_GONE, Exchange
-from pointsman_edge.domain.given_answer import answer_body, answer_headers
-from pointsman_edge.domain.header_edits import edited_answer_headers
-from pointsman_edge.domain.policy import EdgePolicy
-from pointsman_edge.domain.rejected import refusal_of
-from pointsman_edge.domain.request_headers import ClientHeaders, check_content
-from pointsman_edge.domain.requested_model import requested_model
-from pointsman_edge.domain.routes import METHOD
-from pointsman_edge.domain.routing_answer import OUTCOME, Place, routing_answer
-from pointsman_edge.domain.static_choice import Closed
-from pointsman_edge.held_bodies import HeldBody
-from pointsman_edge.settling import settle
-from pointsman_edge.way_back import WayBack, Withheld
+from pointsman_edge.deciding.policy import EdgePolicy
+from pointsman_edge.deciding.rejected import refusal_of
+from pointsman_edge.deciding.requested_model import requested_model
+from pointsman_edge.deciding.static_choice import Closed
+from pointsman_edge.reviewing.way_back import WayBack, Withheld
+from pointsman_edge.sending.engine_tokens import still_its_own, token_edits
+from pointsman_edge.sending.given_answer import answer_body, answer_headers
+from pointsman_edge.sending.header_edits import edited_answer_headers
+from pointsman_edge.sending.routing_answer import OUTCOME, Place, routing_answer
+from pointsman_edge.taking_in.body_size import check_length, check_not_empty
+from pointsman_edge.taking_in.edited_body import edited_body
+from pointsman_edge.taking_in.held_bodies import HeldBody
+from pointsman_edge.taking_in.request_headers import ClientHeaders, check_content
+from pointsman_edge.taking_in.routes import METHOD
+from pointsman_edge.telling.error_body import SERVER_ERROR
+from pointsman_edge.telling.exchange import CLIENT_GONE, Exchange
+from pointsman_edge.telling.settling import settle
 from pointsman_epp_adapter.adapters import engine_way, wire
 from pointsman_epp_adapter.adapters.at_provider import AtProvider
 from pointsman_epp_adapter.adapters.desk import Desk

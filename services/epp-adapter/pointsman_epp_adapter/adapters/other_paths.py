@@ -6,14 +6,14 @@ from typing import Final
 import orjson
 
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.eligible import Eligible
-from pointsman_edge.domain.model_list import model_entry, model_list
-from pointsman_edge.domain.request_headers import internal
-from pointsman_edge.domain.routes import METHOD, MODELS, ROUTES
-from pointsman_edge.domain.static_choice import EngineState, NoEndpoints
-from pointsman_edge.domain.unknown_path import unknown_path
-from pointsman_edge.domain.wrong_method import WrongMethod
-from pointsman_edge.model_catalogue import ModelCatalogue
+from pointsman_edge.deciding.eligible import Eligible
+from pointsman_edge.deciding.model_catalogue import ModelCatalogue
+from pointsman_edge.deciding.model_list import model_entry, model_list
+from pointsman_edge.deciding.static_choice import EngineState, NoEndpoints
+from pointsman_edge.taking_in.request_headers import internal
+from pointsman_edge.taking_in.routes import METHOD, MODELS, ROUTES
+from pointsman_edge.taking_in.unknown_path import unknown_path
+from pointsman_edge.taking_in.wrong_method import WrongMethod
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import Stream

@@ -4,10 +4,10 @@ from typing import Final
 from urllib.parse import unquote
 
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.path_spelling import check_path
-from pointsman_edge.domain.request_headers import is_json
-from pointsman_edge.domain.routes import METHOD, ROUTES
-from pointsman_edge.model_catalogue import NotListed
+from pointsman_edge.deciding.model_catalogue import NotListed
+from pointsman_edge.taking_in.path_spelling import check_path
+from pointsman_edge.taking_in.request_headers import is_json
+from pointsman_edge.taking_in.routes import METHOD, ROUTES
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.body_routing import BodyRouting
 from pointsman_epp_adapter.adapters.desk import Desk

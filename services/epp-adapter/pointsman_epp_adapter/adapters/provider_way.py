@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing
-from pointsman_edge.domain.edited_body import edited_body
-from pointsman_edge.domain.error_body import SERVER_ERROR
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.outward import outward
-from pointsman_edge.domain.policy import EdgePolicy
-from pointsman_edge.provider_book import ProviderBook
+from pointsman_edge.deciding.policy import EdgePolicy
+from pointsman_edge.sending.outward import outward
+from pointsman_edge.sending.provider_book import ProviderBook
+from pointsman_edge.taking_in.edited_body import edited_body
+from pointsman_edge.telling.error_body import SERVER_ERROR
+from pointsman_edge.telling.exchange import Exchange
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.stream import WholeBody
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pointsman_edge.domain.exchange import Exchange
+from pointsman_edge.telling.exchange import Exchange
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, ResponseHead

@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Callable
 
-from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.header_edits import edited_answer_headers
-from pointsman_edge.way_back import WayBack, Withheld
+from pointsman_edge.reviewing.way_back import WayBack, Withheld
+from pointsman_edge.sending.header_edits import edited_answer_headers
+from pointsman_edge.telling.error_body import SERVER_ERROR, error_event
+from pointsman_edge.telling.exchange import Exchange
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.domain.envoy_events import BodyMode

@@ -5,14 +5,14 @@ from typing import Final
 
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.chosen_model import chosen_model
-from pointsman_edge.domain.error_body import SERVER_ERROR
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.header_edits import edited_answer_headers
-from pointsman_edge.domain.model_name import renaming
-from pointsman_edge.domain.request_headers import internal
-from pointsman_edge.domain.unasked_usage import without_unasked_usage
-from pointsman_edge.way_back import WayBack
+from pointsman_edge.reviewing.way_back import WayBack
+from pointsman_edge.sending.chosen_model import chosen_model
+from pointsman_edge.sending.header_edits import edited_answer_headers
+from pointsman_edge.sending.model_name import renaming
+from pointsman_edge.sending.unasked_usage import without_unasked_usage
+from pointsman_edge.taking_in.request_headers import internal
+from pointsman_edge.telling.error_body import SERVER_ERROR
+from pointsman_edge.telling.exchange import Exchange
 from pointsman_epp_adapter.adapters import refused_by_envoy, wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer

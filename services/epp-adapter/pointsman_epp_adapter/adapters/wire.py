@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.error_body import error_body, error_headers
-from pointsman_edge.domain.header_edits import edited_answer_headers
+from pointsman_edge.sending.header_edits import edited_answer_headers
+from pointsman_edge.telling.error_body import error_body, error_headers
 from pointsman_epp_adapter.domain.destination import DESTINATION
 from pointsman_epp_adapter.domain.envoy_events import (
     Body,

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from pointsman_edge.domain.unasked_usage import Rewriting
-from pointsman_edge.domain.usage import usage_reader
-from pointsman_edge.domain.whole_events import WholeEvents
+from pointsman_edge.sending.unasked_usage import Rewriting
+from pointsman_edge.sending.whole_events import WholeEvents
+from pointsman_edge.telling.usage import usage_reader
 
 BUFFERED: Final = 2**19
 """A document that announces at most so many bytes comes in one piece; Envoy's buffer takes 1 MiB by default."""

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import Config
-from pointsman_edge.domain.eligible import Eligible
-from pointsman_edge.domain.static_choice import ENDPOINTS, EngineState, NoEndpoints, outside_subset
+from pointsman_edge.deciding.eligible import Eligible
+from pointsman_edge.deciding.static_choice import ENDPOINTS, EngineState, NoEndpoints, outside_subset
 
 
 def any_engine(

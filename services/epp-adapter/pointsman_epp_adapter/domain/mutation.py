@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_edge.domain.header_edits import folded, folded_answer
-from pointsman_edge.domain.request_headers import HOP_BY_HOP, internal
+from pointsman_edge.sending.header_edits import folded, folded_answer
+from pointsman_edge.taking_in.request_headers import HOP_BY_HOP, internal
 
 Header = tuple[bytes, bytes]
 

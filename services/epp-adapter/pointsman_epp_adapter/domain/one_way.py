@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pointsman_contracts.journey import AFTER, Stage
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Decision
-from pointsman_edge.domain.static_choice import Closed
+from pointsman_edge.deciding.static_choice import Closed
 
 
 def without_response_stages(decision: Decision, postprocessing: Sequence[Stage]) -> Decision:

@@ -4,7 +4,7 @@ from typing import Final
 
 from pointsman_core.config import Config
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.requested_model import requested_model
+from pointsman_edge.deciding.requested_model import requested_model
 
 _LONGEST: Final = 1024
 """Bytes; Envoy ends a request whose headers became too long."""

@@ -4,13 +4,13 @@ time at the start than all of the frontend's own modules."""
 import orjson
 
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.error_body import SERVER_ERROR
-from pointsman_edge.domain.model_list import model_entry, model_list
-from pointsman_edge.domain.path_spelling import check_path
-from pointsman_edge.domain.routes import METHOD, MODELS, ROUTES
-from pointsman_edge.domain.unknown_path import unknown_path
-from pointsman_edge.domain.wrong_method import WrongMethod
-from pointsman_edge.model_catalogue import ModelCatalogue, NotListed
+from pointsman_edge.deciding.model_catalogue import ModelCatalogue, NotListed
+from pointsman_edge.deciding.model_list import model_entry, model_list
+from pointsman_edge.taking_in.path_spelling import check_path
+from pointsman_edge.taking_in.routes import METHOD, MODELS, ROUTES
+from pointsman_edge.taking_in.unknown_path import unknown_path
+from pointsman_edge.taking_in.wrong_method import WrongMethod
+from pointsman_edge.telling.error_body import SERVER_ERROR
 from pointsman_frontend.adapters.client import JSON, Client
 from pointsman_frontend.adapters.proxy import Proxy
 from pointsman_runtime.health import HealthApp

@@ -2,9 +2,9 @@
 
 from pointsman_contracts.reply import Answer, Decision
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.policy import EdgePolicy
-from pointsman_edge.ways_back import WaysBack
+from pointsman_edge.deciding.policy import EdgePolicy
+from pointsman_edge.reviewing.ways_back import WaysBack
+from pointsman_edge.telling.exchange import Exchange
 from pointsman_frontend.adapters.client import Client
 from pointsman_frontend.adapters.leash import Leash
 from pointsman_frontend.adapters.reviewed_client import ReviewedClient

@@ -2,9 +2,9 @@
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.error_body import error_body, error_headers
-from pointsman_edge.domain.header_edits import edited_answer_headers
-from pointsman_edge.domain.routes import MESSAGES
+from pointsman_edge.sending.header_edits import edited_answer_headers
+from pointsman_edge.taking_in.routes import MESSAGES
+from pointsman_edge.telling.error_body import error_body, error_headers
 from pointsman_runtime.http_server import Send
 
 JSON = (b"content-type", b"application/json")

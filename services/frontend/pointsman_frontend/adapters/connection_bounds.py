@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.error_body import error_body
+from pointsman_edge.telling.error_body import error_body
 from pointsman_frontend.adapters.corked_transport import CorkedTransport
 from pointsman_frontend.adapters.until_closed import without_chunks
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from pointsman_edge.domain.policy import EngineLimits
+from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_frontend.adapters.engine_connection import EndpointFailed, EngineConnection
 
 STALE_WITHIN_S: Final = 0.25

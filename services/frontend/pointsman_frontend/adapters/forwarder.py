@@ -10,22 +10,22 @@ from pointsman_contracts.journey import BodyEdit, retold
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.refusal import Refusal
-from pointsman_edge.announcer import Announcer
-from pointsman_edge.domain.chosen_model import chosen_model
-from pointsman_edge.domain.edited_body import edited_body
-from pointsman_edge.domain.engine_load import EngineLoad
-from pointsman_edge.domain.engine_tokens import token_edits
-from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.header_edits import folded, with_edits
-from pointsman_edge.domain.model_name import renaming
-from pointsman_edge.domain.outward import outward
-from pointsman_edge.domain.policy import EdgePolicy
-from pointsman_edge.domain.request_headers import OF_ONE_POOL
-from pointsman_edge.domain.static_choice import EngineState, elsewhere
-from pointsman_edge.domain.unasked_usage import without_unasked_usage
-from pointsman_edge.domain.usage import usage_reader
-from pointsman_edge.metrics import EdgeMetrics
+from pointsman_edge.deciding.engine_load import EngineLoad
+from pointsman_edge.deciding.policy import EdgePolicy
+from pointsman_edge.deciding.static_choice import EngineState, elsewhere
+from pointsman_edge.sending.chosen_model import chosen_model
+from pointsman_edge.sending.engine_tokens import token_edits
+from pointsman_edge.sending.header_edits import folded, with_edits
+from pointsman_edge.sending.model_name import renaming
+from pointsman_edge.sending.outward import outward
+from pointsman_edge.sending.unasked_usage import without_unasked_usage
+from pointsman_edge.taking_in.edited_body import edited_body
+from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
+from pointsman_edge.telling.announcer import Announcer
+from pointsman_edge.telling.error_body import SERVER_ERROR, error_event
+from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.metrics import EdgeMetrics
+from pointsman_edge.telling.usage import usage_reader
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed

@@ -4,8 +4,8 @@ import time
 from typing import Final
 
 from pointsman_contracts.reply import Answer
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.given_answer import answer_body, answer_headers
+from pointsman_edge.sending.given_answer import answer_body, answer_headers
+from pointsman_edge.telling.exchange import Exchange
 from pointsman_frontend.adapters.client import Client
 
 _FAILED: Final = 500

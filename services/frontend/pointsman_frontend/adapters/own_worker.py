@@ -5,9 +5,9 @@ from typing import Final
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Rejection
 from pointsman_core.given_worker import WORKER, given_worker
-from pointsman_edge.decider import Decider
-from pointsman_edge.domain.policy import EdgePolicy
-from pointsman_edge.domain.static_choice import Closed
+from pointsman_edge.deciding.decider import Decider
+from pointsman_edge.deciding.policy import EdgePolicy
+from pointsman_edge.deciding.static_choice import Closed
 from pointsman_runtime.pending_request import Settled
 
 ELSEWHERE: Final = frozenset({"unknown_worker", "no_endpoints", "saturated"})

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pointsman_contracts.response import Usage
 from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing
-from pointsman_edge.domain.policy import EngineLimits
-from pointsman_edge.provider_book import ProviderBook
+from pointsman_edge.deciding.policy import EngineLimits
+from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_frontend.adapters.client import Headers
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_providers.errors import BrokenAnswer, attempt_outcome, explained, is_clients

@@ -6,9 +6,9 @@ from typing import Final
 from pointsman_contracts.journey import Target
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.domain.policy import EdgePolicy
-from pointsman_edge.provider_book import ProviderBook
+from pointsman_edge.deciding.policy import EdgePolicy
+from pointsman_edge.sending.provider_book import ProviderBook
+from pointsman_edge.telling.exchange import Exchange
 from pointsman_frontend.adapters.engine_connection import EndpointFailed
 from pointsman_frontend.adapters.provider_client import ProviderAnswer, ProviderClient, ProviderFailed
 from pointsman_providers.errors import CREDENTIAL

@@ -9,24 +9,24 @@ from typing import Final, cast
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_edge.announcer import Announcer
-from pointsman_edge.domain.body_size import check_length
-from pointsman_edge.domain.engine_tokens import still_its_own
-from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
-from pointsman_edge.domain.exchange import CLIENT_GONE, Exchange
-from pointsman_edge.domain.policy import EdgePolicy
-from pointsman_edge.domain.rejected import refusal_of
-from pointsman_edge.domain.request_headers import HeaderRules, check_content
-from pointsman_edge.domain.request_id import RequestIds
-from pointsman_edge.domain.routes import METHOD
-from pointsman_edge.domain.routing_answer import OUTCOME, Place, routing_answer
-from pointsman_edge.domain.static_choice import Closed
-from pointsman_edge.domain.trust import TrustedProxies
-from pointsman_edge.held_bodies import HeldBodies
-from pointsman_edge.metrics import EdgeMetrics
-from pointsman_edge.settling import settle
-from pointsman_edge.way_back import Withheld
-from pointsman_edge.ways_back import WaysBack
+from pointsman_edge.deciding.policy import EdgePolicy
+from pointsman_edge.deciding.rejected import refusal_of
+from pointsman_edge.deciding.static_choice import Closed
+from pointsman_edge.reviewing.way_back import Withheld
+from pointsman_edge.reviewing.ways_back import WaysBack
+from pointsman_edge.sending.engine_tokens import still_its_own
+from pointsman_edge.sending.routing_answer import OUTCOME, Place, routing_answer
+from pointsman_edge.taking_in.body_size import check_length
+from pointsman_edge.taking_in.held_bodies import HeldBodies
+from pointsman_edge.taking_in.request_headers import HeaderRules, check_content
+from pointsman_edge.taking_in.request_id import RequestIds
+from pointsman_edge.taking_in.routes import METHOD
+from pointsman_edge.taking_in.trust import TrustedProxies
+from pointsman_edge.telling.announcer import Announcer
+from pointsman_edge.telling.error_body import SERVER_ERROR, error_event
+from pointsman_edge.telling.exchange import CLIENT_GONE, Exchange
+from pointsman_edge.telling.metrics import EdgeMetrics
+from pointsman_edge.telling.settling import settle
 from pointsman_frontend.adapters.before_client import BeforeClient
 from pointsman_frontend.adapters.client import Client
 from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing

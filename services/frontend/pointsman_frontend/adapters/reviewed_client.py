@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from pointsman_core.refusal import Refusal
-from pointsman_edge.domain.error_body import SERVER_ERROR, error_event
-from pointsman_edge.domain.exchange import Exchange
-from pointsman_edge.way_back import WayBack, Withheld
+from pointsman_edge.reviewing.way_back import WayBack, Withheld
+from pointsman_edge.telling.error_body import SERVER_ERROR, error_event
+from pointsman_edge.telling.exchange import Exchange
 from pointsman_frontend.adapters.client import Client, Headers
 
 

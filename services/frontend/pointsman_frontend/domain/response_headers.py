@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pointsman_edge.domain.request_headers import HOP_BY_HOP, internal
+from pointsman_edge.taking_in.request_headers import HOP_BY_HOP, internal
 
 _OURS: Final = frozenset({b"content-length", b"date", b"server", b"x-request-id", b"request-id"})
 """Written by the edge."""

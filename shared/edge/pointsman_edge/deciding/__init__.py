@@ -1,0 +1,1 @@
+"""Where a request goes: asked of the stages, or decided by the edge alone."""

@@ -1,0 +1,48 @@
+"""A configuration revision as the edge runs it."""
+
+from typing import Final, NamedTuple
+
+from pointsman_contracts.journey import Stage
+from pointsman_core.config import Config, Edge, active, response_entry
+from pointsman_edge.deciding.prices import Prices
+from pointsman_edge.deciding.static_choice import StaticPolicy, static_policy
+
+_COUNTING: Final = frozenset({"stream-usage", "token-limit", "infra-token-limit"})
+"""Preprocessing plugins that come to nothing where usage isn't read."""
+
+
+class EngineLimits(NamedTuple):
+    """How long an engine may take, in seconds."""
+
+    connect_s: float
+    first_byte_s: float
+    idle_s: float
+    """Between any two bytes of an answer."""
+
+
+class EdgePolicy(NamedTuple):
+    """Compiled once a revision; a request keeps the one that it began with."""
+
+    revision: int
+    config: Config
+    limits: Edge
+    engine: EngineLimits
+    static: StaticPolicy
+    postprocessing: tuple[Stage, ...]
+    """Stages that every answer passes, errors too."""
+    prices: Prices
+    counts_tokens: bool
+    """What answers used must be known, whoever asked for it."""
+
+
+def compile_policy(config: Config, revision: int) -> EdgePolicy:
+    """Read the configuration once."""
+    edge = config.edge
+    engine = EngineLimits(edge.connect_timeout, edge.first_byte_timeout, edge.stream_idle_timeout)
+    postprocessing = tuple(
+        Stage.model_validate(response_entry(use, config.stages)) for use in active(config.postprocessing)
+    )
+    counts_tokens = any(use.use in _COUNTING and use.mode != "off" for use in config.preprocessing)
+    return EdgePolicy(
+        revision, config, edge, engine, static_policy(config), postprocessing, Prices(config), counts_tokens
+    )

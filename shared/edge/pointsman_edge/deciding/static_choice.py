@@ -1,0 +1,257 @@
+"""The edge decides alone: from the last pool snapshot and its own counts, while the bus or the scheduler is missing.
+
+That is allowed only where nothing is skipped that the configuration insists on: preprocessing plugins (who may ask,
+and how much) and stages that fail closed can't be run here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from pointsman_contracts.journey import AFTER, BodyEdit, Stage, Target
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_core.config import AUTO, Config, Profile, active, response_entry, stage_entry
+from pointsman_core.refusal import Refusal
+from pointsman_core.rewriting import Rewrites
+from pointsman_core.unknown_model import unknown_model
+from pointsman_edge.deciding.eligible import Eligible
+from pointsman_edge.deciding.model_list import model_names
+
+RETRY_AFTER_S: Final = 1.0
+ENDPOINTS: Final = 3
+"""The first choice and two to fall back on."""
+ALL: Final = Eligible()
+
+
+class Closed(Refusal):
+    """503 with Retry-After: what is missing can't be done without."""
+
+    def __init__(
+        self,
+        message: str,
+        code: str = "gateway_unavailable",
+        *,
+        dropped_reason: str = "rejected-unavailable",
+        detail: str | None = None,
+    ) -> None:
+        super().__init__(
+            503,
+            message,
+            type="server_error",
+            code=code,
+            retry_after_s=RETRY_AFTER_S,
+            dropped_reason=dropped_reason,
+            detail=detail,
+        )
+
+
+class NoEndpoints(Closed):
+    """No engine is known that may serve the request."""
+
+    def __init__(self, message: str, code: str = "gateway_unavailable") -> None:
+        super().__init__(message, code, dropped_reason="rejected-no-endpoints")
+
+
+def outside_subset() -> Closed:
+    """No engine is known that the proxy's subset names."""
+    return NoEndpoints("No engine of those that the proxy allows can be used.", "endpoint_not_in_subset")
+
+
+class StaticPolicy(NamedTuple):
+    """What a configuration lets the edge decide alone."""
+
+    closed: str | None
+    """Why it may not; None when it may."""
+    profile: str
+    """The profile that requests get; empty when that takes the profile-picker to say."""
+    selectable: tuple[str, ...]
+    """Models that a model-selector of a possible profile chooses among, in the configuration's order."""
+    rewrites: Rewrites
+    cluster_rewrites: bool
+    """Whether a cluster's InferenceModelRewrites may give models to further names, which the stages alone know."""
+
+
+class StaticChoice(NamedTuple):
+    """Where the request goes, in order, and what changes in its body."""
+
+    target: Target
+    endpoints: tuple[ChosenEndpoint, ...]
+    body: tuple[BodyEdit, ...]
+
+
+class EngineState(NamedTuple):
+    """What the edge knows of engines by itself, asked by worker."""
+
+    open_on: Callable[[str], int]
+    avoided: Callable[[str], bool]
+
+
+def static_policy(config: Config) -> StaticPolicy:
+    """Read the configuration once."""
+    profiles = _possible(config)
+    reasons = [
+        f"preprocessing plugin {use.name or use.use} can't be skipped"
+        for use in config.preprocessing
+        if use.mode == "enforce" and (use.name or use.use) not in config.edge.static_skips
+    ]
+    for name, profile in profiles.items():
+        if profile.static == "deny":
+            reasons.append(f"profile {name} doesn't allow it")
+        reasons += [
+            f"profile {name} insists on {use.service}"
+            for use in active(profile.request)
+            if use.service not in ("scheduler", "model-selector") and _insists(stage_entry(use, config.stages))
+        ]
+        reasons += [
+            f"profile {name} insists on {use.service} for answers"
+            for use in active(profile.response)
+            if _insists(response_entry(use, config.stages))
+        ]
+    reasons += [
+        f"postprocessing insists on {use.service}"
+        for use in active(config.postprocessing)
+        if _insists(response_entry(use, config.stages))
+    ]
+    return StaticPolicy(
+        "; ".join(dict.fromkeys(reasons)) or None,
+        next(iter(profiles)) if len(profiles) == 1 else "",
+        tuple(dict.fromkeys(_selectable(config, profiles))),
+        Rewrites(config.rewrites),
+        any(pool.kubernetes is not None and pool.kubernetes.inference_pool for pool in config.pools.values()),
+    )
+
+
+def choose(
+    config: Config,
+    policy: StaticPolicy,
+    pools: Mapping[str, PoolSnapshot],
+    model: str,
+    engines: EngineState,
+    turn: int,
+    eligible: Eligible = ALL,
+) -> StaticChoice:
+    """Pick endpoints for `model`. Raises Refusal: 404 for an unknown model, 503 for what can't be decided here.
+
+    `turn` counts choices; it spreads requests over engines that are otherwise equal, and deals the shares of a rewrite.
+    """
+    rewritten = policy.rewrites.of(model, str(turn), None, {})
+    target = _target(config, policy, pools, model if rewritten is None else rewritten.model, model, eligible)
+    edits = (BodyEdit(field="model", value=target.model),) if target.model != model else ()
+    if target.provider is not None:
+        if eligible.worker not in (None, target.provider):
+            raise _nobody(model, eligible)
+        return StaticChoice(target, (ChosenEndpoint(worker=target.provider, url="", target=target),), edits)
+    workers = _workers(config, target, pools, eligible)
+    if not workers:
+        raise _nobody(model, eligible)
+    offset = turn % len(workers)
+    workers = sorted(
+        workers[offset:] + workers[:offset],
+        key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
+    )
+    return StaticChoice(
+        target, tuple(ChosenEndpoint(worker=view.worker, url=view.url) for view in workers[:ENDPOINTS]), edits
+    )
+
+
+def elsewhere(
+    config: Config, pools: Mapping[str, PoolSnapshot], target: Target, engines: EngineState
+) -> ChosenEndpoint | None:
+    """Where another model than the decided one is served: its provider, or the least busy engine of its pool; None when
+    none is known."""
+    if target.provider is not None:
+        return ChosenEndpoint(worker=target.provider, url="", target=target)
+    workers = _workers(config, target, pools, ALL) if target.pool in config.pools else []
+    if not workers:
+        return None
+    best = min(
+        workers,
+        key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
+    )
+    return ChosenEndpoint(worker=best.worker, url=best.url, target=target)
+
+
+def _nobody(model: str, eligible: Eligible) -> Closed:
+    if eligible.worker is not None:
+        return NoEndpoints("The worker that was given can't be reached at the moment; try again shortly.")
+    if eligible.subset is not None:
+        return outside_subset()
+    return NoEndpoints(f"No engine of the pool that serves {model[:100]!r} is known; try again shortly.")
+
+
+def _possible(config: Config) -> Mapping[str, Profile]:
+    """The profiles that a request may get, as far as that is known without the profile-picker."""
+    picker = config.profile_picker
+    if picker.use == "single":
+        chosen = (picker.model_extra or {}).get("profile") or picker.default
+        if isinstance(chosen, str) and chosen in config.profiles:
+            return {chosen: config.profiles[chosen]}
+    return config.profiles
+
+
+def _selectable(config: Config, profiles: Mapping[str, Profile]) -> Iterator[str]:
+    for profile in profiles.values():
+        for use in active(profile.request):
+            if use.service == "model-selector" and not use.shadow:
+                yield from config.selectors[use.policy or ""].models or config.models
+
+
+def _insists(entry: Mapping[str, object]) -> bool:
+    stage = Stage.model_validate(entry)
+    blocking = stage.answer is None or stage.answer.mode != AFTER
+    return blocking and stage.on_error == "deny"
+
+
+def _target(
+    config: Config,
+    policy: StaticPolicy,
+    pools: Mapping[str, PoolSnapshot],
+    model: str,
+    asked: str,
+    eligible: Eligible,
+) -> Target:
+    served = config.served(model)
+    if served is not None:
+        return Target(model=served.name, pool=served.pool, provider=served.provider, lora=served.lora)
+    for name, snapshot in pools.items():
+        # Engines may serve more than the configuration lists, e.g. adapters loaded at run time.
+        if name in config.pools and model in snapshot.models:
+            loras = {lora for view in snapshot.workers for lora in view.loras}
+            return Target(model=model, pool=name, lora=model if model in loras else None)
+    if policy.selectable and (model == AUTO or model.startswith(f"{AUTO}/")):
+        return _selected(config, policy, pools, model.partition("/")[2], eligible)
+    if policy.cluster_rewrites:
+        raise Closed(f"Whether there is a model {asked[:100]!r} can't be told at the moment; try again shortly.")
+    raise unknown_model(asked, model_names(config, pools))
+
+
+def _selected(
+    config: Config, policy: StaticPolicy, pools: Mapping[str, PoolSnapshot], group: str, eligible: Eligible
+) -> Target:
+    """The first selectable model with an engine; ranking them takes the model-selector."""
+    for name in policy.selectable:
+        served = config.served(name)
+        if served is None or served.pool is None or (group and group not in config.models[name].groups):
+            continue
+        target = Target(model=served.name, pool=served.pool, lora=served.lora)
+        if _workers(config, target, pools, eligible):
+            return target
+    raise NoEndpoints("No model can be chosen at the moment; name one, or try again shortly.")
+
+
+def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot], eligible: Eligible) -> list[WorkerView]:
+    """Engines that serve the target, those that were serving at the last word before any others."""
+    pool = target.pool or ""
+    snapshot = pools.get(pool)
+    if snapshot is None or not snapshot.workers:
+        return eligible.of(
+            WorkerView(worker=engine.name or engine.url.partition("://")[2].rstrip("/"), url=engine.url)
+            for engine in config.pools[pool].engines
+        )
+    able = [
+        view
+        for view in eligible.of(snapshot.workers)
+        if view.url and view.state != "draining" and (not view.models or target.model in (*view.models, *view.loras))
+    ]
+    # The last word may be old: with nobody said to serve, trying is better than refusing.
+    return [view for view in able if view.state == "serving"] or able

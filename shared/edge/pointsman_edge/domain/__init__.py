@@ -1,1 +1,0 @@
-"""What edges know about requests and answers. Values in, values out; time is an argument."""

@@ -1,0 +1,1 @@
+"""The response stages: those that the client waits for, and those after the last byte."""

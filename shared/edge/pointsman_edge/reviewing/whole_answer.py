@@ -1,0 +1,50 @@
+"""An answer that isn't streamed, between the stages on the way back."""
+
+from collections.abc import Sequence
+
+import orjson
+
+from pointsman_contracts.journey import BodyEdit
+from pointsman_core.body_edit import edit_fields
+from pointsman_edge.reviewing.spelling import forget_spelling
+from pointsman_edge.telling.answer_texts import Slot, put_all
+from pointsman_edge.telling.stream_events import Document, unambiguous
+
+
+class WholeAnswer:
+    """Its bytes and, once a stage looks, its document."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._document: Document | None = None
+        self._changed = False
+        """The document isn't the bytes any more."""
+
+    @property
+    def body(self) -> bytes:
+        """As the client gets it: the very bytes that came, unless a stage changed something."""
+        if self._changed:
+            self._body = orjson.dumps(self._document)
+            self._changed = False
+        return self._body
+
+    @property
+    def document(self) -> Document | None:
+        """None when it isn't one JSON object of which every reader reads the same."""
+        if self._document is None:
+            self._document = unambiguous(self._body)
+        return self._document
+
+    def put(self, texts: Sequence[tuple[Slot, str]]) -> None:
+        """Put other texts in their places. Raises ValueError where JSON belongs and isn't."""
+        put_all(texts)
+        forget_spelling(self._document)
+        self._changed = True
+
+    def set(self, fields: Sequence[BodyEdit]) -> None:
+        """Set and remove fields of the top level; every other byte stays. Raises ValueError when there are none to
+        set."""
+        if self.document is None:
+            raise ValueError("the answer is not a JSON object")
+        edits = {edit.field: None if edit.remove else orjson.dumps(edit.value) for edit in fields}
+        self._body, self._document = edit_fields(self.body, edits), None

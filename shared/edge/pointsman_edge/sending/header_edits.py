@@ -1,0 +1,85 @@
+"""Headers that preprocessing and stages set and remove, of requests and of answers.
+
+The edits of several parties fold, in order: of those of one header, the last one counts.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from pointsman_contracts.journey import HeaderEdit
+from pointsman_core.header_names import EDGES_OWN, HEADER_NAME
+from pointsman_edge.taking_in.request_headers import HOP_BY_HOP
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_NAME: Final = re.compile(HEADER_NAME)
+_KEPT: Final = HOP_BY_HOP | {
+    b"content-length", b"content-type", b"content-encoding", b"date", b"server", b"x-request-id", b"request-id",
+}  # fmt: skip
+"""What an answer is framed and known by isn't for stages to change."""
+INVALID: Final = "invalid"
+"""Stands for every name that no header can have."""
+
+Header = tuple[bytes, bytes]
+
+
+class _Name(NamedTuple):
+    """What is known of a header by its name."""
+
+    written: bytes
+    """In lower case."""
+    valid: bool
+    frames_answer: bool
+    frames_request: bool
+
+
+@lru_cache(maxsize=256)
+def _name(name: str) -> _Name:
+    # Stages write the same few names into every request.
+    lower = name.lower()
+    written = lower.encode("ascii", "replace")
+    # Some servers read `content_length` as `content-length`.
+    frames_request = lower.replace("_", "-") in EDGES_OWN
+    return _Name(written, _NAME.fullmatch(name) is not None, written in _KEPT, frames_request)
+
+
+def _silent(name: str) -> None:
+    del name
+
+
+def folded(edits: Sequence[HeaderEdit], dropped: Callable[[str], None] = _silent) -> dict[bytes, bytes | None]:
+    """What becomes of a request's headers, by their lower-case names; None: removed. `dropped` is called with the name
+    of each header that an edit may not touch. A value may come from a request, so control characters become spaces."""
+    last: dict[bytes, bytes | None] = {}
+    for edit in edits:
+        name = _name(edit.name)
+        if name.frames_request or not name.valid:
+            dropped(name.written.decode("ascii") if name.valid else INVALID)
+        else:
+            last[name.written] = _encoded(edit.value)
+    return last
+
+
+def folded_answer(edits: Sequence[HeaderEdit]) -> dict[bytes, bytes | None]:
+    """As `folded`, of an answer: what frames it stays."""
+    names = ((_name(edit.name), edit.value) for edit in edits)
+    return {name.written: _encoded(value) for name, value in names if name.valid and not name.frames_answer}
+
+
+def with_edits(headers: list[Header], last: dict[bytes, bytes | None]) -> list[Header]:
+    """The headers with what `folded` tells."""
+    if not last:
+        return headers
+    kept = [header for header in headers if header[0] not in last]
+    kept += [(name, value) for name, value in last.items() if value is not None]
+    return kept
+
+
+def edited_answer_headers(headers: list[Header], edits: Sequence[HeaderEdit]) -> list[Header]:
+    """An answer's headers with the edits of stages."""
+    return with_edits(headers, folded_answer(edits)) if edits else headers
+
+
+def _encoded(value: str | None) -> bytes | None:
+    return None if value is None else _CONTROL.sub(" ", value).encode("utf-8", "replace")

@@ -1,0 +1,77 @@
+"""Takes out of a stream the usage that the gateway asked an engine for and the client didn't."""
+
+import re
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from pointsman_contracts.journey import BodyEdit
+from pointsman_edge.telling.stream_events import EventSplitter, StreamEvent
+
+_NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+"""Can't be part of prompt or answer: a quote inside a JSON string is written `\\"`."""
+
+
+class Rewriting(Protocol):
+    """What is put in the place of something in an answer."""
+
+    def put(self, data: bytes) -> bytes:
+        """Whole events, or a whole document."""
+        ...
+
+    def put_in_error(self, data: bytes) -> bytes:
+        """A whole error document."""
+        ...
+
+    def in_pieces(self) -> "Passing | None":
+        """For a document that passes as it arrives; None when it passes unchanged."""
+        ...
+
+
+class Passing(Protocol):
+    """What is put in the place of something in one document that passes as it arrives."""
+
+    def feed(self, data: bytes) -> bytes:
+        """The next bytes from the engine; returns what goes to the client now."""
+        ...
+
+    def rest(self) -> bytes:
+        """What is held, once the engine has ended the document."""
+        ...
+
+
+class WithoutUsage:
+    """Leaves out events that have nothing but usage; every other byte stays, but for what `then` changes."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, then: Rewriting | None) -> None:
+        self._then = then
+
+    def put(self, data: bytes) -> bytes:
+        """As `Rewriting.put`."""
+        if _NO_CHOICES.search(data) is not None:
+            splitter = EventSplitter()
+            events = (*splitter.feed(data), *splitter.rest())
+            data = b"".join(event.raw for event in events if not _is_usage(event))
+        return data if self._then is None else self._then.put(data)
+
+    def put_in_error(self, data: bytes) -> bytes:
+        """As `Rewriting.put_in_error`."""
+        return data if self._then is None else self._then.put_in_error(data)
+
+    def in_pieces(self) -> Passing | None:
+        """As `Rewriting.in_pieces`: a document has no events."""
+        return None if self._then is None else self._then.in_pieces()
+
+
+def without_unasked_usage(edits: Sequence[BodyEdit], then: Rewriting | None) -> Rewriting | None:
+    """`then`, and before it what the edits of the request make necessary."""
+    for edit in edits:
+        if edit.field == "stream_options" and edit.unasked:
+            return WithoutUsage(then)
+    return then
+
+
+def _is_usage(event: StreamEvent) -> bool:
+    document = event.document
+    return document is not None and document.get("choices") == [] and isinstance(document.get("usage"), dict)

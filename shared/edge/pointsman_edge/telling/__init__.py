@@ -1,0 +1,1 @@
+"""What is published and answered about a request: events, usage, metrics, errors."""

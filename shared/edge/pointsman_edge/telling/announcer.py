@@ -1,0 +1,205 @@
+"""Publishes the edge's events: numbered without gaps, in order, and kept while the bus is away."""
+
+import time
+from collections import deque
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from pointsman_contracts.journey import StageReport
+from pointsman_contracts.message import Message
+from pointsman_contracts.reply import Answer, Rejection
+from pointsman_contracts.response import (
+    AttemptFailed,
+    RequestAnswered,
+    RequestRejected,
+    ResponseCompleted,
+    ResponseReviewed,
+    ResponseStarted,
+)
+from pointsman_core.refusal import Refusal
+from pointsman_edge.telling.exchange import Exchange
+from pointsman_runtime.errors import BusCongested, BusDisconnected, MessageTooLarge, PayloadTooLarge
+from pointsman_runtime.logs import Log
+
+_LONGEST_REASON = 1000
+
+_log = Log("events")
+
+
+class EventBus(Protocol):
+    """The bus, as far as events need it."""
+
+    def publish(self, message: Message, *route: str, again: bool = False) -> None:
+        """Send an event, or raise BusError at once. `again`: the services of this process have it already."""
+        ...
+
+    def tell(self, message: Message, *route: str) -> None:
+        """Hand an event to the services of this process alone."""
+        ...
+
+
+class Announcer:
+    """Tells what happens to requests."""
+
+    def __init__(self, bus: EventBus, source: str, kept: int, registry: CollectorRegistry) -> None:
+        self._bus = bus
+        self._source = source
+        self._kept = kept
+        self._numbers: dict[tuple[type[Message], str], int] = {}
+        self._waiting: deque[tuple[Message, str]] = deque()
+        self._too_large: set[type[Message]] = set()
+        """Types of events of which one was too large for the bus."""
+        dropped = Counter(
+            "pointsman_edge_events_dropped",
+            "Events lost: too many waited for the bus, or the event was too large for it",
+            ["reason"],
+            registry=registry,
+        )
+        self._dropped_too_many = dropped.labels("too_many")
+        self._dropped_too_large = dropped.labels("too_large")
+        Gauge("pointsman_edge_events_waiting", "Events that wait for the bus", registry=registry).set_function(
+            lambda: len(self._waiting)
+        )
+
+    def started(self, exchange: Exchange, worker: str, ttft_s: float) -> None:
+        """The first byte of an answer arrived."""
+        self._send(
+            ResponseStarted(
+                request_id=exchange.request_id,
+                source=self._source,
+                sequence=self._number(ResponseStarted, exchange.pool),
+                at_ms=_unix_ms(),
+                pool=exchange.pool,
+                worker=worker,
+                attempt=len(exchange.attempts) + 1,
+                ttft_ms=round(ttft_s * 1000, 3),
+            ),
+            exchange.pool,
+        )
+
+    def attempt_failed(self, exchange: Exchange, boot_id: str, next_worker: str | None) -> None:
+        """The last attempt of the exchange didn't answer."""
+        attempt = exchange.attempts[-1]
+        self._send(
+            AttemptFailed(
+                request_id=exchange.request_id,
+                source=self._source,
+                sequence=self._number(AttemptFailed, exchange.pool),
+                at_ms=_unix_ms(),
+                pool=exchange.pool,
+                worker=attempt.worker,
+                boot_id=boot_id,
+                outcome=attempt.outcome,
+                status=attempt.status,
+                next_worker=next_worker,
+            ),
+            exchange.pool,
+        )
+
+    def rejected(self, exchange: Exchange, refusal: Refusal) -> None:
+        """No endpoint was tried; `exchange.rejection` is set when a stage said so."""
+        rejection: Rejection | None = exchange.rejection
+        stage = rejection.stage if rejection else "edge"
+        self._send(
+            RequestRejected(
+                request_id=exchange.request_id,
+                source=self._source,
+                sequence=self._number(RequestRejected, stage),
+                at_ms=_unix_ms(),
+                stage=stage,
+                status=refusal.status,
+                code=refusal.code,
+                reason=refusal.message[:_LONGEST_REASON],
+                dropped_reason=refusal.dropped_reason,
+                model=rejection.target.model if rejection and rejection.target else exchange.model,
+                profile=rejection.profile if rejection else None,
+                identity=rejection.identity if rejection else None,
+                trail=rejection.trail if rejection else (),
+            ),
+            stage,
+        )
+
+    def answered(self, exchange: Exchange, answer: Answer) -> None:
+        """A stage ended the request with an answer of its own."""
+        self._send(
+            RequestAnswered(
+                request_id=exchange.request_id,
+                source=self._source,
+                sequence=self._number(RequestAnswered, answer.stage),
+                at_ms=_unix_ms(),
+                stage=answer.stage,
+                status=answer.status,
+                model=answer.model,
+                profile=answer.profile,
+                target=answer.target,
+                level=answer.level,
+                reasons=answer.reasons,
+                trail=answer.trail,
+            ),
+            answer.stage,
+        )
+
+    def completed(self, exchange: Exchange, now: float) -> None:
+        """The request has ended; `now` is monotonic."""
+        number = self._number(ResponseCompleted, exchange.pool)
+        self._send(exchange.completed(self._source, number, _unix_ms(), now), exchange.pool)
+
+    def reviewed(self, exchange: Exchange, stages: tuple[StageReport, ...]) -> None:
+        """The stages that come after the last byte have answered."""
+        self._send(
+            ResponseReviewed(
+                request_id=exchange.request_id,
+                source=self._source,
+                sequence=self._number(ResponseReviewed, exchange.pool),
+                at_ms=_unix_ms(),
+                pool=exchange.pool,
+                stages=stages,
+            ),
+            exchange.pool,
+        )
+
+    def flush(self) -> None:
+        """Send what waits, as far as the bus takes it. Called every fraction of a second."""
+        while self._waiting:
+            message, route = self._waiting[0]
+            try:
+                self._publish(message, route, again=True)
+            except (BusDisconnected, BusCongested):
+                return
+            self._waiting.popleft()
+
+    def _number(self, message: type[Message], route: str) -> int:
+        key = (message, route)
+        number = self._numbers.get(key, 0) + 1
+        self._numbers[key] = number
+        return number
+
+    def _send(self, message: Message, route: str) -> None:
+        if not self._waiting:
+            try:
+                self._publish(message, route)
+            except (BusDisconnected, BusCongested):
+                pass  # it waits, as the metric shows
+            else:
+                return
+        else:
+            # The services of this process don't wait for the bus.
+            self._bus.tell(message, route)
+        if len(self._waiting) >= self._kept:
+            self._waiting.popleft()
+            self._dropped_too_many.inc()
+        self._waiting.append((message, route))
+
+    def _publish(self, message: Message, route: str, *, again: bool = False) -> None:
+        try:
+            self._bus.publish(message, route, again=again)
+        except (MessageTooLarge, PayloadTooLarge) as error:
+            self._dropped_too_large.inc()
+            if type(message) not in self._too_large:
+                self._too_large.add(type(message))
+                _log.error("event_too_large", error)
+
+
+def _unix_ms() -> int:
+    return time.time_ns() // 1_000_000

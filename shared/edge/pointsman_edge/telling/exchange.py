@@ -1,0 +1,211 @@
+"""What the edge has to tell about one request, collected while it lives. Times are monotonic seconds."""
+
+from pointsman_contracts.journey import HeaderEdit, StageReport, Target
+from pointsman_contracts.reply import Answer, Decision, Rejection
+from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
+from pointsman_core.refusal import Refusal
+from pointsman_edge.deciding.prices import Prices
+from pointsman_edge.telling.settled_usage import settled
+from pointsman_edge.telling.usage import UsageTail
+
+NO_POOL = "-"
+CLIENT_GONE = 499
+"""Status of a request whose client left before one could be sent (nginx's number)."""
+
+
+class Exchange:
+    """One request from its head to its end. `end` is final at the first call."""
+
+    __slots__ = (
+        "answer",
+        "api",
+        "attempts",
+        "bytes_out",
+        "code",
+        "cost",
+        "decided_s",
+        "decision",
+        "first_byte_at",
+        "level",
+        "outcome",
+        "pool",
+        "reason",
+        "received_at",
+        "rejection",
+        "request_id",
+        "served",
+        "stages",
+        "status",
+        "stream",
+        "tail",
+        "target",
+        "usage",
+        "worker",
+    )
+
+    def __init__(self, request_id: str, api: str, now: float) -> None:
+        self.request_id = request_id
+        self.api = api
+        self.received_at = now
+        """When the head arrived; moved to the moment at which the whole request was there."""
+        self.decision: Decision | None = None
+        self.rejection: Rejection | None = None
+        self.answer: Answer | None = None
+        """A stage's, without its body."""
+        self.level = "full"
+        self.pool = NO_POOL
+        self.worker: str | None = None
+        self.target: Target | None = None
+        """Who was tried last."""
+        self.attempts: list[Attempt] = []
+        self.decided_s = 0.0
+        self.first_byte_at: float | None = None
+        self.stream = False
+        self.bytes_out = 0
+        self.tail: UsageTail | None = None
+        """The answer that an endpoint began."""
+        self.usage: Usage | None = None
+        """What was reported beside the answer; what the request used once it is settled."""
+        self.served: str | None = None
+        """What the configuration calls the model that was at work."""
+        self.cost: float | None = None
+        """In dollars."""
+        self.status = 0
+        self.outcome: str | None = None
+        self.reason = ""
+        self.code: str | None = None
+        """Of the gateway's own error that the client got."""
+        self.stages: tuple[StageReport, ...] = ()
+        """What the stages on the way back said."""
+
+    def decided(self, decision: Decision, now: float) -> None:
+        """The request has somewhere to go."""
+        self.decision = decision
+        self.target = decision.target
+        self.level = decision.level
+        self.pool = decision.target.pool or NO_POOL
+        self.decided_s = now - self.received_at
+
+    def rejected_by(self, rejection: Rejection, now: float) -> None:
+        """A stage ended the request."""
+        self.rejection = rejection
+        self.decided_s = now - self.received_at
+        if rejection.target is not None and rejection.target.pool is not None:
+            self.pool = rejection.target.pool
+
+    def answered_by(self, answer: Answer, now: float) -> None:
+        """A stage ended the request with an answer of its own."""
+        self.answer = answer.model_copy(update={"body": b""})
+        self.target = answer.target
+        self.level = answer.level
+        self.stream = answer.stream
+        self.usage = answer.usage
+        self.decided_s = now - self.received_at
+        if answer.target is not None and answer.target.pool is not None:
+            self.pool = answer.target.pool
+
+    @property
+    def reply(self) -> Decision | Rejection | Answer | None:
+        """What the stages said."""
+        return self.decision or self.rejection or self.answer
+
+    @property
+    def model(self) -> str | None:
+        """The model that the client asked for, as far as a stage has said it."""
+        reply = self.reply
+        return None if reply is None else reply.model
+
+    @property
+    def answer_headers(self) -> tuple[HeaderEdit, ...]:
+        """What the stages change in the headers of the answer, whoever gives it."""
+        reply = self.reply
+        return reply.answer_headers if reply is not None else ()
+
+    def tries(self, worker: str, target: Target | None) -> None:
+        """An attempt begins; `target` is set when another model is tried than the decision's."""
+        self.worker = worker
+        if target is not None:
+            self.target = target
+
+    def attempted(self, worker: str, outcome: str, status: int | None, took_s: float, *, reason: str = "") -> None:
+        """One attempt is over."""
+        decision = self.decision
+        several = decision is not None and (decision.alternatives or decision.target.provider is not None)
+        self.attempts.append(
+            Attempt(
+                worker=worker,
+                outcome=outcome,
+                status=status,
+                took_ms=round(took_s * 1000, 3),
+                target=self.target if several else None,
+                reason=reason,
+            )
+        )
+
+    def limited(self, until_ms: int | None, remaining: float | None) -> None:
+        """What the provider of the last attempt said of its limits."""
+        if until_ms is not None or remaining is not None:
+            last = self.attempts[-1]
+            self.attempts[-1] = last.model_copy(update={"limited_until_ms": until_ms, "remaining": remaining})
+
+    def end(self, outcome: str, status: int, reason: str = "", code: str | None = None) -> None:
+        """How it ended, and the `code` of the gateway's own error; the first word counts."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self.status = status
+            self.reason = reason
+            self.code = code
+
+    def refused(self, refusal: Refusal, sent: int | None = None) -> None:
+        """It ended with an error of those who were tried; `sent` is the status that the client had by then."""
+        outcome = "timeout" if refusal.status == 504 else "engine_error" if refusal.status >= 500 else "rejected"
+        self.end(outcome, sent or refusal.status, refusal.detail, refusal.told_code)
+
+    def settle(self, prices: Prices) -> None:
+        """What the request used and what that costs, now that it has ended."""
+        decision = self.decision
+        if decision is not None:
+            outcome, sent = self.outcome or "", self.worker is not None
+            self.usage = settled(
+                self.api, outcome, self.status, self.tail, self.usage, decision.prompt_tokens, sent=sent
+            )
+        if self.usage is not None and self.target is not None:
+            self.served = prices.name(self.target, decision.model if decision is not None else None)
+            self.cost = prices.cost(self.served, self.usage)
+
+    def completed(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
+        """The event."""
+        reply, answer = self.reply, self.answer
+        target = self.target if self.decision else reply.target if reply else None
+        profile = reply.profile if reply else None
+        first = self.first_byte_at
+        return ResponseCompleted(
+            request_id=self.request_id,
+            source=source,
+            sequence=sequence,
+            at_ms=at_ms,
+            pool=self.pool,
+            worker=self.worker,
+            model=None if reply is None or isinstance(reply, Rejection) else reply.model,
+            target=target,
+            profile=profile or None,
+            api=self.api,
+            stream=self.stream,
+            status=self.status,
+            outcome=self.outcome or "engine_error",
+            reason=self.reason,
+            level=self.level,
+            attempts=tuple(self.attempts),
+            decided_ms=round(self.decided_s * 1000, 3),
+            ttft_ms=None if first is None else round((first - self.received_at) * 1000, 3),
+            duration_ms=round((now - self.received_at) * 1000, 3),
+            usage=self.usage,
+            answers=1 if self.decision is None else self.decision.answers,
+            identity=reply.identity if reply is not None else None,
+            served=self.served,
+            cost=self.cost,
+            answered_by=answer.stage if answer else None,
+            saved=answer.saved if answer else None,
+            bytes_out=self.bytes_out,
+            stages=self.stages,
+        )

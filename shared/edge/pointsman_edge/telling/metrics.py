@@ -1,0 +1,126 @@
+"""The edge's Prometheus metrics. Plain numbers that a scrape reads: a library's counter costs a lock at every step."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pointsman_edge.telling.exchange import Exchange
+from pointsman_runtime.logs import Log
+
+BOUNDS_S: Final = (
+    0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0,
+)  # fmt: skip
+"""Upper bounds of the histograms' buckets, in seconds."""
+
+_log = Log("edge")
+
+
+class _Durations:
+    """A histogram."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS_S) + 1)
+        self._sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self._sum += seconds
+
+    def family(self, name: str, text: str) -> HistogramMetricFamily:
+        buckets: list[tuple[str, float]] = []
+        total = 0
+        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self._counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self._sum)
+
+
+class EdgeMetrics(Collector):
+    """Counts requests by how they ended."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.open = 0
+        """Requests that haven't ended."""
+        self.refused_connections: Counter[str] = Counter()
+        """Connections closed before they brought a request, by reason."""
+        self.failed_attempts: Counter[str] = Counter()
+        """Attempts that an endpoint didn't answer, by outcome."""
+        self._dropped_edits: Counter[str] = Counter()
+        self.unsettled = 0
+        """Requests whose usage and cost could not be told."""
+        self._requests: Counter[tuple[str, int, str | None]] = Counter()
+        self._levels: Counter[str] = Counter()
+        self._decided = _Durations()
+        self._first_byte = _Durations()
+        self._others: list[tuple[str, str, Callable[[], int]]] = []
+        registry.register(self)
+
+    def read(self, name: str, text: str, value: Callable[[], int]) -> None:
+        """Expose a counter that somebody else keeps, as `pointsman_edge_<name>_total`."""
+        self._others.append((f"pointsman_edge_{name}", text, value))
+
+    def drop_header_edit(self, name: str) -> None:
+        """An edit of this header of a request isn't made: the edge writes the header itself, or no header can have
+        the name."""
+        if name not in self._dropped_edits:
+            _log.warning("header_edit_dropped", header=name, hint="a processor, stage or scheduling plugin sets it")
+        self._dropped_edits[name] += 1
+
+    def completed(self, exchange: Exchange) -> None:
+        """One request has ended."""
+        self._requests[exchange.api, exchange.status, exchange.outcome] += 1
+        self._levels[exchange.level] += 1
+        if exchange.decision is not None:
+            self._decided.add(exchange.decided_s)
+        if exchange.first_byte_at is not None:
+            self._first_byte.add(exchange.first_byte_at - exchange.received_at)
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        requests = CounterMetricFamily(
+            "pointsman_edge_requests", "Requests by API, status and outcome", labels=["api", "status", "outcome"]
+        )
+        for (api, status, outcome), count in self._requests.items():
+            requests.add_metric([api, str(status), outcome or ""], count)
+        yield requests
+        yield GaugeMetricFamily("pointsman_edge_open_requests", "Requests that haven't ended", self.open)
+        yield _by("level", "pointsman_edge_decisions", "Requests by the level that they were decided at", self._levels)
+        yield _by(
+            "outcome",
+            "pointsman_edge_failed_attempts",
+            "Attempts that an endpoint didn't answer",
+            self.failed_attempts,
+        )
+        yield _by(
+            "reason",
+            "pointsman_edge_refused_connections",
+            "Connections closed before they brought a request",
+            self.refused_connections,
+        )
+        yield _by(
+            "header",
+            "pointsman_edge_dropped_header_edits",
+            "Edits of request headers that only the edge writes, or that no header can be called",
+            self._dropped_edits,
+        )
+        yield CounterMetricFamily(
+            "pointsman_edge_unsettled", "Requests whose usage and cost could not be told", self.unsettled
+        )
+        for name, text, value in self._others:
+            yield CounterMetricFamily(name, text, value())
+        yield self._decided.family("pointsman_edge_decision_seconds", "From receiving a request to having its decision")
+        yield self._first_byte.family(
+            "pointsman_edge_first_byte_seconds", "From receiving a request to the first byte of its answer"
+        )
+
+
+def _by(label: str, name: str, text: str, counts: Counter[str]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, count in counts.items():
+        family.add_metric([value], count)
+    return family

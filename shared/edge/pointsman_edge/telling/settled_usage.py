@@ -1,0 +1,86 @@
+"""What a request used, once it has ended: what was reported, or what passed where nobody reported it.
+
+A client that leaves in the middle takes the report away that would have come at the end; an engine may make none. What
+passed is then counted, and marked as estimated.
+"""
+
+from typing import Final
+
+from pointsman_contracts.response import Usage
+from pointsman_edge.telling.answer_texts import slots_of
+from pointsman_edge.telling.stream_events import Document, EventSplitter, document_of
+from pointsman_edge.telling.usage import UsageTail
+
+CHARACTERS_PER_TOKEN: Final = 4
+"""Of text whose tokens nobody counted."""
+_ONE_TOKEN: Final = 8
+"""Engines send an event for each token. Events with more characters than this on average are a provider's, which
+gathers several."""
+_BEGUN: Final = 2
+"""A stream of Anthropic's API tells a few output tokens at its beginning and all of them at its end: a report that
+stays behind what passed by more than this factor is the first one."""
+BROKEN_OFF: Final = frozenset({"client_gone", "cut_off", "timeout", "shutdown", "blocked"})
+"""Outcomes of a request whose answer may have begun and didn't end."""
+_ERROR: Final = 400
+
+
+def settled(
+    api: str,
+    outcome: str,
+    status: int,
+    tail: UsageTail | None,
+    reported: Usage | None,
+    prompt_tokens: int,
+    *,
+    sent: bool,
+) -> Usage | None:
+    """`tail`: the answer, if one began. `reported`: by a provider, beside its answer. `prompt_tokens`: as the stages
+    counted them. `sent`: the request was sent to somebody. None when nobody was at work for the client."""
+    reported = (tail.usage() if tail is not None else None) or reported
+    broken = outcome in BROKEN_OFF
+    if tail is None or not tail.size:
+        if reported is not None:
+            return reported
+        # The engine had the prompt. It isn't charged for a failure that isn't the client's.
+        return Usage(prompt_tokens=prompt_tokens, estimated=True) if sent and outcome == "client_gone" else None
+    if reported is not None and not broken:
+        return reported
+    if not broken and (status >= _ERROR or outcome != "ok"):
+        return None
+    seen = _completion_tokens(api, tail)
+    if reported is None:
+        return Usage(prompt_tokens=prompt_tokens, completion_tokens=seen, estimated=True)
+    if seen > _BEGUN * reported.completion_tokens:
+        return reported.model_copy(update={"completion_tokens": seen, "estimated": True})
+    return reported
+
+
+def _completion_tokens(api: str, tail: UsageTail) -> int:
+    if api == "embeddings":
+        return 0
+    if not tail.events:
+        document = document_of(tail.end) if len(tail.end) == tail.size else None
+        # A document that isn't whole, or too long to be kept, is its text for the most part.
+        size = tail.size if document is None else sum(_characters(api, document))
+        return -(-size // CHARACTERS_PER_TOKEN)
+    splitter = EventSplitter()
+    events = [*splitter.feed(tail.end), *splitter.rest()]
+    if len(tail.end) < tail.size:
+        del events[0]  # its beginning isn't there any more
+    lengths = [sum(_characters(api, event.document)) for event in events if event.document is not None]
+    texts = [length for length in lengths if length]
+    if not texts:
+        return 0
+    average = sum(texts) / len(texts)
+    each = 1.0 if average <= _ONE_TOKEN else average / CHARACTERS_PER_TOKEN
+    passed = len(texts) if len(tail.end) == tail.size else tail.events * len(texts) / len(events)
+    return max(1, round(passed * each))
+
+
+def _characters(api: str, document: Document) -> list[int]:
+    """Of the new texts in a document or an event that a model generated."""
+    slots = slots_of(api, document)
+    new = [slot for slot in slots if not slot.repeats and slot.kind not in ("error", "result")]
+    # Engines say what a model thought under several names at once.
+    thoughts = {(slot.choice, slot.text) for slot in new if slot.kind == "reasoning"}
+    return [len(text) for _, text in thoughts] + [len(slot.text) for slot in new if slot.kind != "reasoning"]
