@@ -13,7 +13,7 @@ import pointsman_preprocessor.configuration
 import pointsman_profile_picker.configuration
 import pointsman_scheduler.configuration
 from pointsman_core.config import ConfigError
-from pointsman_runtime.config_text import located, parse
+from pointsman_runtime.configuring.config_text import located, parse
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FILES: Final = ("pointsman.yaml", "examples/reference-profiles.yaml")

@@ -15,7 +15,7 @@ from pointsman_profile_picker.configuration import check as check_pickers
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.configuration import pickers as profile_pickers
 from pointsman_profile_picker.domain.pools import PoolStates
-from pointsman_runtime.config_text import parse
+from pointsman_runtime.configuring.config_text import parse
 from pointsman_scheduler.configuration import check as check_scheduling
 from pointsman_scheduler.plugins import registries as scheduling_registries
 from pointsman_testing import builders

@@ -22,8 +22,8 @@ from pointsman_preprocessor import handlers as preprocessing
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_profile_picker import handlers as picking
 from pointsman_profile_picker.configuration import compile_routing
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 

@@ -19,9 +19,9 @@ import uvloop
 from pointsman_contracts.journey import Journey, RequestFacts, StageReport, Target
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import subject
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.process import Process
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.telling.process import Process
 from pointsman_testing import eventually
 from pointsman_testing.builders import journey, unix_ms
 from pointsman_testing.nats_server import LocalNatsServer

@@ -25,10 +25,10 @@ from pointsman_contracts.journey import Journey, RequestFacts, Target
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, ResponseStarted, Usage
 from pointsman_contracts.worker import WorkerLoad
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.process import Process
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies

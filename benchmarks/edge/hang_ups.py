@@ -11,9 +11,9 @@ from pointsman_core.config import load
 from pointsman_edge.deciding.policy import compile_policy
 from pointsman_frontend.main import Frontend, Surroundings
 from pointsman_frontend.settings import FrontendSettings
-from pointsman_runtime.health import HealthApp, Readiness
-from pointsman_runtime.http_server import HttpServer
-from pointsman_runtime.telemetry import Tracing
+from pointsman_runtime.service.health import HealthApp, Readiness
+from pointsman_runtime.service.http_server import HttpServer
+from pointsman_runtime.telling.telemetry import Tracing
 from pointsman_testing import eventually
 from pointsman_testing.fake_stages import FakeReviewers, FakeStages, RecordedEvents
 from pointsman_testing.raw_http import post, raw_connection

@@ -15,7 +15,7 @@ from pointsman_core.config import load
 from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
 from pointsman_epp_adapter.main import EppAdapter, Surroundings
 from pointsman_epp_adapter.settings import EppAdapterSettings
-from pointsman_runtime.telemetry import Tracing
+from pointsman_runtime.telling.telemetry import Tracing
 from pointsman_testing.fake_stages import FakeReviewers
 
 TARGET = Target(model="fixed-model", pool="pool")

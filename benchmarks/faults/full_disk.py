@@ -18,7 +18,7 @@ from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 
 from benchmarks.faults.measure import BODY, Report, answered, steady_again
-from pointsman_runtime.stores import EVENT_STREAM
+from pointsman_runtime.jetstream.stores import EVENT_STREAM
 from pointsman_testing import eventually
 from pointsman_testing.processes import Processes
 from pointsman_testing.traffic import Traffic

@@ -5,7 +5,7 @@ from typing import Final
 
 from benchmarks.faults.full_disk import jetstream, until_stored
 from benchmarks.faults.measure import Report, answered, traffic
-from pointsman_runtime.stores import EVENT_STREAM, WORKERS_BUCKET
+from pointsman_runtime.jetstream.stores import EVENT_STREAM, WORKERS_BUCKET
 from pointsman_testing.nats_server import LocalNatsServer
 from pointsman_testing.stack import Stack
 

@@ -21,9 +21,9 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.worker import WorkerRegistration
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.process import Process
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.kv_listener import KvListener
 from pointsman_testing import eventually

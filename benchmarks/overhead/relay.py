@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from benchmarks.overhead.load import Connection as EngineConnection
 from benchmarks.overhead.load import connect, prepare
-from pointsman_runtime.connection import Connection
+from pointsman_runtime.bus.connection import Connection
 from pointsman_testing import eventually
 from pointsman_testing.nats_server import LocalNatsServer
 

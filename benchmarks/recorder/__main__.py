@@ -22,7 +22,7 @@ from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, RequestScheduled
 from pointsman_contracts.usage import UsageQuery, UsageSums
-from pointsman_runtime.errors import BusError, NobodyListens, NoReply
+from pointsman_runtime.bus.errors import BusError, NobodyListens, NoReply
 from pointsman_testing import Processes, eventually
 from pointsman_testing.nats_server import LocalNatsServer
 from pointsman_testing.observer import Observer, observing

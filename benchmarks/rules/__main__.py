@@ -14,7 +14,7 @@ from pointsman_core.config import load
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.domain.pools import PoolStates
 from pointsman_profile_picker.domain.route import Routing
-from pointsman_runtime.settled_target import settled
+from pointsman_runtime.journey.settled_target import settled
 from pointsman_testing.builders import journey
 
 FIFTY_BAR_US = 250.0

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from pointsman_core.config import Config
-from pointsman_runtime.config_text import parse
-from pointsman_runtime.settings import ServiceSettings, load
+from pointsman_runtime.configuring.config_text import parse
+from pointsman_runtime.configuring.settings import ServiceSettings, load
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -16,8 +16,8 @@ from pointsman_epp_adapter.adapters.body_routing import MODEL
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_metrics_collector.configuration import check
 from pointsman_metrics_collector.domain.kubernetes.collections import RULE_GROUPS
-from pointsman_runtime.config_text import parse
-from pointsman_runtime.settings import load
+from pointsman_runtime.configuring.config_text import parse
+from pointsman_runtime.configuring.settings import load
 
 ROOT = Path(__file__).resolve().parents[2]
 Object = dict[str, Any]

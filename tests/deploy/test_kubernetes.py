@@ -22,9 +22,9 @@ import yaml
 from pointsman_bundle.main import GROUP, assembled
 from pointsman_cli import logins
 from pointsman_cli.permissions import Worker
-from pointsman_runtime.config_text import parse
-from pointsman_runtime.service import Program
-from pointsman_runtime.settings import ServiceSettings, load
+from pointsman_runtime.configuring.config_text import parse
+from pointsman_runtime.configuring.settings import ServiceSettings, load
+from pointsman_runtime.service.service import Program
 
 ROOT = Path(__file__).resolve().parents[2]
 OVERLAYS = ("dev", "production", "complete", "bundle")

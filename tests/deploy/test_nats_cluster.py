@@ -10,8 +10,8 @@ from nats.js.errors import Error as JetStreamError
 from pointsman_cli import bus, logins
 from pointsman_cli.stored_configuration import Store
 from pointsman_cli.words import CommandError
-from pointsman_runtime.settings import ServiceSettings
-from pointsman_runtime.stores import CONFIG_BUCKET
+from pointsman_runtime.configuring.settings import ServiceSettings
+from pointsman_runtime.jetstream.stores import CONFIG_BUCKET
 from pointsman_testing import Processes, ServiceProcess, eventually
 from pointsman_testing.ports import free_port
 

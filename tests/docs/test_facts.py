@@ -23,9 +23,9 @@ from pointsman_model_selector.configuration import plugins as model_plugins
 from pointsman_preprocessor.configuration import processors
 from pointsman_profile_picker.configuration import pickers as profile_pickers
 from pointsman_profile_picker.domain.picking import ProfilePicker
-from pointsman_runtime.config_text import parse
-from pointsman_runtime.settings import ServiceSettings
-from pointsman_runtime.stores import CONFIG_BUCKET, CONFIG_KEY, WORKERS_BUCKET
+from pointsman_runtime.configuring.config_text import parse
+from pointsman_runtime.configuring.settings import ServiceSettings
+from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY, WORKERS_BUCKET
 from pointsman_scheduler.domain.points import ProfileHandler
 from pointsman_scheduler.plugins import registries as scheduling_registries
 

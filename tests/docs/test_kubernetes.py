@@ -9,7 +9,7 @@ import yaml
 
 from pointsman_metrics_collector.configuration import check
 from pointsman_metrics_collector.domain.kubernetes.collections import inference_pool, objectives, pods, rewrites
-from pointsman_runtime.config_text import parse
+from pointsman_runtime.configuring.config_text import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/kubernetes.md").read_text(), re.DOTALL)

@@ -32,8 +32,8 @@ from pointsman_contracts.parties import AGENT, BUNDLE, NEXT, PARTIES, SERVICES
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.subjects import STAGES, direct_subject, inbox, stage_subject, subject
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_testing import Processes, eventually
 from pointsman_testing.answered import answered
 from pointsman_testing.nats_server import LocalNatsServer

@@ -17,7 +17,7 @@ from pointsman_cli.doctor import doctor
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
-from pointsman_runtime.stores import CONFIG_BUCKET, CONFIG_KEY
+from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY
 from pointsman_testing import eventually
 from pointsman_testing.answered import answered
 from pointsman_testing.fake_engine import FakeEngine

@@ -22,7 +22,7 @@ from pointsman_edge.deciding.policy import compile_policy
 from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS
 from pointsman_epp_adapter.main import EppAdapter, Surroundings
 from pointsman_epp_adapter.settings import EppAdapterSettings
-from pointsman_runtime.telemetry import Tracing
+from pointsman_runtime.telling.telemetry import Tracing
 from pointsman_testing import eventually
 from pointsman_testing.answered import answered
 from pointsman_testing.fake_stages import FakeReviewers, FakeStages, RecordedEvents

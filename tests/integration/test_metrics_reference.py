@@ -12,9 +12,9 @@ import pytest_asyncio
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.process import Process
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.telling.process import Process
 from pointsman_testing.stack import Stack, StackFactory
 from pointsman_worker_agent.kv_metrics import KvMetrics
 from pointsman_worker_agent.kv_speaker import KvSpeaker

@@ -33,11 +33,11 @@ from pointsman_epp_adapter.adapters.provider_way import ProviderWay
 from pointsman_epp_adapter.domain.epp_headers import OWNED
 from pointsman_epp_adapter.handlers import Handlers
 from pointsman_epp_adapter.settings import EppAdapterSettings
-from pointsman_runtime.host import run
-from pointsman_runtime.journey_client import JourneyClient
-from pointsman_runtime.rollout import Rollout
-from pointsman_runtime.service import Program, Service
-from pointsman_runtime.telemetry import Tracing
+from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.service.host import run
+from pointsman_runtime.service.rollout import Rollout
+from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.telling.telemetry import Tracing
 
 TICK_S = 0.1
 """How soon health follows, and events that waited for the bus once it is back."""

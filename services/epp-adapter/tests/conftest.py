@@ -13,7 +13,7 @@ from pointsman_edge.deciding.decider import Missing
 from pointsman_edge.deciding.policy import compile_policy
 from pointsman_epp_adapter.main import TICK_S, EppAdapter, Surroundings
 from pointsman_epp_adapter.settings import EppAdapterSettings
-from pointsman_runtime.telemetry import Tracing
+from pointsman_runtime.telling.telemetry import Tracing
 from pointsman_testing.ext_proc import ExtProcClient
 from pointsman_testing.fake_stages import FakeReviewers, FakeStages, PickerUnderTest, RecordedEvents, StartPicker
 

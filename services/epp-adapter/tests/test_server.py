@@ -14,7 +14,7 @@ import pytest
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_edge.deciding.decider import Missing
 from pointsman_epp_adapter.settings import EppAdapterSettings
-from pointsman_runtime.settings import SettingsError, load
+from pointsman_runtime.configuring.settings import SettingsError, load
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import ExtProcClient, health
 from pointsman_testing.fake_stages import StartPicker

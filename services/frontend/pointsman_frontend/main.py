@@ -35,13 +35,13 @@ from pointsman_frontend.adapters.providers import Providers
 from pointsman_frontend.adapters.proxy import Intake, Proxy
 from pointsman_frontend.handlers import Handlers
 from pointsman_frontend.settings import FrontendSettings
-from pointsman_runtime.health import HealthApp
-from pointsman_runtime.host import run
-from pointsman_runtime.http_server import HttpServer
-from pointsman_runtime.journey_client import JourneyClient
-from pointsman_runtime.rollout import Rollout
-from pointsman_runtime.service import Program, Service
-from pointsman_runtime.telemetry import Tracing
+from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.service.health import HealthApp
+from pointsman_runtime.service.host import run
+from pointsman_runtime.service.http_server import HttpServer
+from pointsman_runtime.service.rollout import Rollout
+from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.telling.telemetry import Tracing
 
 TICK_S = 0.1
 """How exact limits of time are, and how soon events that waited for the bus follow once it is back."""

@@ -6,8 +6,8 @@ from pydantic import Field, model_validator
 
 from pointsman_edge.taking_in.request_headers import IDENTITY_HEADERS
 from pointsman_edge.taking_in.trust import Network
-from pointsman_runtime.settings import ServiceSettings
-from pointsman_runtime.urls import is_loopback
+from pointsman_runtime.configuring.settings import ServiceSettings
+from pointsman_runtime.configuring.urls import is_loopback
 
 
 class FrontendSettings(ServiceSettings):

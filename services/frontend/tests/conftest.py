@@ -12,9 +12,9 @@ from pointsman_core.config import Config, load
 from pointsman_edge.deciding.policy import compile_policy
 from pointsman_frontend.main import TICK_S, Frontend, Surroundings
 from pointsman_frontend.settings import FrontendSettings
-from pointsman_runtime.health import HealthApp, Readiness
-from pointsman_runtime.http_server import HttpServer
-from pointsman_runtime.telemetry import Tracing
+from pointsman_runtime.service.health import HealthApp, Readiness
+from pointsman_runtime.service.http_server import HttpServer
+from pointsman_runtime.telling.telemetry import Tracing
 from pointsman_testing.fake_stages import EdgeUnderTest, FakeReviewers, FakeStages, RecordedEvents, StartEdge
 
 CONFIG = {

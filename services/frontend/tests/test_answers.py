@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.response import ResponseCompleted, ResponseStarted, Usage
-from pointsman_runtime.process import Process
-from pointsman_runtime.telemetry import Tracing, provider_for
+from pointsman_runtime.telling.process import Process
+from pointsman_runtime.telling.telemetry import Tracing, provider_for
 from pointsman_testing import eventually
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_connection, raw_request

@@ -18,12 +18,12 @@ from pointsman_edge.deciding.policy import compile_policy
 from pointsman_edge.deciding.static_choice import Closed
 from pointsman_edge.telling.announcer import Announcer
 from pointsman_edge.telling.exchange import Exchange
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.errors import MessageTooLarge
-from pointsman_runtime.journey_client import JourneyClient
-from pointsman_runtime.process import Process
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.bus.errors import MessageTooLarge
+from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, builders, eventually
 from pointsman_testing.buses import Buses, apart
 from pointsman_testing.fake_stages import EdgeUnderTest, RecordedEvents, StartEdge

@@ -24,13 +24,13 @@ from pointsman_guard.domain.prompt import Prompt
 from pointsman_guard.domain.prompt_texts import SPOKEN
 from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.content_client import ContentClient, ContentGone
-from pointsman_runtime.errors import BusError
-from pointsman_runtime.logs import Log
-from pointsman_runtime.missing import Missing
-from pointsman_runtime.process import Process
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.content_client import ContentClient, ContentGone
+from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.missing import Missing
+from pointsman_runtime.telling.process import Process
 
 STAGE: Final = "guard"
 RESTORE: Final = "restore-"

@@ -11,9 +11,9 @@ from pointsman_guard.domain.policy import Policy
 from pointsman_guard.handlers import Handlers
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_guard.settings import GuardSettings
-from pointsman_runtime.content_client import ContentClient
-from pointsman_runtime.host import run
-from pointsman_runtime.service import Program, Service
+from pointsman_runtime.journey.content_client import ContentClient
+from pointsman_runtime.service.host import run
+from pointsman_runtime.service.service import Program, Service
 
 
 def build(service: Service[GuardSettings]) -> None:

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from pointsman_guard.domain.checking import Direction
 from pointsman_guard.domain.policy import Judgement, Policy
-from pointsman_runtime.plan_labels import PlanLabels
+from pointsman_runtime.telling.plan_labels import PlanLabels
 
 _BUCKETS: Final = (5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.25, 1.0)
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.configuring.settings import ServiceSettings
 
 
 class GuardSettings(ServiceSettings):

@@ -20,10 +20,10 @@ from pointsman_guard.configuration import compile_all
 from pointsman_guard.domain.checking import DetectorFailed, Embedder
 from pointsman_guard.handlers import PARK_AFTER_S, RESTORE, Handlers
 from pointsman_guard.metrics import GuardMetrics
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.content_client import ContentClient
-from pointsman_runtime.process import Process
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.content_client import ContentClient
+from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.telling.process import Process
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 

@@ -11,9 +11,9 @@ from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerSilent
 from pointsman_metrics_collector.domain.model_statistics import ModelWindow
 from pointsman_metrics_collector.domain.snapshot import snapshot
 from pointsman_metrics_collector.domain.workers import Change, Joined, Left, Silent
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.telling.logs import Log
 
 _log = Log("workers")
 

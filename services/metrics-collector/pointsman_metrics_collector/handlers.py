@@ -17,9 +17,9 @@ from pointsman_metrics_collector.domain.model_statistics import ModelWindow
 from pointsman_metrics_collector.domain.ownership import owner
 from pointsman_metrics_collector.domain.snapshot import MAX_GAP_S, MIN_GAP_S
 from pointsman_metrics_collector.domain.workers import Change, WorkerTable
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.configuration import Revision
-from pointsman_runtime.listening import ListeningClock
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.configuring.configuration import Revision
+from pointsman_runtime.jetstream.listening import ListeningClock
 
 TICK_S: Final = 0.05
 STATISTICS_MIN_GAP_S: Final = 1.0

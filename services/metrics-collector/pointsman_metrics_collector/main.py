@@ -20,10 +20,10 @@ from pointsman_metrics_collector.configuration import check
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_metrics_collector.settings import MetricsCollectorSettings
-from pointsman_runtime.host import run
-from pointsman_runtime.service import Program, Service
-from pointsman_runtime.stores import POOLS_BUCKET
-from pointsman_runtime.worker_registry import WorkerRegistry
+from pointsman_runtime.jetstream.stores import POOLS_BUCKET
+from pointsman_runtime.jetstream.worker_registry import WorkerRegistry
+from pointsman_runtime.service.host import run
+from pointsman_runtime.service.service import Program, Service
 
 if TYPE_CHECKING:
     from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi

@@ -1,6 +1,6 @@
 """Settings of the metrics-collector."""
 
-from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.configuring.settings import ServiceSettings
 
 
 class MetricsCollectorSettings(ServiceSettings):

@@ -21,8 +21,8 @@ from pointsman_metrics_collector.announcer import Announcer
 from pointsman_metrics_collector.domain.engines import Engine
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.configuration import Revision
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.configuring.configuration import Revision
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
 

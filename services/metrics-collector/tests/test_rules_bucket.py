@@ -9,7 +9,7 @@ from nats.errors import NoServersError
 from pointsman_contracts.pool import PoolRules
 from pointsman_metrics_collector.adapters.rules_bucket import RulesBucket
 from pointsman_metrics_collector.domain.finding import Finding
-from pointsman_runtime.watched_keys import Entry
+from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_testing import eventually
 
 ALL = {"c-1", "c-2"}

@@ -14,9 +14,9 @@ from pointsman_core.refusal import Refusal
 from pointsman_model_selector.domain.candidate import Standing
 from pointsman_model_selector.domain.selecting import Question
 from pointsman_model_selector.domain.selector import CompiledSelector, Selected
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.settled_target import settled
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.settled_target import settled
+from pointsman_runtime.journey.stage import Hop
 
 _PLUGIN_BUCKETS: Final = (1e-6, 5e-6, 2e-5, 1e-4, 5e-4, 2e-3, 1e-2, 1e-1)
 

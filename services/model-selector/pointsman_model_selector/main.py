@@ -7,8 +7,8 @@ from pointsman_contracts.subjects import ANY
 from pointsman_model_selector.configuration import compile_all
 from pointsman_model_selector.handlers import Handlers
 from pointsman_model_selector.settings import ModelSelectorSettings
-from pointsman_runtime.host import run
-from pointsman_runtime.service import Program, Service
+from pointsman_runtime.service.host import run
+from pointsman_runtime.service.service import Program, Service
 
 
 def build(service: Service[ModelSelectorSettings]) -> None:

@@ -12,9 +12,9 @@ from pointsman_contracts.reply import REPLY, Rejection, Reply
 from pointsman_contracts.subjects import ANY
 from pointsman_model_selector.configuration import compile_all
 from pointsman_model_selector.handlers import Handlers
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 

@@ -21,10 +21,10 @@ from pointsman_preprocessor.domain.pipeline import Pipeline, depart, processor_r
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.verdict_metrics import VerdictMetrics
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.errors import BusError
-from pointsman_runtime.logs import Log
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.telling.logs import Log
 from pointsman_tokenization.failure import NotTokenized
 
 STAGE: Final = "preprocessor"

@@ -13,9 +13,9 @@ from pointsman_preprocessor.domain.processing import Ports
 from pointsman_preprocessor.handlers import Handlers, bounded
 from pointsman_preprocessor.settings import PreprocessorSettings
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
-from pointsman_runtime.host import run
-from pointsman_runtime.service import Program, Service
-from pointsman_runtime.stores import POOLS_BUCKET
+from pointsman_runtime.jetstream.stores import POOLS_BUCKET
+from pointsman_runtime.service.host import run
+from pointsman_runtime.service.service import Program, Service
 
 
 def build(service: Service[PreprocessorSettings]) -> None:

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from pointsman_core.units import ByteSize
 from pointsman_preprocessor.domain.parse import MAX_VALUES
-from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_tokenization.defaults import CACHE_BYTES
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from pointsman_core.config import ConfigError, Tokenizer
 from pointsman_preprocessor.domain.model_tokenizers import ModelTokenizer
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 from pointsman_tokenization.failure import NotTokenized
 
 KEPT: Final = 32

@@ -5,8 +5,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter
 
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
-from pointsman_runtime.logs import Log
-from pointsman_runtime.plan_labels import PlanLabels
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.plan_labels import PlanLabels
 
 _log = Log("policy")
 

@@ -18,9 +18,9 @@ from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.pipeline import Pipeline, registry
 from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
 from pointsman_preprocessor.handlers import Handlers
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 

@@ -12,8 +12,8 @@ from jwt.algorithms import ECAlgorithm
 
 from pointsman_preprocessor.adapters.published_keys import LARGEST, PublishedKeys
 from pointsman_preprocessor.adapters.stored_keys import StoredKeys
-from pointsman_runtime.buckets import Bucket
-from pointsman_runtime.watched_keys import Entry
+from pointsman_runtime.jetstream.buckets import Bucket
+from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_testing import eventually
 from pointsman_testing.name_resolution import leads_to
 

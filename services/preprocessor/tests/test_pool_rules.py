@@ -11,7 +11,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.adapters.cluster_rules import ClusterRules
 from pointsman_preprocessor.domain.pool_rules import NameRules
 from pointsman_preprocessor.domain.request_headers import read_headers
-from pointsman_runtime.watched_keys import Entry
+from pointsman_runtime.jetstream.watched_keys import Entry
 
 POOLS: dict[str, Any] = {"a": {"models": ["ma"]}, "b": {"models": ["mb"]}}
 

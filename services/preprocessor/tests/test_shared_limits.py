@@ -31,7 +31,7 @@ from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.sharding import keeper_of
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.processing import Unavailable
-from pointsman_runtime.watched_keys import Entry
+from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 

@@ -27,9 +27,9 @@ from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Inco
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.handlers import Handlers
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.tiny_tokenizer import CHATML, INSTRUCTIONS, write_tokenizer

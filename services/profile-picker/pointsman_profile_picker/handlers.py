@@ -13,10 +13,10 @@ from pointsman_core.refusal import Refusal
 from pointsman_profile_picker.domain.picking import PickError
 from pointsman_profile_picker.domain.pools import PoolStates
 from pointsman_profile_picker.domain.route import Routing
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.logs import Log
-from pointsman_runtime.settled_target import settled
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.settled_target import settled
+from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.telling.logs import Log
 
 _log = Log("profile-picker")
 

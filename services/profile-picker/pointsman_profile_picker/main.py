@@ -6,8 +6,8 @@ from pointsman_contracts.subjects import ANY
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.handlers import Handlers
 from pointsman_profile_picker.settings import ProfilePickerSettings
-from pointsman_runtime.host import run
-from pointsman_runtime.service import Program, Service
+from pointsman_runtime.service.host import run
+from pointsman_runtime.service.service import Program, Service
 
 
 def build(service: Service[ProfilePickerSettings]) -> None:

@@ -1,6 +1,6 @@
 """Settings of the profile-picker."""
 
-from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.configuring.settings import ServiceSettings
 
 
 class ProfilePickerSettings(ServiceSettings):

@@ -12,8 +12,8 @@ from pointsman_recorder.adapters.store import Bounds, Store
 from pointsman_recorder.handlers import Handlers
 from pointsman_recorder.recording import Recording
 from pointsman_recorder.settings import RecorderSettings
-from pointsman_runtime.host import run
-from pointsman_runtime.service import Program, Service
+from pointsman_runtime.service.host import run
+from pointsman_runtime.service.service import Program, Service
 
 
 def build(service: Service[RecorderSettings]) -> None:

@@ -20,9 +20,9 @@ from pointsman_recorder.adapters.metrics import Metrics
 from pointsman_recorder.adapters.pull import Missed
 from pointsman_recorder.adapters.store import Store
 from pointsman_recorder.domain.usage_record import Owed
-from pointsman_runtime.backoff import full_jitter
-from pointsman_runtime.errors import BusError
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.backoff import full_jitter
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.telling.logs import Log
 
 WRITTEN_AT_ONCE: Final = 1024
 """Records."""

@@ -13,8 +13,8 @@ from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.story import Story, StoryQuery
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum, UsageSums
-from pointsman_runtime.errors import NobodyListens, NoReply
-from pointsman_runtime.host import EXIT_FAILED
+from pointsman_runtime.bus.errors import NobodyListens, NoReply
+from pointsman_runtime.service.host import EXIT_FAILED
 from pointsman_testing import NatsServer, Processes, ServiceProcess, eventually
 from pointsman_testing.builders import unix_ms
 from pointsman_testing.observer import Observer, observing

@@ -8,9 +8,9 @@ import pytest
 
 from pointsman_recorder.adapters.confirmations import Confirmations, NotWritten
 from pointsman_recorder.adapters.pull import BATCH, Missed, Pull
-from pointsman_runtime.link import Link
-from pointsman_runtime.mailbox import Delivery
-from pointsman_runtime.replies import ReplyTable
+from pointsman_runtime.bus.link import Link
+from pointsman_runtime.bus.mailbox import Delivery
+from pointsman_runtime.bus.replies import ReplyTable
 from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
 

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Parked, Rejection
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.logs import Log
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.flow_control import Dispatch, Drop, Dropped, Figures, FlowController, FlowPolicy, Item
 from pointsman_scheduler.domain.gauge import Gauge
 from pointsman_scheduler.domain.pool import PoolScheduler

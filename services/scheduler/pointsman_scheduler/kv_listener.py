@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from pydantic import ValidationError
 
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.arrays import Blocks
 from pointsman_scheduler.domain.kv_following import KvFollower, Told
 from pointsman_scheduler.domain.pools import Pools

@@ -9,9 +9,9 @@ from pointsman_contracts.response import AttemptFailed, ResponseCompleted, Respo
 from pointsman_contracts.scheduling import Reservations, SchedulerStateQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad
-from pointsman_runtime.host import run
-from pointsman_runtime.service import Program, Service
-from pointsman_runtime.worker_registry import TICK_S, WorkerRegistry
+from pointsman_runtime.jetstream.worker_registry import TICK_S, WorkerRegistry
+from pointsman_runtime.service.host import run
+from pointsman_runtime.service.service import Program, Service
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies

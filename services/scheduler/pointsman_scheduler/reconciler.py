@@ -8,9 +8,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError, NobodyListens
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError, NobodyListens
+from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.domain.ledger import Hold
 from pointsman_scheduler.domain.pool import PoolScheduler

@@ -7,10 +7,10 @@ from typing import Final
 from pydantic import ValidationError
 
 from pointsman_contracts.scheduling import Reservations, SchedulerState, SchedulerStateQuery
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.cancellation import end_all
-from pointsman_runtime.errors import BusError
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.domain.state import part_of, take_prefixes, take_reservations

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from pointsman_core.units import ByteSize
-from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.configuring.settings import ServiceSettings
 
 
 class SchedulerSettings(ServiceSettings):

@@ -12,10 +12,10 @@ from pointsman_contracts.journey import Journey, RequestFacts, Target
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.process import Process
-from pointsman_runtime.stage import Outcome
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.stage import Outcome
+from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies

@@ -19,11 +19,11 @@ from pointsman_contracts.response import AttemptFailed, ResponseCompleted, Respo
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_contracts.subjects import ANY, kv_key, subject
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.errors import BusError
-from pointsman_runtime.presence import Nobody
-from pointsman_runtime.process import Process
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.journey.presence import Nobody
+from pointsman_runtime.telling.process import Process
 from pointsman_testing import builders, eventually
 from pointsman_testing.eventually import PATIENCE_S
 from pointsman_testing.nats_server import LocalNatsServer, NatsServer

@@ -7,11 +7,11 @@ from typing import Final
 from pointsman_contracts.cache import CachePurge
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import WORDS, Config
-from pointsman_runtime.content_client import ContentClient
-from pointsman_runtime.host import run
-from pointsman_runtime.logs import Log
-from pointsman_runtime.missing import Missing
-from pointsman_runtime.service import Program, Service
+from pointsman_runtime.journey.content_client import ContentClient
+from pointsman_runtime.service.host import run
+from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.missing import Missing
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.model_gates import ModelGates
 from pointsman_semantic_cache.adapters.stores import Stores

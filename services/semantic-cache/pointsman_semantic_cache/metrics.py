@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from pointsman_runtime.plan_labels import PlanLabels
+from pointsman_runtime.telling.plan_labels import PlanLabels
 from pointsman_semantic_cache.domain.memory import MemoryStore
 
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.configuring.settings import ServiceSettings
 
 
 class SemanticCacheSettings(ServiceSettings):

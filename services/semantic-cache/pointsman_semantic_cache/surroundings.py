@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pointsman_core.config import Cache, Embeddings, Gate
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.missing import Missing
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.telling.missing import Missing
 from pointsman_semantic_cache.domain.embedding import Embedder
 from pointsman_semantic_cache.domain.model_gate import ModelGate
 from pointsman_semantic_cache.domain.policy import Policy

@@ -14,8 +14,8 @@ from pointsman_contracts.journey import Journey, Stage, StageReport, Target
 from pointsman_contracts.reply import Answer, Parked
 from pointsman_contracts.response import Usage
 from pointsman_core.fingerprint import deciding, fingerprint
-from pointsman_runtime.content_client import ContentGone
-from pointsman_runtime.errors import NoReply
+from pointsman_runtime.bus.errors import NoReply
+from pointsman_runtime.journey.content_client import ContentGone
 from pointsman_semantic_cache.adapters import stores
 from pointsman_semantic_cache.adapters.lexical_embedder import LexicalEmbedder
 from pointsman_semantic_cache.domain.embedding import Vector

@@ -3,7 +3,7 @@
 import asyncio
 
 from pointsman_engines.speaker import EngineSpeaker
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 from pointsman_worker_agent.domain.draining import Draining
 
 _LOOK_S = 0.1

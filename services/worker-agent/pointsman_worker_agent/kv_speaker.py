@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Final
 
 from pointsman_contracts.kv import WorkerKvQuery, WorkerKvState
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.telling.logs import Log
 from pointsman_worker_agent.domain.kv_blocks import EngineBlocks
 from pointsman_worker_agent.domain.kv_feed import KvFeed
 from pointsman_worker_agent.domain.kv_wire import Decoder, MalformedBatch

@@ -9,8 +9,8 @@ from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.report import Worker
 from pointsman_engines.speaker import EngineAccess
-from pointsman_runtime.settings import ServiceSettings
-from pointsman_runtime.urls import has_host
+from pointsman_runtime.configuring.settings import ServiceSettings
+from pointsman_runtime.configuring.urls import has_host
 from pointsman_worker_agent.domain.kv_endpoints import KvEndpoints
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from pointsman_engines.report import Worker
 from pointsman_engines.speaker import EngineAccess
-from pointsman_runtime.settings import SettingsError, load
+from pointsman_runtime.configuring.settings import SettingsError, load
 from pointsman_worker_agent.settings import WorkerAgentSettings
 
 

@@ -13,7 +13,7 @@ from pointsman_engines.models import ServedModels, served_models
 from pointsman_engines.reading import Reading
 from pointsman_engines.said import Said
 from pointsman_engines.status import EngineStatus
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 ANSWER_TIMEOUT_S: Final = 0.7
 """With the longest pace (200 ms) and the message on the bus, a stopped engine is known within a second."""

@@ -8,8 +8,8 @@ from pointsman_contracts.worker import WorkerLoad
 from pointsman_engines.pace import ReportPace
 from pointsman_engines.report import Worker, load_of, state_of
 from pointsman_engines.status import EngineStatus, differs
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError
 
 MIN_GAP_S: Final = 0.05
 """Load is told at most 20 times a second."""

@@ -9,9 +9,9 @@ from pointsman_contracts.worker import WorkerAnnouncement, WorkerRegistration
 from pointsman_engines.report import Worker, registration_of
 from pointsman_engines.status import EngineStatus
 from pointsman_engines.stored_entry import RETRY_S, Entries, StoredEntry
-from pointsman_runtime.errors import BusError
-from pointsman_runtime.logs import Log
-from pointsman_runtime.stores import ANNOUNCED_EVERY_S
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.jetstream.stores import ANNOUNCED_EVERY_S
+from pointsman_runtime.telling.logs import Log
 
 _log = Log("registration")
 

@@ -15,8 +15,8 @@ from pointsman_engines.report import Worker
 from pointsman_engines.status import OPAQUE, EngineStatus
 from pointsman_engines.stored_entry import Entries
 from pointsman_engines.watch import EngineWatch
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.cancellation import end_all
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.cancellation import end_all
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from nats.errors import Error as NatsError
 from pointsman_contracts.subjects import kv_key
 from pointsman_contracts.worker import WorkerRegistration
 from pointsman_engines.report import Worker
-from pointsman_runtime.errors import jetstream_words
-from pointsman_runtime.logs import Log
-from pointsman_runtime.stores import ANNOUNCED_EVERY_S, WORKERS_TTL_S
+from pointsman_runtime.bus.errors import jetstream_words
+from pointsman_runtime.jetstream.stores import ANNOUNCED_EVERY_S, WORKERS_TTL_S
+from pointsman_runtime.telling.logs import Log
 
 RETRY_S: Final = 0.5
 REMOVE_TIMEOUT_S: Final = 2.0
@@ -20,7 +20,7 @@ _log = Log("registration")
 
 
 class Entries(Protocol):
-    """Where registrations are written; a `pointsman_runtime.buckets.Bucket` is one."""
+    """Where registrations are written; a `pointsman_runtime.jetstream.buckets.Bucket` is one."""
 
     async def put(self, key: str, value: bytes) -> int:
         """Write. Raises nats errors and TimeoutError."""

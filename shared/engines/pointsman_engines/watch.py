@@ -14,7 +14,7 @@ from pointsman_engines.models import UnreadableModels
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.reading import CacheFacts, MissingMetrics, Reading, read, read_cache
 from pointsman_engines.status import EngineFacts, EngineStatus, differs
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 FACTS_TIMEOUT_S: Final = 2.0
 HEALTH_INTERVAL_S: Final = 1.0

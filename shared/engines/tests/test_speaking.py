@@ -18,8 +18,8 @@ from pointsman_engines.registrar import Registrar
 from pointsman_engines.report import Worker
 from pointsman_engines.speaker import EngineAccess, EngineSpeaker
 from pointsman_engines.status import EngineFacts, EngineStatus
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusDisconnected
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusDisconnected
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.fake_engine import FakeEngine

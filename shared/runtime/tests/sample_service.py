@@ -5,11 +5,11 @@ import sys
 from pointsman_contracts.journey import Journey, PreprocessRequest, RequestFacts, Stage, Target
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.config import Config
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.host import run
-from pointsman_runtime.service import Program, Service
-from pointsman_runtime.settings import ServiceSettings
-from pointsman_runtime.stage import Hop, Outcome
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.configuring.settings import ServiceSettings
+from pointsman_runtime.journey.stage import Hop, Outcome
+from pointsman_runtime.service.host import run
+from pointsman_runtime.service.service import Program, Service
 
 
 class Handlers:

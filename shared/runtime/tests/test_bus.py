@@ -13,13 +13,13 @@ from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection, Reply
 from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import MessageTooLarge, NobodyListens, NoReply, PayloadTooLarge
-from pointsman_runtime.lag import MOST_SLACK_S
-from pointsman_runtime.mailbox import Tally
-from pointsman_runtime.message_headers import deadline_ms
-from pointsman_runtime.presence import SILENT_AFTER_S
-from pointsman_runtime.stage import Hop, Outcome
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import MessageTooLarge, NobodyListens, NoReply, PayloadTooLarge
+from pointsman_runtime.bus.mailbox import Tally
+from pointsman_runtime.bus.message_headers import deadline_ms
+from pointsman_runtime.journey.presence import SILENT_AFTER_S
+from pointsman_runtime.journey.stage import Hop, Outcome
+from pointsman_runtime.telling.lag import MOST_SLACK_S
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses, apart
 

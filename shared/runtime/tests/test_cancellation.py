@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pointsman_runtime import cancellation
+from pointsman_runtime.bus import cancellation
 
 
 async def test_a_task_that_lost_its_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from pointsman_core.config import Config, ConfigError
-from pointsman_runtime.config_text import parse
-from pointsman_runtime.configuration import KEPT, Configuration
+from pointsman_runtime.configuring.config_text import parse
+from pointsman_runtime.configuring.configuration import KEPT, Configuration
 from pointsman_testing import eventually
 
 

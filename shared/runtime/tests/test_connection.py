@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_runtime.backoff import CAP_S, OUTSTANDING_PINGS, full_jitter
-from pointsman_runtime.connection import Connection, Credentials
-from pointsman_runtime.errors import BusCongested, BusDisconnected
-from pointsman_runtime.lag import LagMeter
-from pointsman_runtime.outbox import UNSENT_LIMIT
+from pointsman_runtime.bus.backoff import CAP_S, OUTSTANDING_PINGS, full_jitter
+from pointsman_runtime.bus.connection import Connection, Credentials
+from pointsman_runtime.bus.errors import BusCongested, BusDisconnected
+from pointsman_runtime.bus.outbox import UNSENT_LIMIT
+from pointsman_runtime.telling.lag import LagMeter
 from pointsman_testing import NatsServer, eventually
 from pointsman_testing.nats_server import LocalNatsServer
 
@@ -59,7 +59,7 @@ async def test_a_server_that_is_late_with_everything_may_be_late_with_its_answer
     own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meter = LagMeter()
-    monkeypatch.setattr("pointsman_runtime.connection.LAG", meter)
+    monkeypatch.setattr("pointsman_runtime.bus.connection.LAG", meter)
     async with connected(own_nats_server.url) as connection:
         loop = asyncio.get_running_loop()
         pong: asyncio.Future[bool] = loop.create_future()

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFacts, Stage, StageReport, Target
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import stage_subject
-from pointsman_runtime import elsewhere
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.custom_answers import Servers, merged, rejected, understood
-from pointsman_runtime.routing_slip import unanswered
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.journey import elsewhere
+from pointsman_runtime.journey.custom_answers import Servers, merged, rejected, understood
+from pointsman_runtime.journey.routing_slip import unanswered
+from pointsman_runtime.journey.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses, apart
 from pointsman_testing.nats_server import MAX_PAYLOAD

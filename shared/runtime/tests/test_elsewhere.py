@@ -7,9 +7,9 @@ from pointsman_contracts.reply import REPLY, Decision, Rejection, Reply
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_core.prefix import salted
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.elsewhere import next_model
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.journey.elsewhere import next_model
+from pointsman_runtime.journey.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 

@@ -12,16 +12,16 @@ from nats.js.errors import NotFoundError
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, subject
-from pointsman_runtime.buckets import Bucket
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.cancellation import end_all
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.errors import NobodyListens
-from pointsman_runtime.events import PENDING, Events, try_until_done
-from pointsman_runtime.process import Process
-from pointsman_runtime.settings import ServiceSettings
-from pointsman_runtime.stores import EVENT_STREAM
-from pointsman_runtime.watched_keys import Entry
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.bus.errors import NobodyListens
+from pointsman_runtime.configuring.settings import ServiceSettings
+from pointsman_runtime.jetstream.buckets import Bucket
+from pointsman_runtime.jetstream.events import PENDING, Events, try_until_done
+from pointsman_runtime.jetstream.stores import EVENT_STREAM
+from pointsman_runtime.jetstream.watched_keys import Entry
+from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, eventually
 from pointsman_testing.nats_server import LocalNatsServer
 

@@ -8,8 +8,8 @@ import pytest
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.subjects import ANY, subject
-from pointsman_runtime.fan_out import FanOut
-from pointsman_runtime.mailbox import Delivery
+from pointsman_runtime.bus.fan_out import FanOut
+from pointsman_runtime.bus.mailbox import Delivery
 from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
 

@@ -8,10 +8,10 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.health import BusCollector, HealthApp, LoopWatch, Readiness
-from pointsman_runtime.http_server import HttpServer
-from pointsman_runtime.process import Process
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.service.health import BusCollector, HealthApp, LoopWatch, Readiness
+from pointsman_runtime.service.http_server import HttpServer
+from pointsman_runtime.telling.process import Process
 from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
 from pointsman_testing.raw_http import raw_request

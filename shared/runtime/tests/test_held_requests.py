@@ -2,8 +2,8 @@
 
 import pytest
 
-from pointsman_runtime import held_requests
-from pointsman_runtime.held_requests import AT_LEAST_S, PACE, HeldRequests, Place
+from pointsman_runtime.journey import held_requests
+from pointsman_runtime.journey.held_requests import AT_LEAST_S, PACE, HeldRequests, Place
 from pointsman_testing import eventually
 
 PICKER = Place("profile-picker")

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from pointsman_runtime.host import Host
-from pointsman_runtime.process import Process
-from pointsman_runtime.service import Program, Service
-from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.configuring.settings import ServiceSettings
+from pointsman_runtime.service.host import Host
+from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer
 
 

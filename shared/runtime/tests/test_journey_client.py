@@ -7,11 +7,11 @@ import pytest
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusCongested, BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
-from pointsman_runtime.journey_client import JourneyClient
-from pointsman_runtime.pending_request import TRIES
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
+from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.pending_request import TRIES
+from pointsman_runtime.journey.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses, apart
 

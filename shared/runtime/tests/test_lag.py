@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_runtime.hop_budget import budget_of
-from pointsman_runtime.lag import HALF_LIFE_S, MOST_SLACK_S, READ_EVERY_S, SLACK, UNNOTICED_S, LagMeter, Pressure
+from pointsman_runtime.journey.hop_budget import budget_of
+from pointsman_runtime.telling.lag import (
+    HALF_LIFE_S,
+    MOST_SLACK_S,
+    READ_EVERY_S,
+    SLACK,
+    UNNOTICED_S,
+    LagMeter,
+    Pressure,
+)
 
 
 def test_a_process_that_runs_in_time_allows_nothing_more() -> None:

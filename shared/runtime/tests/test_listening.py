@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman_runtime.listening import ListeningClock
+from pointsman_runtime.jetstream.listening import ListeningClock
 
 
 @pytest.mark.parametrize(

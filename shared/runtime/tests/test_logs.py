@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from pointsman_runtime import logs
-from pointsman_runtime.errors import PayloadTooLarge
-from pointsman_runtime.logs import LONGEST_TEXT, Log
-from pointsman_runtime.missing import Missing
+from pointsman_runtime.bus.errors import PayloadTooLarge
+from pointsman_runtime.telling import logs
+from pointsman_runtime.telling.logs import LONGEST_TEXT, Log
+from pointsman_runtime.telling.missing import Missing
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pointsman_runtime.mailbox import BATCH, Delivery, Fifo, LatestWins, Tally
+from pointsman_runtime.bus.mailbox import BATCH, Delivery, Fifo, LatestWins, Tally
 from pointsman_testing import eventually
 
 

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
-from pointsman_runtime.metrics_registry import MetricsRegistry
+from pointsman_runtime.telling.metrics_registry import MetricsRegistry
 
 
 def test_families_of_one_name_are_one_family_and_equal_samples_are_summed() -> None:

@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.test_utils import TestServer
 
-from pointsman_runtime.outbound import AddressRefused, CheckedResolver, connector, reason_of
+from pointsman_runtime.service.outbound import AddressRefused, CheckedResolver, connector, reason_of
 from pointsman_testing.name_resolution import leads_to
 
 

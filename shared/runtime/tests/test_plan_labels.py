@@ -1,6 +1,6 @@
 """Plans become labels, and never more than a few."""
 
-from pointsman_runtime.plan_labels import OTHER, PLANS, PlanLabels
+from pointsman_runtime.telling.plan_labels import OTHER, PLANS, PlanLabels
 
 
 def test_plans_beyond_the_first_share_a_label_and_known_ones_keep_theirs() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pointsman_runtime.presence import (
+from pointsman_runtime.journey.presence import (
     BEAT_S,
     FORGOTTEN_AFTER_S,
     LOST_AFTER_S,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
-from pointsman_runtime.registrations import LAPSES_AFTER_S, SPOKEN_FOR_S, Registrations
+from pointsman_runtime.jetstream.registrations import LAPSES_AFTER_S, SPOKEN_FOR_S, Registrations
 
 LATER = LAPSES_AFTER_S + 0.1
 

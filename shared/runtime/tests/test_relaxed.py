@@ -2,8 +2,8 @@
 
 import asyncio
 
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.outbox import RELAXED_BYTES
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.bus.outbox import RELAXED_BYTES
 from pointsman_testing import eventually
 from pointsman_testing.nats_server import NatsServer
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import pytest
 
 from pointsman_contracts.reply import Decision, Rejection
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.errors import BusError
-from pointsman_runtime.journey_client import JourneyClient
-from pointsman_runtime.process import Process
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 from pointsman_testing.attendance import Attendance
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_runtime.mailbox import Delivery
-from pointsman_runtime.replies import LOOK_S, TICK_S, FutureWaiter, ReplyTable, Waiter
+from pointsman_runtime.bus.mailbox import Delivery
+from pointsman_runtime.bus.replies import LOOK_S, TICK_S, FutureWaiter, ReplyTable, Waiter
 from pointsman_testing import eventually
 
 

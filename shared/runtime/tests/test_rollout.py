@@ -4,9 +4,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pointsman_core.config import Config
-from pointsman_runtime.configuration import Configuration
-from pointsman_runtime.presence import BEAT_S, SILENT_AFTER_S, PresenceTable
-from pointsman_runtime.rollout import PATIENCE_S, Rollout
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.presence import BEAT_S, SILENT_AFTER_S, PresenceTable
+from pointsman_runtime.service.rollout import PATIENCE_S, Rollout
 
 
 class World:

@@ -12,14 +12,14 @@ import pytest
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.reply import REPLY, Decision
 from pointsman_contracts.subjects import ANY
-from pointsman_runtime.buckets import Bucket
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.events import Events
-from pointsman_runtime.presence import BEAT_S, SILENT_AFTER_S
-from pointsman_runtime.process import Process
-from pointsman_runtime.settings import ServiceSettings
-from pointsman_runtime.stores import CONFIG_BUCKET, CONFIG_KEY, HISTORY
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.configuring.settings import ServiceSettings
+from pointsman_runtime.jetstream.buckets import Bucket
+from pointsman_runtime.jetstream.events import Events
+from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY, HISTORY
+from pointsman_runtime.journey.presence import BEAT_S, SILENT_AFTER_S
+from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 
 SERVICE = [sys.executable, str(Path(__file__).with_name("sample_service.py")), "scheduler"]

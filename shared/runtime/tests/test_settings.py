@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from pointsman_runtime.settings import FILE_VARIABLE, ServiceSettings, SettingsError, load
+from pointsman_runtime.configuring.settings import FILE_VARIABLE, ServiceSettings, SettingsError, load
 
 
 class Settings(ServiceSettings):

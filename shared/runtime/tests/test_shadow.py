@@ -7,7 +7,7 @@ import pytest
 from pointsman_contracts.journey import BodyEdit, Journey, Stage, StageReport
 from pointsman_contracts.reply import REPLY, Decision, Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.journey.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 

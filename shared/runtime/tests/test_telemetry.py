@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import REPLY
-from pointsman_runtime.process import Process
-from pointsman_runtime.telemetry import Tracing, provider_for, sampled
+from pointsman_runtime.telling.process import Process
+from pointsman_runtime.telling.telemetry import Tracing, provider_for, sampled
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 

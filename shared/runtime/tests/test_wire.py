@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts import headers
-from pointsman_runtime import message_headers
-from pointsman_runtime.wire import CONTROL_LINE_LIMIT, Parser, ProtocolViolation
+from pointsman_runtime.bus import message_headers
+from pointsman_runtime.bus.wire import CONTROL_LINE_LIMIT, Parser, ProtocolViolation
 
 Message = tuple[str, str, bytes, bytes]
 

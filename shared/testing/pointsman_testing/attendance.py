@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.presence import BEAT_S
-from pointsman_runtime.process import Process
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.journey.presence import BEAT_S
+from pointsman_runtime.telling.process import Process
 
 _STILL_S: Final = 2.5 * BEAT_S
 """Whoever runs doesn't pause for longer than this between two beats."""

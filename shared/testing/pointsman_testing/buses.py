@@ -7,11 +7,11 @@ from typing import TypeVar
 import pytest
 
 from pointsman_contracts.journey import Journey, PreprocessRequest
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.hub import Hub
-from pointsman_runtime.link import Link
-from pointsman_runtime.process import Process
-from pointsman_runtime.stage import Hop, Outcome
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.hub import Hub
+from pointsman_runtime.bus.link import Link
+from pointsman_runtime.journey.stage import Hop, Outcome
+from pointsman_runtime.telling.process import Process
 from pointsman_testing.eventually import PATIENCE_S, eventually
 from pointsman_testing.memory_nats import MemoryNats
 

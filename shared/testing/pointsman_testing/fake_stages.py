@@ -13,7 +13,7 @@ from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.reply import Answer, ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, Verdict
-from pointsman_runtime.errors import BusDisconnected
+from pointsman_runtime.bus.errors import BusDisconnected
 from pointsman_testing import builders
 from pointsman_testing.eventually import eventually
 from pointsman_testing.ext_proc import ExtProcClient

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 import yaml
 from aiohttp import web
 
-from pointsman_runtime.cancellation import end_all
+from pointsman_runtime.bus.cancellation import end_all
 from pointsman_testing.kube_objects import (
     INFERENCE_POOLS,
     PODS,

@@ -8,9 +8,9 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from pointsman_runtime.errors import BusDisconnected, PayloadTooLarge
-from pointsman_runtime.fan_out import matches
-from pointsman_runtime.wire import Receiver
+from pointsman_runtime.bus.errors import BusDisconnected, PayloadTooLarge
+from pointsman_runtime.bus.fan_out import matches
+from pointsman_runtime.bus.wire import Receiver
 
 _NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
 
@@ -62,7 +62,7 @@ class MemoryNats:
 
 
 class MemoryLink:
-    """One client's connection; implements `pointsman_runtime.link.Link`."""
+    """One client's connection; implements `pointsman_runtime.bus.link.Link`."""
 
     def __init__(self, server: MemoryNats, echo: bool) -> None:
         self._server = server

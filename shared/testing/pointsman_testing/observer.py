@@ -10,9 +10,9 @@ from nats.js.errors import BucketNotFoundError, KeyNotFoundError
 
 from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import kv_key
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.process import Process
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.telling.process import Process
 
 M = TypeVar("M", bound=Message)
 

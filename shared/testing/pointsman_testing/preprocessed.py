@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted, Usage
-from pointsman_runtime.bus import HOP_BUDGET_S, Bus
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.errors import BusError
-from pointsman_runtime.journey_client import JourneyClient
-from pointsman_runtime.process import Process
-from pointsman_runtime.stage import Hop
+from pointsman_runtime.bus.bus import HOP_BUDGET_S, Bus
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.telling.process import Process
 from pointsman_testing import builders
 from pointsman_testing.eventually import eventually
 

@@ -54,8 +54,8 @@ async def buses(request: pytest.FixtureRequest) -> AsyncIterator["Buses"]:
     """Makes buses that talk to each other; the test runs in memory, on a real server, and with all
     services that have one replica in one process."""
     # Imported here: a test run that uses no bus doesn't pay for one.
-    from pointsman_runtime.connection import Connection
-    from pointsman_runtime.link import Link
+    from pointsman_runtime.bus.connection import Connection
+    from pointsman_runtime.bus.link import Link
     from pointsman_testing.buses import Buses
     from pointsman_testing.memory_nats import MemoryNats
 

@@ -3,9 +3,9 @@
 import time
 
 from pointsman_contracts.presence import ServicePresence
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.presence import BEAT_S
-from pointsman_runtime.process import Process
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.journey.presence import BEAT_S
+from pointsman_runtime.telling.process import Process
 from pointsman_testing import eventually
 from pointsman_testing.attendance import Attendance
 from pointsman_testing.memory_nats import MemoryNats

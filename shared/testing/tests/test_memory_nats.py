@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_runtime.connection import Connection
-from pointsman_runtime.fan_out import matches
+from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.bus.fan_out import matches
 from pointsman_testing import NatsServer, eventually
 
 tokens = st.sampled_from(["a", "b", "c"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pointsman_bundle.main import GROUP, assembled, main
-from pointsman_runtime.settings import SettingsError, load
+from pointsman_runtime.configuring.settings import SettingsError, load
 
 PROGRAMS = {found.name: found.load() for found in entry_points(group=GROUP)}
 

@@ -11,9 +11,9 @@ from nats.aio.client import DEFAULT_RECONNECT_TIME_WAIT, Client
 
 from pointsman_cli.words import CommandError
 from pointsman_contracts.subjects import inbox
-from pointsman_runtime.lasting_client import LastingClient
-from pointsman_runtime.settings import ServiceSettings, SettingsError, load
-from pointsman_runtime.urls import without_login
+from pointsman_runtime.bus.lasting_client import LastingClient
+from pointsman_runtime.configuring.settings import ServiceSettings, SettingsError, load
+from pointsman_runtime.configuring.urls import without_login
 
 CONNECT_TIMEOUT_S = 5
 RESET_ATTEMPTS = 5

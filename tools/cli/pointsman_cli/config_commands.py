@@ -12,7 +12,7 @@ from pointsman_cli.config_changes import Change, changes
 from pointsman_cli.configuration import Document
 from pointsman_cli.stored_configuration import Store, Stored
 from pointsman_core.config import Config, ConfigError
-from pointsman_runtime.config_text import parse
+from pointsman_runtime.configuring.config_text import parse
 
 PATIENCE_S: Final = 3.0
 """How long replicas may take to run a new revision before that is told as a failure."""

@@ -14,7 +14,7 @@ from pointsman_cli.words import CommandError
 from pointsman_core import units
 from pointsman_core.config import Config, ConfigError
 from pointsman_core.plugins import PluginError
-from pointsman_runtime.config_text import located, parse
+from pointsman_runtime.configuring.config_text import located, parse
 
 DEFAULT_FILE: Final = Path("pointsman.yaml")
 

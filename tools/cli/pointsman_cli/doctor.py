@@ -24,8 +24,8 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_core.config import Config, ConfigError
-from pointsman_runtime.config_text import parse
-from pointsman_runtime.stores import CONFIG_BUCKET, CONFIG_KEY
+from pointsman_runtime.configuring.config_text import parse
+from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY
 
 LISTEN_S: Final = 1.5
 """Longer than the slowest regular message, the pool snapshot, which comes every second."""

@@ -21,7 +21,7 @@ from pointsman_contracts.journey import StageReport
 from pointsman_contracts.response import RequestAnswered, RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
 from pointsman_contracts.story import Story, StoryQuery
-from pointsman_runtime.stores import EVENT_STREAM
+from pointsman_runtime.jetstream.stores import EVENT_STREAM
 
 _BATCH: Final = 500
 

@@ -11,7 +11,7 @@ from pointsman_contracts.parties import AGENT, AUDITOR, BUNDLE, NEXT, OPERATOR, 
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.subjects import ANY, REST, STAGES, direct_subject, inbox, stage_subject, subject
-from pointsman_runtime.stores import CONFIG_BUCKET, EVENT_STREAM, EVENT_SUBJECTS, PROBE_STREAM
+from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, EVENT_STREAM, EVENT_SUBJECTS, PROBE_STREAM
 
 JS: Final = "$JS.API"
 _BUCKET: Final = "KV_"

@@ -46,7 +46,7 @@ from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.domain.picking import PickError
 from pointsman_profile_picker.domain.pools import PoolStates
-from pointsman_runtime.settled_target import settled
+from pointsman_runtime.journey.settled_target import settled
 
 REQUEST_S: Final = 600.0
 PATIENCE_S: Final = 5.0

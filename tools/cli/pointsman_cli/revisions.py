@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
-from pointsman_runtime.presence import BEAT_S, SILENT_AFTER_S
+from pointsman_runtime.journey.presence import BEAT_S, SILENT_AFTER_S
 
 LISTEN_S: Final = 3 * BEAT_S
 """Everybody who lives is heard within this time."""

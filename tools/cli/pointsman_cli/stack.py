@@ -21,8 +21,8 @@ from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.supervision import State
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Config, identifies
-from pointsman_runtime.cancellation import end_all
-from pointsman_runtime.urls import without_login
+from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.configuring.urls import without_login
 
 START_TIMEOUT_S: Final = 90.0
 END_PATIENCE_S: Final = 8.0

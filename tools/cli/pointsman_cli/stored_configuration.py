@@ -14,7 +14,7 @@ from nats.js.kv import KeyValue
 
 from pointsman_cli import bus
 from pointsman_cli.words import CommandError
-from pointsman_runtime.stores import CONFIG_BUCKET, CONFIG_KEY, HISTORY
+from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY, HISTORY
 
 ANSWER_S = 5.0
 """How long JetStream may take to answer."""

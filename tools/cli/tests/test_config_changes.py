@@ -13,8 +13,8 @@ from pointsman_cli.stored_configuration import Stored, find, previous
 from pointsman_cli.words import CommandError
 from pointsman_contracts.presence import ServicePresence
 from pointsman_core.config import Config
-from pointsman_runtime.config_text import parse
-from pointsman_runtime.presence import SILENT_AFTER_S
+from pointsman_runtime.configuring.config_text import parse
+from pointsman_runtime.journey.presence import SILENT_AFTER_S
 
 
 def config(**models: float) -> Config:

@@ -16,7 +16,7 @@ import pytest
 from pointsman_cli import bus
 from pointsman_cli.bus import connected
 from pointsman_cli.words import CommandError
-from pointsman_runtime.settings import ServiceSettings
+from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_testing import eventually
 from pointsman_testing.nats_server import LocalNatsServer
 

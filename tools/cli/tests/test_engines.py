@@ -7,7 +7,7 @@ from pointsman_cli.configuration import written
 from pointsman_cli.engines import Served, ask, configuration, pool_of
 from pointsman_cli.words import CommandError
 from pointsman_core.config import SchedulingProfile, load
-from pointsman_runtime.config_text import parse
+from pointsman_runtime.configuring.config_text import parse
 from pointsman_testing.scripted_engine import Received, ScriptedEngine
 
 METRICS = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n"

@@ -3,7 +3,7 @@
 import ssl
 from pathlib import Path
 
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 _log = Log("tls")
 

@@ -19,7 +19,7 @@ from pointsman_edge.telling.metrics import EdgeMetrics
 from pointsman_epp_adapter.adapters.provider_way import ProviderWay
 from pointsman_epp_adapter.domain.destination import address_of
 from pointsman_epp_adapter.settings import EppAdapterSettings
-from pointsman_runtime.telemetry import Tracing
+from pointsman_runtime.telling.telemetry import Tracing
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, d
 from pointsman_epp_adapter.domain.dynamo import worker_headers
 from pointsman_epp_adapter.domain.envoy_events import RequestHead
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, edited, stripped
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 _log = Log("exchange")
 

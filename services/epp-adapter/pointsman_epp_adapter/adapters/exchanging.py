@@ -33,8 +33,8 @@ from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
 from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.one_way import without_response_stages
-from pointsman_runtime.logs import Log
-from pointsman_runtime.telemetry import Span
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.telemetry import Span
 
 _FAILED: Final = 500
 

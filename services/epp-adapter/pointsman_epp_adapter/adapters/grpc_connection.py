@@ -26,7 +26,7 @@ from ngh2 import (
 )
 
 from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 Method = Callable[[Call], Awaitable[None]]
 """Serves one call. Raises CallFailed."""

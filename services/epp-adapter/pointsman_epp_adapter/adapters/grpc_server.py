@@ -10,7 +10,7 @@ from pointsman_epp_adapter.adapters.grpc_health import GrpcHealth
 from pointsman_epp_adapter.adapters.processor import Processor
 from pointsman_epp_adapter.adapters.wire import METHOD
 from pointsman_epp_adapter.settings import EppAdapterSettings
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 _PROBES: Final = 100
 """Calls at a time on the port for health alone."""

@@ -18,7 +18,7 @@ from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, 
 from pointsman_epp_adapter.domain.conformance import restricted
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead, ResponseHead
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 _log = Log("ext_proc")
 

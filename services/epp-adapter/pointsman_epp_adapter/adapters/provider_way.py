@@ -20,7 +20,7 @@ from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, strippe
 from pointsman_providers.errors import explained
 from pointsman_providers.exchange import Call, Question
 from pointsman_providers.resolve import Resolved
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 SCHEME: Final = "provider_scheme"
 """Key of our metadata that Envoy's routes to providers match: `https` or `http`."""

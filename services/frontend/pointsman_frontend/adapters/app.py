@@ -13,8 +13,8 @@ from pointsman_edge.taking_in.wrong_method import WrongMethod
 from pointsman_edge.telling.error_body import SERVER_ERROR
 from pointsman_frontend.adapters.client import JSON, Client
 from pointsman_frontend.adapters.proxy import Proxy
-from pointsman_runtime.health import HealthApp
-from pointsman_runtime.http_server import Receive, Scope, Send
+from pointsman_runtime.service.health import HealthApp
+from pointsman_runtime.service.http_server import Receive, Scope, Send
 
 
 class EdgeApp:

@@ -5,7 +5,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.taking_in.routes import MESSAGES
 from pointsman_edge.telling.error_body import error_body, error_headers
-from pointsman_runtime.http_server import Send
+from pointsman_runtime.service.http_server import Send
 
 JSON = (b"content-type", b"application/json")
 Headers = list[tuple[bytes, bytes]]

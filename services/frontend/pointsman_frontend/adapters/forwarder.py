@@ -34,8 +34,8 @@ from pointsman_frontend.adapters.relay import Answering, is_stream, relay_docume
 from pointsman_frontend.domain.engine_request import request_head
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
 from pointsman_frontend.domain.retry_budget import RetryBudget
-from pointsman_runtime.logs import Log
-from pointsman_runtime.telemetry import Tracing
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.telemetry import Tracing
 
 _log = Log("engines")
 

@@ -6,8 +6,8 @@ from typing import Literal
 from pointsman_edge.reviewing.way_back import WayBack
 from pointsman_edge.taking_in.held_bodies import HeldBody
 from pointsman_frontend.adapters.connection_bounds import HANG_UP
-from pointsman_runtime.http_server import Scope
-from pointsman_runtime.telemetry import Span
+from pointsman_runtime.service.http_server import Scope
+from pointsman_runtime.telling.telemetry import Span
 
 Reason = Literal["client_gone", "timeout", "shutdown"]
 

@@ -8,7 +8,7 @@ from pointsman_core.given_worker import WORKER, given_worker
 from pointsman_edge.deciding.decider import Decider
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.deciding.static_choice import Closed
-from pointsman_runtime.pending_request import Settled
+from pointsman_runtime.journey.pending_request import Settled
 
 ELSEWHERE: Final = frozenset({"unknown_worker", "no_endpoints", "saturated"})
 """Codes of rejections after which another worker is asked for."""

@@ -34,9 +34,9 @@ from pointsman_frontend.adapters.given_answer import pass_on
 from pointsman_frontend.adapters.leash import Leash
 from pointsman_frontend.adapters.own_worker import OwnWorker
 from pointsman_frontend.adapters.request_body import ClientGone, read_body
-from pointsman_runtime.http_server import Receive, Scope, Send
-from pointsman_runtime.logs import Log
-from pointsman_runtime.telemetry import Tracing
+from pointsman_runtime.service.http_server import Receive, Scope, Send
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.telemetry import Tracing
 
 LAST_WORD_S: Final = 1.0
 """How long an aborted request may take to tell its client why."""

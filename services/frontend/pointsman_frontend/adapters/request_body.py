@@ -4,7 +4,7 @@ import asyncio
 
 from pointsman_core.refusal import Refusal
 from pointsman_edge.taking_in.body_size import check_length, check_not_empty
-from pointsman_runtime.http_server import Receive
+from pointsman_runtime.service.http_server import Receive
 
 
 class ClientGone(Exception):

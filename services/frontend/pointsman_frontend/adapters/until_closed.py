@@ -2,7 +2,7 @@
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from pointsman_runtime.http_server import App, Receive, Scope, Send
+from pointsman_runtime.service.http_server import App, Receive, Scope, Send
 
 
 def without_chunks(app: App, cycle: RequestResponseCycle) -> App:

@@ -10,7 +10,7 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_guard.domain.checking import DetectorFailed, Embedder
-from pointsman_runtime import outbound
+from pointsman_runtime.service import outbound
 
 if TYPE_CHECKING:
     from pointsman_embedding.onnx_model import OnnxModel

@@ -11,9 +11,9 @@ from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - on
 from pointsman_core.config import Config, ConfigError, Pool, load_endpoints
 from pointsman_metrics_collector.domain.engines import engines_of
 from pointsman_metrics_collector.domain.finding import Finding
-from pointsman_runtime.cancellation import end_all
-from pointsman_runtime.config_text import read
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.configuring.config_text import read
+from pointsman_runtime.telling.logs import Log
 
 LONGEST: Final = 4 * 2**20
 """Bytes of a file; ten thousand endpoints have less."""

@@ -10,8 +10,8 @@ from pointsman_engines.pace import ReadingPace
 from pointsman_engines.speaker import EngineAccess, EngineSpeaker
 from pointsman_engines.stored_entry import Entries
 from pointsman_metrics_collector.domain.engines import Engine, Key, steps
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.telling.logs import Log
 
 LOOK_S: Final = 0.2
 

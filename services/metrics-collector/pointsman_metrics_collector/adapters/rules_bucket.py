@@ -11,9 +11,9 @@ from pointsman_contracts.pool import PoolRules
 from pointsman_contracts.subjects import kv_key
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.domain.ownership import owner
-from pointsman_runtime.errors import jetstream_words
-from pointsman_runtime.logs import Log
-from pointsman_runtime.watched_keys import Entry
+from pointsman_runtime.bus.errors import jetstream_words
+from pointsman_runtime.jetstream.watched_keys import Entry
+from pointsman_runtime.telling.logs import Log
 
 LOOK_S: Final = 0.5
 
@@ -21,7 +21,7 @@ _log = Log("rules")
 
 
 class Entries(Protocol):
-    """The bucket; a `pointsman_runtime.buckets.Bucket` is one."""
+    """The bucket; a `pointsman_runtime.jetstream.buckets.Bucket` is one."""
 
     async def put(self, key: str, value: bytes) -> int:
         """Write. Raises nats errors and TimeoutError."""

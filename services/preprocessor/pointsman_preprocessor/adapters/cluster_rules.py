@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from pointsman_contracts.pool import PoolRules
 from pointsman_core.config import Config
 from pointsman_preprocessor.domain.pool_rules import NameRules
-from pointsman_runtime.buckets import Bucket
-from pointsman_runtime.logs import Log
-from pointsman_runtime.watched_keys import Entry
+from pointsman_runtime.jetstream.buckets import Bucket
+from pointsman_runtime.jetstream.watched_keys import Entry
+from pointsman_runtime.telling.logs import Log
 
 PATIENCE_S: Final = 2.0
 """Requests needn't wait longer for the names of a cluster."""

@@ -7,8 +7,8 @@ from typing import Final
 from pydantic import ValidationError
 
 from pointsman_contracts.limits import LimitAsk, LimitAsks, LimitVerdict, LimitVerdicts
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError, NoReply
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError, NoReply
 
 ASKED_S: Final = 0.2
 """How long a keeper may take before it is asked again; one that also misses a beat is taken for dead. A later answer

@@ -5,9 +5,9 @@ from typing import Final
 
 from pointsman_contracts.limits import SHARDS, LimitAsks
 from pointsman_preprocessor.domain.limits.sharding import keeper_of
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError, NobodyListens, NoReply
-from pointsman_runtime.presence import BEAT_S
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError, NobodyListens, NoReply
+from pointsman_runtime.journey.presence import BEAT_S
 
 SIGN_S: Final = 0.15
 """How long an instance that another one takes for dead may take to answer."""

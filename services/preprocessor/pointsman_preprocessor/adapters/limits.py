@@ -14,8 +14,8 @@ from pointsman_preprocessor.domain.pipeline import Pipeline
 from pointsman_preprocessor.plugins.limit import Limit
 from pointsman_preprocessor.plugins.token_limit import TokenLimit
 from pointsman_preprocessor.settings import PreprocessorSettings
-from pointsman_runtime.configuration import Revision
-from pointsman_runtime.service import Service
+from pointsman_runtime.configuring.configuration import Revision
+from pointsman_runtime.service.service import Service
 
 TICK_S: Final = 0.1
 SWEEP_S: Final = 1.0

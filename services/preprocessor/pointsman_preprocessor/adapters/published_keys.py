@@ -8,9 +8,9 @@ from typing import Final
 import aiohttp
 
 from pointsman_preprocessor.domain.key_sets import KeySet, KeySets, parse_key_set, prepare
-from pointsman_runtime import outbound
-from pointsman_runtime.cancellation import end_all
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.service import outbound
+from pointsman_runtime.telling.logs import Log
 
 TIMEOUT_S: Final = 5.0
 LARGEST: Final = 2**20

@@ -20,9 +20,9 @@ from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.adapters.shard_snapshots import ShardSnapshots, Store
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.keeping import Keeping
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError, NobodyListens
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError, NobodyListens
+from pointsman_runtime.telling.logs import Log
 
 HAND_OVER_S: Final = 0.5
 """How long a keeper may take to hand over a shard."""

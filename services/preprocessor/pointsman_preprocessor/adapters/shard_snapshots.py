@@ -16,9 +16,9 @@ from pointsman_contracts.limits import SHARDS, LimitShard
 from pointsman_contracts.subjects import kv_key
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.domain.limits.keeping import Keeping
-from pointsman_runtime.errors import jetstream_words
-from pointsman_runtime.logs import Log
-from pointsman_runtime.watched_keys import Entry
+from pointsman_runtime.bus.errors import jetstream_words
+from pointsman_runtime.jetstream.watched_keys import Entry
+from pointsman_runtime.telling.logs import Log
 
 SAVE_S: Final = 0.4
 """Between two snapshots of a shard that changes; what is lost with a keeper is no more than it did since."""

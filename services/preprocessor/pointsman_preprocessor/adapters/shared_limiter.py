@@ -28,9 +28,9 @@ from pointsman_preprocessor.domain.limits.limiter import Limiter
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.processing import Unavailable
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError, NobodyListens, NoReply
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError, NobodyListens, NoReply
+from pointsman_runtime.telling.logs import Log
 
 GIVE_UP_S: Final = 0.8
 """How long a request waits for a keeper. Its edge sends it again after 0.6 s, and waits for 0.36 s more."""

@@ -5,9 +5,9 @@ from typing import Final
 
 from pointsman_contracts.api_key import KEYS_BUCKET
 from pointsman_preprocessor.domain.api_keys import KeyFacts, KeyStore, KeyTable, stored_key
-from pointsman_runtime.buckets import Bucket
-from pointsman_runtime.logs import Log
-from pointsman_runtime.watched_keys import Entry
+from pointsman_runtime.jetstream.buckets import Bucket
+from pointsman_runtime.jetstream.watched_keys import Entry
+from pointsman_runtime.telling.logs import Log
 
 _log = Log("api-keys")
 

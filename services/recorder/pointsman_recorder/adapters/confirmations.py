@@ -3,7 +3,7 @@
 import asyncio
 from types import TracebackType
 
-from pointsman_runtime.replies import ReplyTable, Waiter
+from pointsman_runtime.bus.replies import ReplyTable, Waiter
 
 
 class NotWritten(Exception):

@@ -11,10 +11,10 @@ from nats.js.errors import NotFoundError
 from pointsman_contracts.headers import MESSAGE_ID, TYPE
 from pointsman_recorder.adapters.pull import BATCH, Pull, Taken
 from pointsman_recorder.domain.entry import Entry, entry
-from pointsman_runtime import message_headers
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.events import Events
-from pointsman_runtime.stores import EVENT_STREAM, EVENT_SUBJECTS
+from pointsman_runtime.bus import message_headers
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.jetstream.events import Events
+from pointsman_runtime.jetstream.stores import EVENT_STREAM, EVENT_SUBJECTS
 
 _ACK_WAIT_S: Final = 30.0
 """How long a batch may take; then it comes again."""

@@ -22,10 +22,10 @@ from pointsman_recorder.adapters.confirmations import Confirmations
 from pointsman_recorder.adapters.pull import Pull
 from pointsman_recorder.domain.usage_record import Owed
 from pointsman_recorder.settings import RecorderSettings
-from pointsman_runtime import message_headers
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.events import Events
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus import message_headers
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.jetstream.events import Events
+from pointsman_runtime.telling.logs import Log
 
 STREAM: Final = "PM_USAGE"
 SUBJECTS: Final = f"{ROOT}.{UsageRecord.address.kind}.{REST}"

@@ -8,8 +8,8 @@ import asyncio
 import json
 from typing import Final, NamedTuple
 
-from pointsman_runtime import message_headers
-from pointsman_runtime.link import PubSub
+from pointsman_runtime.bus import message_headers
+from pointsman_runtime.bus.link import PubSub
 
 BATCH: Final = 1024
 """Messages that are handed over at once, and that the server may send ahead."""

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
 from pointsman_core.config import Section
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 
 class Closable(Protocol):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from pointsman_core.config import Cache
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 from pointsman_semantic_cache.adapters import snapshot
 from pointsman_semantic_cache.adapters.postgres_store import PostgresStore
 from pointsman_semantic_cache.adapters.references import ReferenceMissing, secret

@@ -11,7 +11,7 @@ from typing import Final
 import zmq
 import zmq.asyncio
 
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 from pointsman_worker_agent.domain.kv_endpoints import KvEndpoints
 from pointsman_worker_agent.domain.kv_sequence import END, BatchSequence, Next
 

@@ -7,7 +7,7 @@ from typing import Final
 from pointsman_edge.credentials.aws_signature import AwsSigner
 from pointsman_edge.credentials.google_token import GoogleTokens
 from pointsman_providers.resolve import Resolved
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 _JWT: Final = "eyJ"
 """How a JSON web token begins, as Microsoft Entra issues them."""

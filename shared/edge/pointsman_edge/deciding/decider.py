@@ -15,12 +15,12 @@ from pointsman_edge.deciding.engine_load import EngineLoad
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.deciding.requested_model import requested_model
 from pointsman_edge.deciding.static_choice import Closed, EngineState, choose
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusCongested, BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
-from pointsman_runtime.held_requests import Place
-from pointsman_runtime.journey_client import JourneyClient
-from pointsman_runtime.pending_request import FIRST_STAGE, Settled
-from pointsman_runtime.presence import Nobody
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
+from pointsman_runtime.journey.held_requests import Place
+from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.pending_request import FIRST_STAGE, Settled
+from pointsman_runtime.journey.presence import Nobody
 
 SETTLING_S: Final = 5.0
 """After the bus came back: how long a stage that nobody answers for counts as one that still reconnects. The longest

@@ -9,14 +9,14 @@ from pointsman_contracts.journey import Stage
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import STAGE_UNAVAILABLE
 from pointsman_contracts.response_stage import ResponseReview, Verdict
-from pointsman_runtime import message_headers
-from pointsman_runtime.addresses import Addresses
-from pointsman_runtime.bus import Bus
-from pointsman_runtime.errors import BusError, PayloadTooLarge
-from pointsman_runtime.logs import Log
-from pointsman_runtime.mailbox import Tally
-from pointsman_runtime.missing import Missing
-from pointsman_runtime.replies import FutureWaiter, ReplyTable
+from pointsman_runtime.bus import message_headers
+from pointsman_runtime.bus.addresses import Addresses
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError, PayloadTooLarge
+from pointsman_runtime.bus.mailbox import Tally
+from pointsman_runtime.bus.replies import FutureWaiter, ReplyTable
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.missing import Missing
 
 TIMEOUT_S: Final = 1.0
 """For a stage whose declaration names none."""

@@ -16,7 +16,7 @@ from pointsman_edge.taking_in.wrong_method import WrongMethod
 from pointsman_edge.telling.announcer import Announcer
 from pointsman_edge.telling.error_body import error_body, error_headers
 from pointsman_edge.telling.exchange import Exchange
-from pointsman_runtime.telemetry import Span
+from pointsman_runtime.telling.telemetry import Span
 
 _JSON = (b"content-type", b"application/json")
 

@@ -19,8 +19,8 @@ from pointsman_contracts.response import (
 )
 from pointsman_core.refusal import Refusal
 from pointsman_edge.telling.exchange import Exchange
-from pointsman_runtime.errors import BusCongested, BusDisconnected, MessageTooLarge, PayloadTooLarge
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, MessageTooLarge, PayloadTooLarge
+from pointsman_runtime.telling.logs import Log
 
 _LONGEST_REASON = 1000
 

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from pointsman_edge.telling.exchange import Exchange
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 BOUNDS_S: Final = (
     0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0,

@@ -3,7 +3,7 @@
 from pointsman_edge.deciding.prices import Prices
 from pointsman_edge.telling.exchange import Exchange
 from pointsman_edge.telling.metrics import EdgeMetrics
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 _log = Log("edge")
 

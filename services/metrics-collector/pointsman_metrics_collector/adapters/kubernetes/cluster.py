@@ -13,8 +13,8 @@ from pointsman_metrics_collector.domain.kubernetes.answers import Unreachable
 from pointsman_metrics_collector.domain.kubernetes.collections import Collection, Seen, T
 from pointsman_metrics_collector.domain.kubernetes.finding import find, wanted
 from pointsman_metrics_collector.domain.kubernetes.objects import KubeObject
-from pointsman_runtime.cancellation import end_all
-from pointsman_runtime.logs import Log
+from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.telling.logs import Log
 
 if TYPE_CHECKING:
     # The client library is loaded by those alone who have a cluster.

@@ -22,7 +22,7 @@ from pointsman_metrics_collector.domain.kubernetes.answers import (
     read_change,
 )
 from pointsman_metrics_collector.domain.kubernetes.collections import Collection, Seen, T
-from pointsman_runtime.logs import Log
+from pointsman_runtime.telling.logs import Log
 
 if TYPE_CHECKING:
     # The client library is loaded by those alone who have a cluster.
@@ -233,7 +233,7 @@ class Reflector(Generic[T]):
         await self._pause(min(error.retry_after_s, LONGEST_RETRY_S) if isinstance(error, Refused) else 0.0)
 
     async def _pause(self, least_s: float = 0.0) -> None:
-        """Wait longer with every failure in a row (full jitter, as `pointsman_runtime.backoff`)."""
+        """Wait longer with every failure in a row (full jitter, as `pointsman_runtime.bus.backoff`)."""
         wait = self._uniform(0.0, min(CAP_S, BASE_S * 2.0 ** min(self._failures, 10)))
         self._failures += 1
         await asyncio.sleep(max(wait, least_s))

@@ -1,0 +1,1 @@
+"""Bytes and messages on NATS. It knows no journey."""

@@ -1,0 +1,317 @@
+"""The NATS connection of the journey: nats-py for handshake, credentials, TLS, server pool and pings; own
+code where nats-py costs too much per message or gives up too early.
+
+What differs from `nats.aio.client.Client`, and why:
+
+- A message goes from the socket through `wire.Parser` to its receiver in one call. nats-py takes a reader
+  coroutine, an `asyncio.Queue` and a task per subscription for it, about 20 µs of CPU.
+- `publish` is a plain function that writes once per turn of the event loop. nats-py wakes a flusher task.
+- It reconnects for ever (`lasting_client.py`) with full jitter (`backoff.py`). nats-py waits a fixed time.
+- A lost connection is aborted. nats-py waits for the unsent rest to leave, which never happens when the server
+  is stopped.
+
+`tests/test_nats_internals.py` fails when the parts of nats-py that this file overrides or calls change.
+"""
+
+# The overridden parts of nats-py are private by name; the test above stands in for the type checker.
+# pyright: reportPrivateUsage=false
+
+import asyncio
+import contextlib
+import json
+import math
+import os
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from nats.aio.client import Client, Srv
+
+from pointsman_runtime.bus.backoff import OUTSTANDING_PINGS, PING_INTERVAL_S, full_jitter
+from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.bus.errors import BusDisconnected, PayloadTooLarge
+from pointsman_runtime.bus.lasting_client import LastingClient
+from pointsman_runtime.bus.outbox import Outbox
+from pointsman_runtime.bus.sockets import HandoverTransport, SocketProtocol
+from pointsman_runtime.bus.wire import CONTROL_LINE_LIMIT, Parser, Receiver
+from pointsman_runtime.telling.lag import LAG
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """How to log in; everything empty on a server without accounts. Never logged."""
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    credentials_file: str | None = None
+    nkey_seed_file: str | None = None
+
+
+class Connection(LastingClient):
+    """One connection. Implements `pointsman_runtime.bus.link.Link`."""
+
+    def __init__(
+        self,
+        servers: list[str],
+        *,
+        name: str,
+        credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
+        echo: bool = False,
+    ) -> None:
+        """`echo`: whether what it publishes also reaches its own subscriptions."""
+        super().__init__()
+        self._echo = echo
+        self._servers = servers
+        self._client_name = name
+        self.credentials = credentials or Credentials()
+        self._tls = tls
+        self._receivers: dict[int, Receiver] = {}
+        self._interests: dict[int, tuple[str, str]] = {}
+        self._attempts = 0
+        self._reason = "not connected yet"
+        self._protocol: SocketProtocol | None = None
+        self._outbox = Outbox()
+        self._work: list[Callable[[], None]] = []
+        self._asked: dict[asyncio.Future[Any], float] = {}
+        """When each ping was sent that the server hasn't answered."""
+        self._opening: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.on_connected: Callable[[], None] = _nothing
+        self.on_disconnected: Callable[[str], None] = _ignored
+        self.on_refused: Callable[[str], None] = _ignored
+
+    @property
+    def connected(self) -> bool:
+        return self._status == Client.CONNECTED and self._protocol is not None
+
+    @property
+    def reason(self) -> str:
+        return self._reason
+
+    def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._opening = self._loop.create_task(self._open())
+
+    # As `Link` has it: nats-py's is a coroutine.
+    def subscribe(self, subject: str, receiver: Receiver, queue: str = "") -> int:  # type: ignore[override] # pyright: ignore[reportIncompatibleMethodOverride]
+        self._sid += 1
+        self._receivers[self._sid] = receiver
+        self._interests[self._sid] = (subject, queue)
+        if self.connected:
+            self._outbox.put(f"SUB {subject} {queue} {self._sid}\r\n".encode())
+        return self._sid
+
+    def unsubscribe(self, sid: int) -> None:
+        self.stop_delivery(sid)
+        self._receivers.pop(sid, None)
+
+    def stop_delivery(self, sid: int) -> None:
+        if self._interests.pop(sid, None) is not None and self.connected:
+            self._outbox.put(f"UNSUB {sid}\r\n".encode())
+
+    # As above.
+    def publish(  # type: ignore[override] # pyright: ignore[reportIncompatibleMethodOverride]
+        self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
+    ) -> None:
+        if not self.connected:
+            raise BusDisconnected(self._reason)
+        size = len(payload) + len(headers)
+        if size > self._max_payload:
+            raise PayloadTooLarge(self._max_payload, size)
+        self._outbox.check_room(size)
+        put = self._outbox.put_relaxed if relaxed else self._outbox.put
+        if headers:
+            put(b"".join((f"HPUB {subject} {reply} {len(headers)} {size}\r\n".encode(), headers, payload, b"\r\n")))
+        else:
+            put(b"".join((f"PUB {subject} {reply} {size}\r\n".encode(), payload, b"\r\n")))
+
+    def soon(self, work: Callable[[], None]) -> None:
+        if self._outbox.held:
+            self._work.append(work)
+        elif self._loop is not None:
+            self._loop.call_soon(work)
+
+    async def flush(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109 - as in nats-py
+        if not self.connected:
+            raise BusDisconnected(self._reason)
+        pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        lost = cast("SocketProtocol", self._protocol).lost
+        await self._send_ping(pong)
+        await asyncio.wait([pong, lost], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if lost.done():
+            raise BusDisconnected(self._reason)
+        if not pong.done():
+            raise TimeoutError(f"the server did not answer within {timeout:g} s")
+
+    async def close(self) -> None:
+        if self._opening is not None and not self._opening.done():
+            await end_all([self._opening])
+        if self.connected:
+            with contextlib.suppress(BusDisconnected, TimeoutError):  # gone already: nothing left to send to
+                await self.flush(1.0)
+        await super().close()
+        self._reason = "closed"
+
+    async def _open(self) -> None:
+        login = self.credentials
+        await self.connect(
+            self._servers,
+            name=self._client_name,
+            error_cb=self._note_failure,
+            disconnected_cb=self._note_disconnected,
+            reconnected_cb=self._note_connected,
+            max_reconnect_attempts=-1,
+            ping_interval=PING_INTERVAL_S,
+            max_outstanding_pings=OUTSTANDING_PINGS,
+            no_echo=not self._echo,
+            user=login.user,
+            password=login.password,
+            token=login.token,
+            user_credentials=login.credentials_file,
+            nkeys_seed=login.nkey_seed_file,
+            tls=self._tls,
+        )
+        await self._note_connected()
+
+    async def _select_next_server(self) -> None:
+        """Take the servers in turn, each try after a jittered wait; the first try of a life doesn't wait."""
+        while True:
+            server = self._server_pool.pop(0)
+            self._server_pool.append(server)
+            if self._attempts or server.did_connect:
+                await asyncio.sleep(full_jitter(self._attempts))
+            self._attempts += 1
+            try:
+                await self._connect_to_server(server)
+            except (OSError, TimeoutError) as error:
+                await self._note_failure(error)
+                continue
+            self._current_server = server
+            return
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        self._close_transport()
+        self._transport = HandoverTransport()
+        await self._transport.connect(
+            s.uri, buffer_size=CONTROL_LINE_LIMIT, connect_timeout=self.options["connect_timeout"]
+        )
+
+    async def _process_connect_init(self) -> None:
+        await super()._process_connect_init()
+        self._attempts = 0
+        self._asked.clear()
+        transport = cast("HandoverTransport", self._transport)
+        self._protocol = SocketProtocol(Parser(self._receivers, self), self.receive)
+        rest = transport.hand_over(self._protocol)
+        self._outbox.attach(transport.socket)
+        for sid, (subject, queue) in self._interests.items():
+            self._outbox.put(f"SUB {subject} {queue} {sid}\r\n".encode())
+        self._outbox.write()
+        self._protocol.data_received(rest)
+
+    async def _read_loop(self) -> None:
+        """Runs as nats-py's reading task: waits for the end of the connection, which the protocol reports."""
+        protocol = self._protocol
+        if protocol is not None:
+            error = await protocol.lost
+            await self._process_op_err(error)
+
+    async def _flusher(self) -> None:
+        """nats-py counts on a living flusher task; writing is the outbox's work."""
+        protocol = self._protocol
+        if protocol is not None:
+            await asyncio.wait([protocol.lost])
+
+    async def _process_op_err(self, e: Exception) -> None:
+        self._protocol = None
+        self._outbox.detach()
+        self._reason = _words(e)
+        await super()._process_op_err(e)
+
+    async def _note_failure(self, error: Exception) -> None:
+        self._reason = _words(error)
+
+    async def _note_disconnected(self) -> None:
+        self.on_disconnected(self._reason)
+
+    async def _note_connected(self) -> None:
+        self._reason = ""
+        self.on_connected()
+
+    def receive(self, data: bytes, parser: Parser) -> None:
+        """Take what arrived in one read, hand it to the handlers, and write what they sent: one turn of the
+        event loop for it all, where a callback for each step would take three. Raises ProtocolViolation."""
+        # Whatever a server sends shows that it lives; its answer to a ping may be behind megabytes.
+        self._pings_outstanding = 0
+        self._outbox.held = True
+        try:
+            parser.feed(data)
+            while self._work:
+                work, self._work = self._work, []
+                for one in work:
+                    one()
+        finally:
+            self._outbox.held = False
+            self._outbox.write()
+
+    async def _send_command(self, cmd: bytes, priority: bool = False) -> None:  # noqa: ARG002 - order is kept
+        self._outbox.put(cmd)
+
+    async def _flush_pending(self, force_flush: bool = False) -> None:  # noqa: ARG002 - as above
+        self._outbox.write()
+
+    async def _send_ping(self, future: "asyncio.Future[Any] | None" = None) -> None:
+        waiting = cast("list[asyncio.Future[Any]]", self._pongs)  # pyright: ignore[reportUnknownMemberType] - nats-py says `List`
+        loop = asyncio.get_running_loop()
+        pong = future or loop.create_future()
+        waiting.append(pong)
+        now = loop.time()
+        self._asked[pong] = now
+        # A server that is late with everything isn't gone.
+        self.options["max_outstanding_pings"] = OUTSTANDING_PINGS + math.ceil(LAG.slack_s(now) / PING_INTERVAL_S)
+        self._outbox.put(b"PING\r\n")
+        # Whoever waits for the answer wants to know that everything before it is out.
+        self._outbox.write_all()
+
+    def on_ping(self) -> None:
+        self._outbox.put(b"PONG\r\n")
+
+    def on_pong(self) -> None:
+        waiting = cast("list[asyncio.Future[Any]]", self._pongs)  # pyright: ignore[reportUnknownMemberType] - nats-py says `List`
+        if waiting:
+            pong = waiting.pop(0)
+            if (asked := self._asked.pop(pong, None)) is not None:
+                now = asyncio.get_running_loop().time()
+                LAG.note(now - asked, now)
+            if not pong.done():
+                pong.set_result(True)
+        self._pings_outstanding = 0
+
+    def on_info(self, document: bytes) -> None:
+        info = cast("dict[str, Any]", json.loads(document))
+        self._max_payload = int(info.get("max_payload", self._max_payload))
+        self._info_task = asyncio.get_running_loop().create_task(self._process_info(info))
+
+    def on_error(self, text: str) -> None:
+        """The server closes the connection itself where it must."""
+        if "permissions violation" in text.lower():
+            self.on_refused(text)
+        else:
+            self._reason = text
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error).removeprefix("nats: ") or type(error).__name__
+
+
+def _nothing() -> None:
+    return None
+
+
+def _ignored(reason: str) -> None:
+    del reason

@@ -1,0 +1,207 @@
+"""One link shared by the services of a process.
+
+What one of them publishes reaches the others directly: the link doesn't echo. Of equal subscriptions the server sees
+one. A message to a queue group, or a question, that a service of this process takes doesn't leave it.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pointsman_contracts.message import Message
+from pointsman_runtime.bus.link import Link
+from pointsman_runtime.bus.mailbox import Delivery
+from pointsman_runtime.bus.wire import Receiver
+
+Take = Callable[[Delivery], None]
+INBOXES: Final = "_INBOX."
+KEPT: Final = 8192
+"""Subjects whose subscriptions are kept; with more in use, all are forgotten and looked for again."""
+
+
+class _Interest:
+    """What this process wants of one pattern."""
+
+    __slots__ = ("exclusive", "group", "remote", "takers")
+
+    def __init__(self, *, group: bool) -> None:
+        self.takers: dict[int, Take] = {}
+        self.group = group
+        self.exclusive = False
+        """Whether no other process subscribes to it."""
+        self.remote = 0
+        """Id of its subscription at the link."""
+
+
+class _Reach(NamedTuple):
+    """Who takes messages of one subject."""
+
+    takers: tuple[Take, ...]
+    inside_only: bool
+
+
+_NOBODY: Final = _Reach((), inside_only=False)
+
+
+class FanOut:
+    """Publishes and subscribes for every service of a process."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._interests: dict[tuple[str, str], _Interest] = {}
+        self._of: dict[int, tuple[str, str]] = {}
+        self._ids = itertools.count(1)
+        self._reach: dict[str, _Reach] = {}
+        self._inbox = "\0"
+        self._inboxes = 0
+        """Subscriptions to inboxes besides this process's own."""
+        self._answers: Take = _drop
+        self.soon = link.soon
+        """As `Link.soon`."""
+
+    @property
+    def connected(self) -> bool:
+        """As `Link.connected`."""
+        return self._link.connected
+
+    @property
+    def reason(self) -> str:
+        """As `Link.reason`."""
+        return self._link.reason
+
+    @property
+    def max_payload(self) -> int:
+        """As `Link.max_payload`."""
+        return self._link.max_payload
+
+    def answers(self, prefix: str, take: Take) -> None:
+        """Take every message whose subject is `prefix` and one token: answers to this process."""
+        self._inbox, self._answers = prefix, take
+        self.attach(f"{prefix}*", take, exclusive=True)
+
+    def subscribe(self, subject: str, receiver: Receiver, queue: str = "") -> int:
+        """As `Link.subscribe`."""
+
+        def take(delivery: Delivery) -> None:
+            payload = delivery.payload
+            if not payload and delivery.message is not None:
+                payload = delivery.message.encode()
+            receiver(delivery.subject, delivery.reply, delivery.headers, payload)
+
+        return self.attach(subject, take, queue)
+
+    def attach(self, subject: str, take: Take, queue: str = "", *, exclusive: bool = False) -> int:
+        """Subscribe now and after every reconnection; returns the id to detach with. `exclusive`: no other process
+        subscribes to this subject, so that messages of this one needn't leave it."""
+        self._reach.clear()
+        sid = next(self._ids)
+        key = subject, queue
+        interest = self._interests.get(key)
+        if interest is None:
+            interest = self._interests[key] = _Interest(group=bool(queue))
+            interest.remote = self._link.subscribe(subject, self._receiver(interest), queue)
+            self._inboxes += subject.startswith(INBOXES) and not subject.startswith(self._inbox)
+        interest.takers[sid] = take
+        interest.exclusive |= exclusive
+        self._of[sid] = key
+        return sid
+
+    def stop_delivery(self, sid: int) -> None:
+        """As `Link.stop_delivery`: what is on its way from the server still arrives."""
+        self._leave(sid, self._link.stop_delivery)
+
+    def unsubscribe(self, sid: int) -> None:
+        """As `Link.unsubscribe`."""
+        self._leave(sid, self._link.unsubscribe)
+
+    def publish(
+        self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
+    ) -> None:
+        """As `Link.publish`, and to the subscriptions of this process."""
+        if subject.startswith(self._inbox):
+            self._answers(Delivery(subject, reply, headers, payload))
+            return
+        reach = self._reach_of(subject)
+        if reach.takers:
+            delivery = Delivery(subject, reply, headers, payload)
+            for take in reach.takers:
+                take(delivery)
+            if reply or reach.inside_only:
+                return
+        self._link.publish(subject, payload, reply, headers, relaxed=relaxed)
+
+    def tell(self, subject: str, message: Message) -> bool:
+        """Hand a message to the subscriptions of this process alone. True when no other process needs it."""
+        reach = self._reach_of(subject)
+        if reach.takers:
+            delivery = Delivery(subject, "", b"", b"", message)
+            for take in reach.takers:
+                take(delivery)
+        return reach.inside_only
+
+    def send(self, subject: str, payload: bytes, headers: bytes = b"", *, relaxed: bool = False) -> None:
+        """As `Link.publish`, to other processes alone."""
+        self._link.publish(subject, payload, "", headers, relaxed=relaxed)
+
+    async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - as in Link
+        """As `Link.flush`."""
+        await self._link.flush(timeout)
+
+    def _leave(self, sid: int, end: Callable[[int], None]) -> None:
+        key = self._of.pop(sid, None)
+        if key is None:
+            return
+        self._reach.clear()
+        interest = self._interests[key]
+        if len(interest.takers) > 1:
+            del interest.takers[sid]
+            return
+        del self._interests[key]
+        end(interest.remote)
+
+    def _receiver(self, interest: _Interest) -> Receiver:
+        takers = interest.takers
+
+        def receive(subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+            delivery = Delivery(subject, reply, headers, payload)
+            for take in tuple(takers.values()):
+                take(delivery)
+
+        return receive
+
+    def _reach_of(self, subject: str) -> _Reach:
+        known = self._reach.get(subject)
+        if known is not None:
+            return known
+        if subject.startswith(INBOXES):
+            # Each is used once. Those of other processes are subscribed to here in tests alone.
+            return _NOBODY if self._inboxes == 0 else self._find(subject)
+        reach = self._find(subject)
+        if len(self._reach) >= KEPT:
+            self._reach.clear()
+        self._reach[subject] = reach
+        return reach
+
+    def _find(self, subject: str) -> _Reach:
+        takers: list[Take] = []
+        inside_only = False
+        for (pattern, _), interest in self._interests.items():
+            if matches(pattern, subject):
+                takers += interest.takers.values()
+                inside_only |= interest.group or interest.exclusive
+        return _Reach(tuple(takers), inside_only) if takers else _NOBODY
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subscription to `pattern` (with `*` and `>`) sees `subject`."""
+    wanted, given = pattern.split("."), subject.split(".")
+    for position, word in enumerate(wanted):
+        if word == ">":
+            return len(given) > position
+        if position >= len(given) or word not in ("*", given[position]):
+            return False
+    return len(wanted) == len(given)
+
+
+def _drop(delivery: Delivery) -> None:
+    del delivery

@@ -1,0 +1,46 @@
+"""nats-py's client, for as long as the process lives: it closes for good on most errors that a server tells, such as a
+login that was taken back for a moment, and on errors that it doesn't expect while it reconnects."""
+
+# The overridden parts of nats-py are private by name; `tests/test_nats_internals.py` stands in for the type checker.
+# pyright: reportPrivateUsage=false
+
+import asyncio
+
+from nats.aio.client import Client, Srv
+from nats.errors import Error as NatsError
+
+from pointsman_runtime.bus.backoff import CAP_S
+
+
+class LastingClient(Client):
+    """Ends by `close` alone. `error_cb` is told of everything that goes wrong."""
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        self._close_transport()
+        await super()._connect_to_server(s)
+
+    def _close_transport(self) -> None:
+        # nats-py leaves the one whose handshake failed to the garbage collector.
+        if self._transport is not None:
+            self._transport.close()
+
+    async def _process_err(self, err_msg: str) -> None:
+        # Where the server must, it ends the connection itself, which is then made again.
+        await self._error_cb(NatsError(f"nats: {err_msg.strip(chr(39))}"))
+
+    async def _process_op_err(self, e: Exception) -> None:
+        before = self._reconnection_task
+        await super()._process_op_err(e)
+        if self._reconnection_task is not None and self._reconnection_task is not before:
+            self._reconnection_task.add_done_callback(self._reconnect_ended)
+
+    def _reconnect_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self.is_closed:
+            self._reconnection_task = asyncio.get_running_loop().create_task(self._reconnect_again(error))
+            self._reconnection_task.add_done_callback(self._reconnect_ended)
+
+    async def _reconnect_again(self, error: BaseException) -> None:
+        await asyncio.sleep(CAP_S)
+        if isinstance(error, Exception):
+            await self._error_cb(error)
+        await self._attempt_reconnect()

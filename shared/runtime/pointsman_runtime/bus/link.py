@@ -1,0 +1,71 @@
+"""What the bus needs of a transport. A NATS connection is one; the tests' in-memory server is another."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pointsman_runtime.bus.wire import Receiver
+
+
+class PubSub(Protocol):
+    """What a link and what stands before it have in common."""
+
+    def subscribe(self, subject: str, receiver: Receiver, queue: str = "") -> int:
+        """Subscribe now and after every reconnection; returns the id to unsubscribe with."""
+        ...
+
+    def unsubscribe(self, sid: int) -> None:
+        """End a subscription. What is already on its way is dropped."""
+        ...
+
+    def publish(
+        self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
+    ) -> None:
+        """Send, or raise BusDisconnected, BusCongested or PayloadTooLarge at once. Relaxed messages wait some
+        milliseconds for each other, so that others overtake them; among themselves both kinds keep their order."""
+        ...
+
+
+class Link(PubSub, Protocol):
+    """A way to publish and subscribe that may come and go."""
+
+    on_connected: Callable[[], None]
+    """Called after every (re)connection, once all subscriptions are in place."""
+    on_disconnected: Callable[[str], None]
+    """Called with the reason when the connection is lost."""
+    on_refused: Callable[[str], None]
+    """Called with the server's words when it refuses one subject and keeps the connection."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether publishing can work now."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it isn't connected, in words for an operator."""
+        ...
+
+    @property
+    def max_payload(self) -> int:
+        """The largest message the server takes, headers included, in bytes."""
+        ...
+
+    def open(self) -> None:
+        """Begin to connect, and keep at it until `close`. Doesn't wait."""
+        ...
+
+    def stop_delivery(self, sid: int) -> None:
+        """Tell the server to send no more; what is already on its way still reaches the receiver."""
+        ...
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Call `work` once the messages that arrived together are all received, before anything is written."""
+        ...
+
+    async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - one round trip, bounded here
+        """Wait until the server has taken everything sent so far. Raises BusDisconnected or TimeoutError."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect for good."""
+        ...

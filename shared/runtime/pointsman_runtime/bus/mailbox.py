@@ -1,0 +1,236 @@
+"""What has arrived for one subscription and isn't handled yet: bounded, and counted when it overflows."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Final, Protocol
+
+from pointsman_contracts.message import Message
+from pointsman_runtime.telling.logs import Log
+
+BATCH: Final = 32
+"""Messages handled in one turn of the event loop, so that heartbeats and timers get theirs."""
+
+
+_EMPTY = memoryview(b"")
+
+
+class Delivery:
+    """One message as it arrived: as bytes from the wire, or as an object from a service of the same process."""
+
+    __slots__ = ("body", "headers", "message", "payload", "reply", "subject", "traceparent")
+
+    def __init__(
+        self,
+        subject: str,
+        reply: str,
+        headers: bytes,
+        payload: bytes,
+        message: Message | None = None,
+        body: memoryview = _EMPTY,
+        traceparent: str | None = None,
+    ) -> None:
+        self.subject = subject
+        self.reply = reply
+        self.headers = headers
+        self.payload = payload
+        """Empty when `message` came as an object."""
+        self.message = message
+        """The message, once one of its receivers has decoded it."""
+        self.body = body
+        """Of a request that came as an object."""
+        self.traceparent = traceparent
+        """Of a message that came as an object."""
+
+
+Handle = Callable[[Delivery], Coroutine[object, object, None] | None]
+"""Handles one message; a coroutine that it returns runs on its own, up to the mailbox's concurrency."""
+
+
+class Tally:
+    """What became of the messages of one subscription; plain integers, read when metrics are scraped."""
+
+    __slots__ = ("dead", "dropped", "failed", "handled", "malformed", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.handled = 0
+        self.dropped = 0
+        """Arrived while the mailbox was full."""
+        self.dead = 0
+        """Arrived after their deadline."""
+        self.malformed = 0
+        self.failed = 0
+        """The handler raised."""
+
+
+class Mailbox(Protocol):
+    """Takes messages and hands them to a handler in later turns of the loop."""
+
+    tally: Tally
+
+    def take(self, delivery: Delivery) -> None:
+        """Keep one message for a later turn."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until everything received is handled."""
+        ...
+
+
+class Fifo:
+    """Every message, in order. Over its limits the newest is dropped and counted."""
+
+    def __init__(
+        self,
+        tally: Tally,
+        handle: Handle,
+        soon: Callable[[Callable[[], None]], None],
+        *,
+        messages: int = 4096,
+        size: int = 64 * 1024 * 1024,
+        concurrency: int = 256,
+    ) -> None:
+        self.tally = tally
+        self._handle = handle
+        self._soon = soon
+        self._messages = messages
+        self._size = size
+        self._concurrency = concurrency
+        self._waiting: deque[Delivery] = deque()
+        self._bytes = 0
+        self._planned = False
+        self._running: set[asyncio.Task[None]] = set()
+        self._overflow = Overflow(tally)
+
+    def take(self, delivery: Delivery) -> None:
+        """As `Mailbox.take`."""
+        if not self._has_room(delivery):
+            self._overflow.dropped_one(len(self._waiting))
+            return
+        self._append(delivery)
+
+    def hand(self, delivery: Delivery) -> bool:
+        """Handle one message in this very call unless others wait for their turn. False when the mailbox is full; the
+        message is then the caller's."""
+        if not self._waiting and len(self._running) < self._concurrency:
+            self._begin(delivery)
+            return True
+        if not self._has_room(delivery):
+            return False
+        self._append(delivery)
+        return True
+
+    def _has_room(self, delivery: Delivery) -> bool:
+        size = len(delivery.payload) + len(delivery.body)
+        return len(self._waiting) < self._messages and self._bytes + size <= self._size
+
+    def _append(self, delivery: Delivery) -> None:
+        self._waiting.append(delivery)
+        self._bytes += len(delivery.payload) + len(delivery.body)
+        if not self._planned:
+            self._plan()
+
+    async def drain(self) -> None:
+        """As `Mailbox.drain`."""
+        while self._waiting or self._running:
+            if self._running:
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(0)
+
+    def _plan(self) -> None:
+        self._planned = True
+        self._soon(self._work)
+
+    def _work(self) -> None:
+        self._planned = False
+        waiting = self._waiting
+        for _ in range(min(BATCH, len(waiting))):
+            if len(self._running) >= self._concurrency:
+                return  # a task that ends plans the next turn
+            delivery = waiting.popleft()
+            self._bytes -= len(delivery.payload) + len(delivery.body)
+            self._begin(delivery)
+        if waiting:
+            self._planned = True
+            asyncio.get_running_loop().call_soon(self._work)  # the rest waits for a turn of its own
+        else:
+            self._overflow.caught_up()
+
+    def _begin(self, delivery: Delivery) -> None:
+        going_on = self._handle(delivery)
+        if going_on is not None:
+            task = asyncio.get_running_loop().create_task(going_on)
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        if self._waiting and not self._planned:
+            self._plan()
+
+
+class LatestWins:
+    """Only the newest message of each subject. What it replaces is superseded, not lost, and not counted."""
+
+    def __init__(
+        self, tally: Tally, handle: Handle, soon: Callable[[Callable[[], None]], None], *, subjects: int = 65536
+    ) -> None:
+        self.tally = tally
+        self._handle = handle
+        self._soon = soon
+        self._subjects = subjects
+        self._waiting: dict[str, Delivery] = {}
+        self._planned = False
+        self._overflow = Overflow(tally)
+
+    def take(self, delivery: Delivery) -> None:
+        """As `Mailbox.take`."""
+        if len(self._waiting) >= self._subjects and delivery.subject not in self._waiting:
+            self._overflow.dropped_one(len(self._waiting))
+            return
+        self._waiting[delivery.subject] = delivery
+        if not self._planned:
+            self._planned = True
+            self._soon(self._work)
+
+    async def drain(self) -> None:
+        """As `Mailbox.drain`."""
+        while self._waiting:  # noqa: ASYNC110 - one turn of the loop is what it waits for
+            await asyncio.sleep(0)
+
+    def _work(self) -> None:
+        self._planned = False
+        for subject in list(self._waiting)[:BATCH]:
+            self._handle(self._waiting.pop(subject))
+        if self._waiting:
+            self._planned = True
+            asyncio.get_running_loop().call_soon(self._work)
+        else:
+            self._overflow.caught_up()
+
+
+class Overflow:
+    """Counts drops, and logs once when a mailbox fills and once when it has caught up."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._before = 0
+        self._overflowing = False
+        self._log = Log("bus")
+
+    def dropped_one(self, waiting: int) -> None:
+        """One message was dropped because `waiting` others are before it."""
+        if not self._overflowing:
+            self._overflowing = True
+            self._before = self._tally.dropped
+            self._log.warning("mailbox_full", subscription=self._tally.name, waiting=waiting)
+        self._tally.dropped += 1
+
+    def caught_up(self) -> None:
+        """Nothing waits any more."""
+        if self._overflowing:
+            self._overflowing = False
+            dropped = self._tally.dropped - self._before
+            self._log.info("mailbox_caught_up", subscription=self._tally.name, dropped=dropped)

@@ -1,0 +1,93 @@
+"""What waits to be written to the server: collected within one turn of the event loop, written at once, bounded."""
+
+import asyncio
+from typing import Final
+
+from pointsman_runtime.bus.errors import BusCongested
+
+UNSENT_LIMIT: Final = 32 * 1024 * 1024
+"""Bytes that may wait in this process for a server that doesn't read."""
+RELAXED_S: Final = 0.01
+"""How long a relaxed message waits for others to be written with. An edge tells of two events a request; written one
+by one, they cost it and the server as many system calls as the request itself, and whoever listens a wake-up each."""
+RELAXED_BYTES: Final = 256 * 1024
+"""So much of it doesn't wait."""
+
+
+class Outbox:
+    """Commands, the relaxed ones apart, both in order. Without a transport it takes nothing."""
+
+    def __init__(self) -> None:
+        self.held = False
+        """While it is, nothing is planned: the holder writes in the end."""
+        self._transport: asyncio.WriteTransport | None = None
+        self._commands: list[bytes] = []
+        self._relaxed: list[bytes] = []
+        self._relaxed_size = 0
+        self._size = 0
+        self._unsent = 0
+        self._planned = False
+        self._late_planned = False
+
+    def attach(self, transport: asyncio.WriteTransport) -> None:
+        """Write to this transport from here on; what waited for another one is gone with it."""
+        self._commands.clear()
+        self._relaxed.clear()
+        self._size = self._relaxed_size = self._unsent = 0
+        self._transport = transport
+
+    def detach(self) -> None:
+        """The transport is gone."""
+        self._transport = None
+
+    def check_room(self, size: int) -> None:
+        """Raise BusCongested unless `size` more bytes may wait."""
+        if self._unsent + self._size + size > UNSENT_LIMIT and self._transport is not None:
+            self._unsent = self._transport.get_write_buffer_size()
+            if self._unsent + self._size + size > UNSENT_LIMIT:
+                raise BusCongested(self._unsent + self._size, UNSENT_LIMIT)
+
+    def put(self, command: bytes) -> None:
+        """Write this, in order, before the loop's next turn."""
+        if self._transport is None:
+            return
+        self._commands.append(command)
+        self._size += len(command)
+        if not self._planned and not self.held:
+            self._planned = True
+            asyncio.get_running_loop().call_soon(self.write)
+
+    def put_relaxed(self, command: bytes) -> None:
+        """Write this some milliseconds later, after what was put before it."""
+        if self._transport is None:
+            return
+        self._relaxed.append(command)
+        self._size += len(command)
+        self._relaxed_size += len(command)
+        if not self._late_planned:
+            self._late_planned = True
+            asyncio.get_running_loop().call_later(RELAXED_S, self._write_late)
+        if self._relaxed_size > RELAXED_BYTES:
+            self.write_all()
+
+    def write(self) -> None:
+        """Write everything that waits and isn't relaxed."""
+        self._planned = False
+        commands, transport = self._commands, self._transport
+        if not commands or transport is None:
+            return
+        transport.write(commands[0] if len(commands) == 1 else b"".join(commands))
+        self._commands = []
+        self._size = self._relaxed_size
+        self._unsent = transport.get_write_buffer_size()
+
+    def write_all(self) -> None:
+        """Write everything that waits."""
+        self._commands += self._relaxed
+        self._relaxed = []
+        self._relaxed_size = 0
+        self.write()
+
+    def _write_late(self) -> None:
+        self._late_planned = False
+        self.write_all()

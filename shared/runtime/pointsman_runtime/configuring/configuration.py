@@ -1,0 +1,126 @@
+"""The configuration of the gateway as a process runs it: read, checked, compiled, swapped, kept."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from pointsman_core.config import Config, ConfigError
+from pointsman_runtime.configuring.config_text import located, parse
+from pointsman_runtime.telling.logs import Log
+
+KEPT: Final = 8
+"""Compiled revisions that stay for requests that began with them."""
+
+PATIENCE_S: Final = 2.0
+LONGEST_PATIENCE_S: Final = 60.0
+
+C = TypeVar("C")
+
+_log = Log("configuration")
+
+
+@dataclass(frozen=True)
+class Revision(Generic[C]):
+    """One revision, compiled to what the service runs."""
+
+    number: int
+    """Revision of the key in the bucket; 1 for a file."""
+    config: Config
+    policy_hash: str
+    compiled: C
+
+
+class Configuration(Generic[C]):
+    """The current revision and the ones before it.
+
+    A revision that doesn't parse or compile is refused and told, and everything stays as it is.
+    """
+
+    def __init__(self, compile: Callable[[Config, int], C], registry: CollectorRegistry) -> None:  # noqa: A002 - says it
+        self._compile = compile
+        self._kept: OrderedDict[int, Revision[C]] = OrderedDict()
+        self._current: Revision[C] | None = None
+        self._listeners: list[Callable[[Revision[C]], None]] = []
+        self._loaded = asyncio.Event()
+        self.refused: dict[int, str] = {}
+        """Refused revisions, and why."""
+        self._gauge = Gauge("pointsman_config_revision", "Configuration revision in use", registry=registry)
+        self._refusals = Counter(
+            "pointsman_config_refused", "Configuration revisions refused by this process", registry=registry
+        )
+
+    @property
+    def current(self) -> Revision[C]:
+        """The newest good revision. There always is one before a service takes work."""
+        if self._current is None:
+            raise LookupError("no configuration is loaded yet")
+        return self._current
+
+    @property
+    def missing(self) -> str | None:
+        """Why there is no current revision; None when there is one."""
+        if self._current is not None:
+            return None
+        if self.refused:
+            return f"revision {max(self.refused)} was refused: {self.refused[max(self.refused)]}"
+        return "none received yet; `pointsman config apply` stores one"
+
+    def at(self, number: int) -> Revision[C]:
+        """The revision that a request began with, or the current one when that isn't kept; its `number` tells."""
+        return self._kept.get(number) or self.current
+
+    def on_change(self, listener: Callable[[Revision[C]], None]) -> None:
+        """Call with every new current revision, the first included."""
+        self._listeners.append(listener)
+
+    async def wait_loaded(self, patience_s: float = PATIENCE_S) -> None:
+        """Wait for the first good revision, and tell what is waited for: soon, then ever more seldom."""
+        while not self._loaded.is_set():
+            try:
+                async with asyncio.timeout(patience_s):
+                    await self._loaded.wait()
+            except TimeoutError:
+                if self._loaded.is_set():  # it came in the same turn of the event loop
+                    return
+                _log.warning("configuration_missing", reason=self.missing)
+                patience_s = min(2 * patience_s, LONGEST_PATIENCE_S)
+
+    def offer(self, number: int, text: str) -> bool:
+        """Take a revision over, or refuse it; says which."""
+        try:
+            config = parse(text)
+            try:
+                compiled = self._compile(config, number)
+            except ConfigError as error:
+                raise located(text, error) from error
+            revision = Revision(number, config, config.policy_hash(), compiled)
+        except Exception as error:  # noqa: BLE001 - what a plugin raises must not end the following of revisions
+            # The text quotes the operator's file, never a request. ConfigError is a ValueError.
+            problems = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            self.refused[number] = problems
+            while len(self.refused) > KEPT:
+                del self.refused[min(self.refused)]
+            self._refusals.inc()
+            _log.warning("config_refused", revision=number, problems=problems)
+            return False
+        self._kept.pop(number, None)  # in a bucket made anew numbers come again
+        self._kept[number] = revision
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        self._current = revision
+        self._gauge.set(number)
+        _log.info("config_applied", revision=number, policy_hash=revision.policy_hash)
+        for listener in self._listeners:
+            listener(revision)
+        self._loaded.set()
+        return True
+
+    def offer_file(self, path: Path) -> None:
+        """Load a file as revision 1. Raises ConfigError with the file's name before every problem."""
+        if not self.offer(1, path.read_text(encoding="utf-8")):
+            raise ConfigError([(str(path), problem) for problem in self.refused[1].splitlines()])

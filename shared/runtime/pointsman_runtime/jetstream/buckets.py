@@ -1,0 +1,189 @@
+"""Key-value buckets: the configuration and the registered workers. What is in them may lag; no request waits."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, cast
+
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.api import KeyValueConfig, StorageType
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NoStreamResponseError, NotFoundError
+from nats.js.kv import KeyValue
+
+from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.jetstream.events import Events, try_until_done
+from pointsman_runtime.jetstream.watched_keys import Entry, WatchedKeys
+from pointsman_runtime.telling.logs import Log
+
+LOOK_S: Final = 0.5
+"""How often a watch looks whether a key is overdue."""
+LISTED_WITHIN_S: Final = 5.0
+"""Sooner than that it doesn't look while the listing isn't complete."""
+UNWATCHED_S: Final = 10.0
+"""So long after the end of a watch the server keeps its consumer."""
+ASKED_EVERY_S: Final = 2.0
+"""How often a watch asks whether its consumer is still there: it goes with a deleted bucket and with a JetStream that
+restarts, and the server doesn't tell."""
+
+_log = Log("buckets")
+
+
+class Bucket:
+    """One bucket. It is made when it isn't there."""
+
+    def __init__(
+        self,
+        events: Events,
+        name: str,
+        *,
+        ttl_s: float | None = None,
+        history: int = 1,
+        replicas: int = 1,
+        in_memory: bool = False,
+    ) -> None:
+        """`in_memory`: a server that restarts has lost it, and one whose disk is full still takes writes."""
+        self.name = name
+        self._events = events
+        self._ttl_s = ttl_s
+        self._history = history
+        self._replicas = replicas
+        self._storage = StorageType.MEMORY if in_memory else StorageType.FILE
+        self._store: KeyValue | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        # A server that comes back may have lost the bucket.
+        events.on_connected(self._forget)
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Write; returns the revision. Raises nats errors and TimeoutError when JetStream can't."""
+        return await self._write(lambda store: store.put(key, value))
+
+    async def replace(self, key: str, value: bytes, revision: int) -> int | None:
+        """Write if this is still the key's revision (0: there is no such key); returns the new one, None when somebody
+        else wrote. Raises as `put`."""
+        try:
+            return await self._write(lambda store: store.update(key, value, last=revision))
+        except KeyWrongLastSequenceError:
+            return None
+
+    async def delete(self, key: str) -> None:
+        """Remove; watchers are told. Raises as `put`."""
+        await (await self._open()).delete(key)
+
+    async def get(self, key: str) -> Entry | None:
+        """Read; None when there is no such key. Raises as `put`."""
+        try:
+            found = await (await self._open()).get(key)
+        except KeyNotFoundError:
+            return None
+        return Entry(found.key, found.value or b"", found.revision or 0)
+
+    def watch(
+        self,
+        on_put: Callable[[Entry], None],
+        on_gone: Callable[[str], None],
+        on_listed: Callable[[], None] | None = None,
+        *,
+        with_history: bool = False,
+    ) -> None:
+        """Tell of every entry there is, then of every change, in order, across reconnections.
+
+        `on_listed` is told after each complete listing: the first, one after every reconnection, and where there is a
+        TTL, whenever a key is overdue.
+        `on_gone` is told of deleted keys, of keys not renewed within the bucket's TTL, and where there is none, of keys
+        that disappeared while the connection was lost. What any of them raises is logged, and the next entry comes.
+        """
+        watch = WatchedKeys(self.name, on_put, on_gone, on_listed, self._ttl_s)
+        task = asyncio.get_running_loop().create_task(self._keep_watching(watch, with_history))
+        self._tasks.add(task)
+
+    async def close(self) -> None:
+        """End all watches."""
+        await end_all(self._tasks)
+
+    async def _write(self, write: Callable[[KeyValue], Awaitable[int]]) -> int:
+        try:
+            return await write(await self._open())
+        except NoStreamResponseError:
+            self._forget()  # somebody removed it: the next try makes it again
+            raise
+
+    async def _keep_watching(self, watch: WatchedKeys, with_history: bool) -> None:
+        again = asyncio.Event()
+
+        def reconnected() -> None:
+            watch.interrupted = True
+            again.set()
+
+        self._events.on_connected(reconnected)
+        while True:
+
+            async def follow() -> None:
+                again.clear()
+                try:
+                    store = await self._open()
+                    watcher = await store.watch(">", include_history=with_history, inactive_threshold=UNWATCHED_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+                    try:
+                        await self._follow(watcher, watch, again)
+                    finally:
+                        if self._events.reason is None:
+                            await watcher.stop()
+                except (NatsError, TimeoutError):
+                    self._forget()
+                    watch.interrupted = True
+                    raise
+
+            await try_until_done(f"watch of {self.name}", follow)
+
+    async def _follow(self, watcher: KeyValue.KeyWatcher, watch: WatchedKeys, again: asyncio.Event) -> None:
+        """Hand on updates until the connection was lost and is back, or a key is overdue; the watch then begins anew.
+        Raises nats errors and TimeoutError when the consumer is gone, or JetStream doesn't say.
+
+        Whether an overdue key is gone the server says: the consumer behind a watch ends with the server that it was on,
+        which in a cluster isn't the one of this connection, and nobody tells.
+        """
+        # nats-py keeps it to itself, and says None of what `watch` has set.
+        subscription = cast("JetStreamContext.PushSubscription", watcher._sub)  # pyright: ignore[reportPrivateUsage]
+        now = time.monotonic()
+        watch.begin(now)
+        look_at = now + LISTED_WITHIN_S
+        ask_at = now + ASKED_EVERY_S
+        while not again.is_set():
+            try:
+                update = await watcher.updates(timeout=LOOK_S)
+            except TimeoutError:
+                pass
+            else:
+                if update is None:
+                    watch.complete()
+                    look_at = 0.0
+                elif isinstance(update, KeyValue.Entry):
+                    watch.update(update, time.monotonic())
+            now = time.monotonic()
+            if now >= look_at and self._events.reason is None:
+                look_at = now + LOOK_S
+                if watch.overdue(now):
+                    return
+            if now >= ask_at and self._events.reason is None:
+                await subscription.consumer_info()
+                ask_at = time.monotonic() + ASKED_EVERY_S
+
+    async def _open(self) -> KeyValue:
+        if self._store is None:
+            js = await self._events.jetstream()
+            try:
+                self._store = await js.key_value(self.name)
+            except NotFoundError:
+                config = KeyValueConfig(
+                    bucket=self.name,
+                    history=self._history,
+                    ttl=self._ttl_s,
+                    replicas=self._replicas,
+                    storage=self._storage,
+                )
+                self._store = await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+                _log.info("bucket_created", bucket=self.name)
+        return self._store
+
+    def _forget(self) -> None:
+        self._store = None

@@ -1,0 +1,55 @@
+"""How a stage gets the text of a request, and has it changed: it asks the edge that holds it."""
+
+from typing import Final
+
+from pydantic import ValidationError
+
+from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery
+from pointsman_contracts.journey import BodyEdit
+from pointsman_runtime.bus.bus import Bus
+
+SHARE: Final = 2 / 3
+"""How much of an edge's hop budget an answer may take: less than it waits before it sends a journey again."""
+
+
+class ContentGone(Exception):
+    """The edge doesn't hold the request any more: nobody waits for its answer."""
+
+
+class ContentUnusable(Exception):
+    """An edge gave an answer that can't be used."""
+
+
+class ContentClient:
+    """Asks edges over one bus. Every method raises ContentGone, ContentUnusable, NoReply, NobodyListens and what
+    `Bus.publish` raises."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def body(self, edge: str, request_id: str, *, original: bool = False) -> bytes:
+        """The body of a request that `edge` holds, as its engine will get it; or as the client sent it."""
+        query = ContentQuery(request_id=request_id, original=original)
+        answer = await self._bus.ask(query, edge, timeout=self._patience_s())
+        document, _, body = answer.partition(b"\n")
+        try:
+            content = Content.decode(document)
+        except ValidationError as error:
+            raise ContentUnusable(edge) from error
+        if not content.held:
+            raise ContentGone(edge)
+        return body
+
+    async def edit(self, edge: str, request_id: str, stage: str, edits: tuple[BodyEdit, ...]) -> None:
+        """Change what the request's engine gets. Once this returns, the edge has done it."""
+        message = ContentEdits(request_id=request_id, stage=stage, edits=edits)
+        answer = await self._bus.ask(message, edge, timeout=self._patience_s())
+        try:
+            edited = ContentEdited.decode(answer)
+        except ValidationError as error:
+            raise ContentUnusable(edge) from error
+        if not edited.held:
+            raise ContentGone(edge)
+
+    def _patience_s(self) -> float:
+        return self._bus.hop_budget_s * SHARE + self._bus.heartbeat.table.slack_s

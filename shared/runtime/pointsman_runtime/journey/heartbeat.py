@@ -1,0 +1,71 @@
+"""How one service of this process tells its peers that it lives."""
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from pointsman_contracts.generation import SPOKEN
+from pointsman_contracts.presence import ServicePresence
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.journey.presence import PresenceTable
+from pointsman_runtime.journey.roster import Roster
+
+if TYPE_CHECKING:
+    from pointsman_runtime.bus.bus import Bus
+
+
+class Heartbeat:
+    """One per service."""
+
+    def __init__(self, bus: "Bus", roster: Roster) -> None:
+        self.table: PresenceTable = roster.table
+        """Every service that was heard, this one among them."""
+        self.ready = False
+        """Whether forwarders may address this instance."""
+        self.revision = 0
+        """Configuration revision that this instance runs."""
+        self.routes: tuple[str, ...] = ()
+        """Route tokens that it serves; empty when it serves all."""
+        self.beating = False
+        """Whether it was started and not stopped."""
+        self._bus = bus
+        self._roster = roster
+        self._sequence = 0
+
+    @property
+    def stranger(self) -> str | None:
+        """The peer that this instance must not get ready beside, in words; None when it may."""
+        process = self._bus.process
+        return self._roster.stranger(f"{process.service} (version {process.version})")
+
+    def start(self) -> None:
+        """Begin to beat and to listen."""
+        self.beating = True
+        self._roster.join(self.beat)
+
+    def stop(self) -> None:
+        """Fall silent."""
+        self.beating = False
+        self._roster.leave(self.beat)
+
+    def beat(self) -> None:
+        """Say where this instance stands; also out of turn, when that changes."""
+        process = self._bus.process
+        self._sequence += 1
+        # Without a connection, or with a server that doesn't read, this instance is silent, which is the truth.
+        with contextlib.suppress(BusError):
+            self._bus.publish(
+                ServicePresence(
+                    service=process.service,
+                    instance=process.instance,
+                    sequence=self._sequence,
+                    at_ms=time.time_ns() // 1_000_000,
+                    version=process.version,
+                    ready=self.ready,
+                    revision=self.revision,
+                    routes=self.routes,
+                    contracts=SPOKEN,
+                ),
+                process.service,
+                process.instance,
+            )

@@ -1,0 +1,61 @@
+"""How an edge gets a decision: sends a request into the stages, again when no stage answers, and waits.
+
+Every edge uses it. It answers with what the stages said, or raises why there is no answer; it knows nothing of
+HTTP.
+"""
+
+from typing import Final
+
+from pointsman_contracts.journey import PreprocessRequest
+from pointsman_runtime.bus.bus import HOP_BUDGET_S, Bus
+from pointsman_runtime.bus.mailbox import Tally
+from pointsman_runtime.journey.held_requests import HeldRequests, Place
+from pointsman_runtime.journey.pending_request import GivesUp, PendingRequest, Settled
+from pointsman_runtime.journey.presence import Nobody
+
+
+class JourneyClient:
+    """Sends requests into the stages over one bus."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.tally: Tally = bus.new_tally("replies")
+        self.held: Final = HeldRequests(self._is_back)
+        self.resent = 0
+        """Times that a request was sent again because no stage answered."""
+        self.abandoned = 0
+        """Requests sent again because the instance that had parked them fell silent."""
+
+    async def send(
+        self,
+        request: PreprocessRequest,
+        body: bytes,
+        *,
+        hop_budget_s: float = HOP_BUDGET_S,
+        timeout_s: float = 30.0,
+        traceparent: str | None = None,
+        gives_up: GivesUp | None = None,
+    ) -> Settled:
+        """Send a request and wait for its answer, at most `timeout_s` seconds and not past its own deadline.
+
+        An answer must come within `hop_budget_s`, or a word that a stage has parked the request; otherwise it
+        is sent again, at growing intervals. While a stage on its way has no live replica, but had one within the last
+        `timeout_s` seconds, the request is held, unless `gives_up(stage)`.
+
+        Raises BusDisconnected, BusCongested, PayloadTooLarge, NobodyListens when there is no preprocessor, and NoReply.
+        Cancelling forgets the request; an answer that still comes is counted as late.
+        """
+        pending = PendingRequest(self, self._bus, request, body, hop_budget_s, timeout_s, traceparent, gives_up)
+        try:
+            pending.begin()
+            return await pending.future
+        finally:
+            pending.close()
+
+    def waits_for(self, place: Place, within_s: float, now: float) -> bool:
+        """Whether a request is held while this stage has no live replica."""
+        return self._bus.heartbeat.table.lately(place.service, place.route, within_s, now)
+
+    def _is_back(self, place: Place, now: float) -> bool:
+        where = self._bus.heartbeat.table.where(place.service, place.route, now)
+        return self._bus.connected and not isinstance(where, Nobody)

@@ -1,0 +1,267 @@
+"""One request of an edge, from when it is sent into the stages until it has its answer."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from pointsman_contracts.journey import PreprocessRequest
+from pointsman_contracts.message import Message
+from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
+from pointsman_contracts.subjects import STAGES, direct_subject, stage_subject
+from pointsman_runtime.bus import message_headers
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, BusError, NobodyListens, NoReply
+from pointsman_runtime.bus.replies import Waiter
+from pointsman_runtime.journey.held_requests import Place
+from pointsman_runtime.journey.hop_budget import budget_of
+from pointsman_runtime.journey.presence import Direct, Nobody
+
+if TYPE_CHECKING:
+    from pointsman_runtime.journey.journey_client import JourneyClient
+
+FIRST_STAGE: Final = "preprocessor"
+TRIES: Final = 6
+"""How often a request is sent that gets no answer at all: one that ends every process that reads it must not go round
+for ever."""
+PARKED_LOOK_S: Final = 0.1
+"""How often an edge looks whether the instance that parked a request still lives."""
+
+Settled = Decision | Rejection | Answer
+"""How the stages may end a journey."""
+GivesUp = Callable[[str], bool]
+"""Whether a request rather fails than waits for this stage to come back."""
+
+
+class PendingRequest(Waiter):
+    """One request that waits for its decision."""
+
+    __slots__ = (
+        "_attempt",
+        "_body",
+        "_bus",
+        "_client",
+        "_deadline",
+        "_gives_up",
+        "_held_until",
+        "_holder",
+        "_hop_budget_s",
+        "_missed",
+        "_reply_to",
+        "_request",
+        "_sent_to",
+        "_started",
+        "_timeout_s",
+        "_traceparent",
+        "_unanswered",
+        "future",
+    )
+
+    def __init__(
+        self,
+        client: "JourneyClient",
+        bus: Bus,
+        request: PreprocessRequest,
+        body: bytes,
+        hop_budget_s: float,
+        timeout_s: float,
+        traceparent: str | None,
+        gives_up: GivesUp | None,
+    ) -> None:
+        super().__init__()
+        loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Settled] = loop.create_future()
+        self._client = client
+        self._bus = bus
+        self._request = request
+        self._body = body
+        self._hop_budget_s = hop_budget_s
+        self._timeout_s = timeout_s
+        self._traceparent = traceparent
+        self._gives_up = gives_up
+        self._started = loop.time()
+        left_s = (request.deadline_ms - time.time_ns() // 1_000_000) / 1000
+        self._deadline = self._started + min(timeout_s, left_s)
+        self._attempt = request.attempt
+        self._unanswered = 0
+        """Tries that no stage answered."""
+        self._holder: tuple[str, str] | None = None
+        self._held_until = math.inf
+        self._missed: Rejection | NobodyListens | None = None
+        """What the request ends with unless the stage that it is held for comes back."""
+        self._reply_to = ""
+        self._sent_to: str | None = None
+        """Instance that the last try was addressed to; None when any of the group may have it."""
+
+    @property
+    def size(self) -> int:
+        """As `Held.size`."""
+        return len(self._body)
+
+    def begin(self) -> None:
+        """Send for the first time; raises what prevents that."""
+        due = min(self._started + self._budget(), self._deadline)
+        self._reply_to = self._bus.replies.open(self, due)
+        try:
+            self._publish(self._request, self._started, resent=False)
+        except NobodyListens as missing:
+            if not self._hold(Place(FIRST_STAGE), missing, self._started):
+                raise
+        except BusCongested:
+            # An edge that may not decide alone has nothing better to do than to try again.
+            if self._gives_up is not None:
+                raise
+
+    def close(self) -> None:
+        """Wait no more."""
+        self._bus.replies.close(self)
+        if self._missed is not None:
+            self._client.held.let_go(self)
+
+    def replied(self, headers: bytes, payload: bytes) -> None:
+        if not payload and message_headers.status(headers) == "503":
+            self._bus.heartbeat.table.unreachable(FIRST_STAGE, self._sent_to)
+            missing = NobodyListens(FIRST_STAGE)
+            if self._missed is None and not self._hold(Place(FIRST_STAGE), missing, _now()):
+                self._fail(missing)
+            return
+        try:
+            reply = read_reply(payload)
+        except ValidationError as error:
+            self._bus.malformed(self._client.tally, self._reply_to, payload, error)
+            return
+        self._heard(reply)
+
+    def told(self, message: Message) -> None:
+        if isinstance(message, Decision | Rejection | Answer | Parked):
+            self._heard(message)
+
+    def _heard(self, reply: Settled | Parked) -> None:
+        self._client.tally.handled += 1
+        if isinstance(reply, Parked):
+            now = _now()
+            self._holder = (reply.stage, reply.instance)
+            held_s = math.inf if reply.held_ms is None else reply.held_ms / 1000
+            self._held_until = now + held_s + self._hop_budget_s
+            if self._missed is None:
+                self._bus.replies.extend(self, min(now + PARKED_LOOK_S, self._deadline))
+            return
+        if not (isinstance(reply, Rejection) and self._waits(reply)):
+            self._settle(reply)
+
+    def overdue(self, now: float) -> None:
+        if now >= self._deadline:
+            self._end(now)
+        elif self._missed is not None:
+            self._bus.replies.extend(self, self._deadline)
+        elif self._holder is None:
+            self._try_again(now)
+        elif now < self._held_until and self._bus.heartbeat.table.alive(*self._holder, now):
+            self._bus.replies.extend(self, min(now + PARKED_LOOK_S, self._deadline))
+        else:
+            self._holder = None
+            self._client.abandoned += 1
+            self._try_again(now)
+
+    def go_on(self, now: float) -> None:
+        """As `Held.go_on`."""
+        self._missed = None
+        self._resend(now)
+
+    def _waits(self, rejection: Rejection) -> bool:
+        """Whether the request is held for the stage that the rejection misses."""
+        if rejection.missing is None:
+            return False
+        return self._missed is not None or self._hold(_place_of(rejection, rejection.missing), rejection, _now())
+
+    def _budget(self) -> float:
+        slack_s = self._bus.heartbeat.table.slack_s
+        return budget_of(self._unanswered + 1, self._hop_budget_s, slack_s, len(self._body))
+
+    def _hold(self, place: Place, missed: Rejection | NobodyListens, now: float) -> bool:
+        """Hold the request until the stage is back; False when it ends with `missed`."""
+        if (self._gives_up is not None and self._gives_up(place.service)) or now >= self._deadline:
+            return False
+        if not self._client.waits_for(place, self._timeout_s, now) or not self._client.held.hold(self, place, now):
+            return False
+        self._missed = missed
+        self._holder = None
+        self._bus.replies.extend(self, self._deadline)
+        return True
+
+    def _try_again(self, now: float) -> None:
+        self._unanswered += 1
+        if self._unanswered > 1 and self._gives_up is not None and self._gives_up(FIRST_STAGE):
+            self._end(now)
+        elif self._unanswered >= TRIES:
+            self._bus.replies.extend(self, self._deadline)
+        else:
+            self._client.resent += 1
+            self._resend(now)
+
+    def _resend(self, now: float) -> None:
+        self._attempt += 1
+        self._bus.replies.extend(self, min(now + self._budget(), self._deadline))
+        try:
+            self._publish(self._request.model_copy(update={"attempt": self._attempt}), now, resent=True)
+        except NobodyListens as missing:
+            if not self._hold(Place(FIRST_STAGE), missing, now):
+                self._fail(missing)
+        except BusCongested:
+            # What was sent before may still wait here itself, for a server that is slow to read: it isn't lost.
+            return
+        except BusError as error:
+            self._fail(error)
+
+    def _publish(self, request: PreprocessRequest, now: float, *, resent: bool) -> None:
+        if self._bus.call(FIRST_STAGE, request, self._reply_to, self._traceparent, self._body, resent=resent):
+            return
+        where = self._bus.heartbeat.table.where(FIRST_STAGE, None, now, resent=resent, patient=True)
+        if isinstance(where, Nobody):
+            if not self._bus.connected:
+                # The table is as old as the connection: say what is really missing.
+                raise BusDisconnected(self._bus.link.reason)
+            raise NobodyListens(FIRST_STAGE)
+        self._sent_to = where.instance if isinstance(where, Direct) else None
+        to = _GROUP_SUBJECT if self._sent_to is None else direct_subject(FIRST_STAGE, self._sent_to)
+        hop_deadline = time.time_ns() // 1_000_000 + round(self._budget() * 1000)
+        headers = message_headers.build(
+            PreprocessRequest.address.type_id,
+            deadline_ms=min(hop_deadline, request.deadline_ms),
+            traceparent=self._traceparent,
+        )
+        self._bus.link.publish(to, b"\n".join((request.encode(), self._body)), self._reply_to, headers)
+
+    def _end(self, now: float) -> None:
+        """Its time is over."""
+        if isinstance(self._missed, Rejection):
+            self._settle(self._missed)
+        else:
+            self._fail(self._missed or NoReply(FIRST_STAGE, round(now - self._started, 3)))
+
+    def _settle(self, reply: Settled) -> None:
+        self.close()
+        if not self.future.done():
+            self.future.set_result(reply)
+
+    def _fail(self, error: BusError) -> None:
+        self.close()
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+def _place_of(rejection: Rejection, service: str) -> Place:
+    """Where the rejection says that no replica lives."""
+    address = STAGES.get(service)
+    target = rejection.target
+    return Place(service, target.pool if address is not None and address.route and target is not None else None)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+_GROUP_SUBJECT = stage_subject(FIRST_STAGE)

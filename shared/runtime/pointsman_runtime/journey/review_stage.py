@@ -1,0 +1,80 @@
+"""One stage on the way back: a review in, its verdict out."""
+
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from pointsman_contracts.response_stage import ResponseReview, Verdict
+from pointsman_runtime.bus import message_headers
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.bus.mailbox import Delivery, Tally
+from pointsman_runtime.telling.logs import Log
+
+if TYPE_CHECKING:
+    from pointsman_runtime.bus.bus import Bus
+
+Reviewer = Callable[[ResponseReview], Verdict | Awaitable[Verdict]]
+
+_FAILED: Final = b"{}"
+"""No verdict: the edge then needn't wait for the stage's time to pass."""
+
+_log = Log("review-stage")
+
+
+class ReviewStage:
+    """Decodes, calls the reviewer, sends what it returns."""
+
+    def __init__(self, bus: "Bus", tally: Tally, reviewer: Reviewer) -> None:
+        self._bus = bus
+        self._tally = tally
+        self._reviewer = reviewer
+
+    def handle(self, delivery: Delivery) -> Coroutine[object, object, None] | None:
+        """Handle one review; returns the rest as a coroutine when the reviewer is asynchronous."""
+        review = delivery.message
+        if not isinstance(review, ResponseReview):
+            deadline = message_headers.deadline_ms(delivery.headers)
+            if deadline is not None and time.time_ns() // 1_000_000 > deadline:
+                self._tally.dead += 1
+                return None
+            try:
+                review = ResponseReview.decode(delivery.payload)
+            except ValidationError as error:
+                self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
+                return None
+        try:
+            verdict = self._reviewer(review)
+        except Exception as error:  # noqa: BLE001 - the edge must have an answer
+            self._failed(delivery.reply, review, error)
+            return None
+        if isinstance(verdict, Verdict):
+            self._answer(delivery.reply, review, verdict)
+            return None
+        return self._answer_later(delivery.reply, review, verdict)
+
+    async def _answer_later(self, reply_to: str, review: ResponseReview, verdict: Awaitable[Verdict]) -> None:
+        try:
+            result = await verdict
+        except Exception as error:  # noqa: BLE001 - as in `handle`
+            self._failed(reply_to, review, error)
+            return
+        self._answer(reply_to, review, result)
+
+    def _answer(self, reply_to: str, review: ResponseReview, verdict: Verdict) -> None:
+        self._tally.handled += 1
+        if not self._bus.replies.tell(reply_to, verdict):
+            self._send(reply_to, review, verdict.encode())
+
+    def _failed(self, reply_to: str, review: ResponseReview, error: Exception) -> None:
+        self._tally.failed += 1
+        _log.error("review_failed", error, request_id=review.request_id)
+        self._send(reply_to, review, _FAILED)
+
+    def _send(self, reply_to: str, review: ResponseReview, payload: bytes) -> None:
+        try:
+            self._bus.link.publish(reply_to, payload, headers=message_headers.build(Verdict.address.type_id))
+        except BusError as error:
+            # The edge follows the stage's `on_error` when its time is over.
+            _log.error("unsent", error, request_id=review.request_id)

@@ -1,0 +1,1 @@
+"""A service and the process that runs it: life cycle, health, HTTP."""

@@ -1,0 +1,141 @@
+"""`/live`, `/ready` with the reasons when not, `/metrics`; and how late the event loop runs."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from pointsman_runtime.bus.replies import ReplyTable
+from pointsman_runtime.service.http_server import Receive, Scope, Send
+from pointsman_runtime.telling.tallies import Tallies
+
+WATCH_S = 0.25
+"""How often the event loop's lateness is measured."""
+
+
+class Readiness:
+    """Named checks; each returns None or the reason why the service isn't ready."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Callable[[], str | None]] = {}
+
+    def add(self, name: str, check: Callable[[], str | None]) -> None:
+        """Add a check, or put it in the place of the one of this name; it is called at every `/ready`, so it looks and
+        doesn't work."""
+        self._checks[name] = check
+
+    def drop(self, name: str) -> None:
+        """Leave a check out."""
+        del self._checks[name]
+
+    def include(self, name: str, other: "Readiness", without: str = "") -> None:
+        """Add every check of another one but `without`, under `name`."""
+
+        def check() -> str | None:
+            reasons = (f"{what}: {reason}" for what, reason in other.reasons().items() if what != without)
+            return "; ".join(reasons) or None
+
+        self.add(name, check)
+
+    def reasons(self) -> dict[str, str]:
+        """What is missing; empty when ready."""
+        found = {name: check() for name, check in self._checks.items()}
+        return {name: reason for name, reason in found.items() if reason is not None}
+
+
+class HealthApp:
+    """The ASGI application; an edge calls it for these paths on its main port too."""
+
+    paths = frozenset({"/live", "/ready", "/metrics"})
+
+    def __init__(self, readiness: Readiness, registry: CollectorRegistry) -> None:
+        self._readiness = readiness
+        self._registry = registry
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        del receive
+        if scope["type"] != "http":
+            return
+        status, kind, body = self._answer(scope["path"])
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    def _answer(self, path: str) -> tuple[int, str, bytes]:
+        if path == "/metrics":
+            return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+        if path == "/ready":
+            reasons = self._readiness.reasons()
+            document = {"ready": not reasons, "reasons": reasons}
+            return (503 if reasons else 200), "application/json", json.dumps(document).encode()
+        if path == "/live":
+            return 200, "application/json", b'{"live": true}'
+        return 404, "application/json", json.dumps({"paths": sorted(self.paths)}).encode()
+
+
+class LoopWatch:
+    """Measures how late timers fire: the largest lateness since metrics were last scraped."""
+
+    def __init__(self, registry: CollectorRegistry, every_s: float = WATCH_S) -> None:
+        self._every_s = every_s
+        self._worst = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        gauge = Gauge(
+            "pointsman_event_loop_lag_seconds",
+            "Largest lateness of the event loop since the last scrape",
+            registry=registry,
+        )
+        gauge.set_function(self._take)
+
+    def start(self) -> None:
+        """Begin to measure."""
+        loop = asyncio.get_running_loop()
+        self._timer = self._next(loop)
+
+    def stop(self) -> None:
+        """End."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _turn(self, due: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._worst = max(self._worst, loop.time() - due)
+        self._timer = self._next(loop)
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> asyncio.TimerHandle:
+        due = loop.time() + self._every_s
+        return loop.call_at(due, self._turn, due)
+
+    def _take(self) -> float:
+        worst, self._worst = self._worst, 0.0
+        return worst
+
+
+class BusCollector(Collector):
+    """The bus's plain counters as Prometheus metrics, read at the scrape: counting costs nothing more."""
+
+    def __init__(self, tallies: Tallies, replies: ReplyTable) -> None:
+        self._tallies = tallies
+        self._replies = replies
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        messages = CounterMetricFamily(
+            "pointsman_bus_messages", "Messages received, by what became of them", labels=["subscription", "outcome"]
+        )
+        counts: dict[tuple[str, str], int] = {}
+        for tally in self._tallies:
+            for outcome in ("handled", "dropped", "dead", "malformed", "failed"):
+                key = tally.name, outcome
+                counts[key] = counts.get(key, 0) + getattr(tally, outcome)
+        for key, count in counts.items():
+            messages.add_metric(key, count)
+        yield messages
+        late = CounterMetricFamily("pointsman_bus_late_replies", "Replies that nobody waited for any more")
+        late.add_metric([], self._replies.late)
+        yield late

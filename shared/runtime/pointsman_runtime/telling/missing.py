@@ -1,0 +1,34 @@
+"""What a process leans on and isn't there: told once, until it is back."""
+
+from typing import Final
+
+from pointsman_runtime.telling.logs import Field, Log
+
+
+class Missing:
+    """What one part of a process leans on, by name."""
+
+    def __init__(self, log: Log) -> None:
+        self._log: Final = log
+        self._told: Final[dict[str, str]] = {}
+
+    @property
+    def nothing(self) -> bool:
+        """Everything is there, as far as anybody knows."""
+        return not self._told
+
+    def note(self, what: str, problem: Exception | str, **facts: Field) -> str:
+        """Say it once, and again when the problem is another one; returns words for the trail."""
+        text = str(problem) or type(problem).__name__
+        if self._told.get(what) != text:
+            self._told[what] = text
+            hint = "told again when it has worked in between"
+            self._log.warning("degraded", missing=what, problem=text, hint=hint, **facts)
+        return f"{what} unavailable"
+
+    def back(self, *what: str) -> None:
+        """These work."""
+        if self._told:
+            for each in what:
+                if self._told.pop(each, None) is not None:
+                    self._log.info("available_again", what=each)

@@ -1,0 +1,38 @@
+"""The counters of every subscription of a process."""
+
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from pointsman_runtime.bus.mailbox import Tally
+from pointsman_runtime.telling.logs import Log
+
+_log = Log("bus")
+
+
+class Tallies:
+    """Counters by subscription; several services of a process may count under one name."""
+
+    def __init__(self) -> None:
+        self._tallies: list[Tally] = []
+
+    def __iter__(self) -> Iterator[Tally]:
+        return iter(self._tallies)
+
+    def new(self, name: str) -> Tally:
+        """Counters for a subscription, shown in metrics under `name`."""
+        tally = Tally(name)
+        self._tallies.append(tally)
+        return tally
+
+    def malformed(self, tally: Tally, subject: str, payload: bytes, error: ValidationError) -> None:
+        """Count a message that couldn't be decoded, and log it in one line that quotes nothing of it."""
+        tally.malformed += 1
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        _log.warning(
+            "malformed_message",
+            subject=subject,
+            size=len(payload),
+            problem=str(first["type"]),
+            where=".".join(str(part) for part in first["loc"]),
+        )
