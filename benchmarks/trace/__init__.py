@@ -1,0 +1,1 @@
+"""Which product code one request runs through."""
