@@ -6,6 +6,9 @@ UV := .uv/bin/uv
 RUN := .venv/bin
 # An interpreter of this machine, never a downloaded one: what runs here is what the machine has.
 export UV_PYTHON_DOWNLOADS := never
+# The fastest of them, unless UV_PYTHON says which.
+CHOSEN := .uv/interpreter
+SYNC = UV_PYTHON="$${UV_PYTHON:-$$(cat $(CHOSEN))}" $(UV) sync --locked --inexact --quiet $(BYTECODE)
 # One environment for the whole workspace, whatever environment the shell has active. What was installed into it besides
 # (a plugin that is being written) stays.
 unexport VIRTUAL_ENV
@@ -21,9 +24,9 @@ ARGS ?=
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(UV) ## Start a whole gateway with simulated engines, send it mixed traffic, show who served what and why
+demo: $(CHOSEN) ## Start a whole gateway with simulated engines, send it mixed traffic, show who served what and why
 	@$(ANNOUNCE)
-	@$(UV) sync --locked --no-dev --inexact --package pointsman-cli --quiet $(BYTECODE)
+	@$(SYNC) --no-dev --package pointsman-cli
 	@$(COMPILE)
 	@$(RUN)/pointsman demo
 
@@ -68,10 +71,13 @@ clean: ## Remove environments, caches and what was run
 	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis .import_linter_cache run
 
 .PHONY: environment
-environment: $(UV)
+environment: $(CHOSEN)
 	@$(ANNOUNCE)
-	@$(UV) sync --locked --all-packages --inexact --quiet $(BYTECODE)
+	@$(SYNC) --all-packages
 	@$(COMPILE)
 
 $(UV):
 	@scripts/get-uv.sh
+
+$(CHOSEN): | $(UV)
+	@scripts/choose-python.sh

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 from pathlib import Path
 
 
@@ -15,5 +16,5 @@ def describe() -> str:
     load = os.getloadavg()[0]
     return (
         f"{model}, {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the start, "
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()} at {Path(sys.executable).resolve()}"
     )
