@@ -14,7 +14,8 @@ def describe() -> str:
             model = line.partition(":")[2].strip()
             break
     load = os.getloadavg()[0]
+    interpreter = Path(sys.executable).resolve()
     return (
         f"{model}, {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the start, "
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()} at {Path(sys.executable).resolve()}"
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()} at {interpreter}"
     )
