@@ -34,9 +34,9 @@ demo: $(CHOSEN) ## Start a whole gateway with simulated engines, send it mixed t
 test: environment ## Run every test
 	$(RUN)/pytest -n auto --dist worksteal $(ARGS)
 
-check: check-lock check-format check-lint check-imports check-contracts check-types ## Format, lint, types, import rules, schemas, lock file
+check: check-lock check-format check-lint check-imports check-contracts check-deploy check-types ## Format, lint, types, import rules, generated files, lock file
 
-.PHONY: check-lock check-format check-lint check-imports check-contracts check-types
+.PHONY: check-lock check-format check-lint check-imports check-contracts check-deploy check-types
 check-lock: $(UV)
 	$(UV) lock --check
 check-format: environment
@@ -49,6 +49,8 @@ check-contracts: environment
 	$(RUN)/python -m pointsman_contracts export --check
 	$(RUN)/python -m pointsman_contracts compat
 	$(RUN)/pointsman nats permissions --check deploy/nats/permissions.conf
+check-deploy: environment
+	$(RUN)/python scripts/render_manifests.py --check
 check-types: environment
 	$(RUN)/pyright
 
@@ -56,10 +58,11 @@ format: environment ## Rewrite the code in the project's format and mend what ru
 	$(RUN)/ruff format
 	$(RUN)/ruff check --fix
 
-generate: environment ## Write what is generated: schemas, AsyncAPI, permissions on NATS, the configuration reference
+generate: environment ## Write what is generated: schemas, AsyncAPI, permissions on NATS, the configuration reference, Kubernetes manifests
 	$(RUN)/python -m pointsman_contracts export
 	$(RUN)/pointsman nats permissions > deploy/nats/permissions.conf
 	$(RUN)/pointsman config reference > docs/configuration-reference.md
+	$(RUN)/python scripts/render_manifests.py
 
 test-isolated: environment ## Run each member's tests with nothing installed but what it declares
 	$(RUN)/python scripts/test_isolated.py $(ARGS)

@@ -1,17 +1,16 @@
-"""Renders every overlay of deploy/k8s with kubectl and the chart with helm, and keeps what both agree on.
+"""Renders deploy/helm/pointsman into deploy/k8s: the chart is written by hand, the manifests are generated.
 
-    python scripts/render_manifests.py
-    python scripts/render_manifests.py --check [kubectl] [helm]
+    python scripts/render_manifests.py              # write deploy/k8s
+    python scripts/render_manifests.py --check      # write nothing; fail where deploy/k8s isn't what the chart renders
+    python scripts/render_manifests.py --values -   # print what the chart renders with the values on standard input
 
-The renderings stand in tests/deploy/rendered, with a fingerprint of the files that they were made of, so that they can
-be tested where neither tool is. `--check` writes nothing; it compares with what the named tools render.
-
-Of the examples, which no overlay has, what they make otherwise than `production` is kept. The hash at the end of a name
-is each tool's own, and only the chart annotates pods with that of their settings: objects are compared without them.
+The renderer is Helm's own, from the package helm-python-sdk, or else the command `helm`. Without either, writing fails,
+and `--check` says that it compared nothing and passes.
 """
 
-import hashlib
-import re
+import importlib.util
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,134 +19,130 @@ from typing import Any, Final
 import yaml
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-RENDERED: Final = ROOT / "tests/deploy/rendered"
 CHART: Final = ROOT / "deploy/helm/pointsman"
-OVERLAYS: Final = ("dev", "production", "complete", "bundle")
-EXAMPLES: Final = ("engines", "mounts")
-_HASHED: Final = re.compile(r"\b(pointsman-configuration)-[0-9a-z]{10}\b")
-_SETTINGS: Final = "pointsman-environment"
+MANIFESTS: Final = ROOT / "deploy/k8s"
 NAMESPACE: Final = "pointsman"
 KUBERNETES: Final = "1.34.0"
-"""The version that the schemas are of."""
+"""The version whose schemas the manifests are checked against."""
+OVERLAYS: Final = ("dev", "production", "complete", "bundle")
+"""Each rendered with `values-<overlay>.yaml`, or with the chart's own values where that file doesn't exist."""
+EXAMPLES: Final = ("engines",)
+"""Rendered with `examples/<example>.yaml`; only the objects that `production` doesn't have are written."""
 
-Objects = dict[tuple[str, str], dict[str, Any]]
-
-
-def fingerprint() -> str:
-    """Of everything that is rendered."""
-    digest = hashlib.sha256()
-    for folder in (ROOT / "deploy/k8s", CHART):
-        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".md"):
-            digest.update(f"{path.relative_to(ROOT)}\n".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+Object = dict[str, Any]
 
 
-def kustomized(overlay: str) -> str:
-    """What `kubectl kustomize` makes of an overlay."""
-    return _kustomized(f"overlays/{overlay}")
+class NoRenderer(Exception):
+    """Neither the package nor the command is installed."""
 
 
-def templated(overlay: str) -> str:
-    """What `helm template` makes of the chart with the values that stand for an overlay."""
-    values = CHART / f"values-{overlay}.yaml"
-    return _templated(*(("--values", str(values)) if values.exists() else ()))
+def render(values: Object) -> list[Object]:
+    """The objects that the chart renders with these values over its own, by kind and name.
+
+    Raises NoRenderer, and RuntimeError with Helm's message when a template fails.
+    """
+    text = _by_package(values) if importlib.util.find_spec("helm_python") else _by_command(values)
+    objects = [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
+    return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
 
 
-def exemplified(example: str, tool: str) -> Objects | None:
-    """The objects that an example makes otherwise than `production`; None: the tool has no such example."""
-    if tool == "helm":
-        usual, text = _templated(), _templated("--values", str(CHART / "examples" / f"{example}.yaml"))
-    elif (ROOT / "deploy/k8s/examples" / example).is_dir():
-        usual, text = kustomized("production"), _kustomized(f"examples/{example}")
-    else:
-        return None
-    before = objects(usual)
-    return {key: each for key, each in objects(text).items() if before.get(key) != each}
+def _by_package(values: Object) -> str:
+    from helm_python import Chart, HelmError
+
+    try:
+        with Chart.load(CHART) as chart:
+            return "\n---\n".join(chart.render(values, name="pointsman", namespace=NAMESPACE).values())
+    except HelmError as error:
+        raise RuntimeError(str(error)) from error
 
 
-def objects(text: str) -> Objects:
-    """By kind and name, which are unique in what we render."""
-    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.load_all(text, yaml.CSafeLoader) if each}
-    for each in found.values():
-        pod = each.get("spec", {}).get("template", {}).get("metadata", {})
-        if pod.get("annotations", {}).keys() == {_SETTINGS}:
-            del pod["annotations"]
+def _by_command(values: Object) -> str:
+    command = shutil.which("helm")
+    if command is None:
+        raise NoRenderer("install helm-python-sdk, or Helm (3.14 or newer) as the command helm")
+    options = ("--namespace", NAMESPACE, "--kube-version", KUBERNETES, "--values", "-")
+    ran = subprocess.run(
+        [command, "template", "pointsman", str(CHART), *options],
+        check=False, capture_output=True, text=True, input=json.dumps(values),
+    )  # fmt: skip
+    if ran.returncode:
+        raise RuntimeError(ran.stderr)
+    return ran.stdout
+
+
+def manifests() -> dict[Path, list[Object]]:
+    """Every generated file with its objects."""
+    found = {
+        MANIFESTS / "overlays" / overlay / "pointsman.yaml": render(_values(CHART / f"values-{overlay}.yaml"))
+        for overlay in OVERLAYS
+    }
+    usual = found[MANIFESTS / "overlays/production/pointsman.yaml"]
+    for example in EXAMPLES:
+        objects = render(_values(CHART / "examples" / f"{example}.yaml"))
+        found[MANIFESTS / "examples" / f"{example}.yaml"] = [each for each in objects if each not in usual]
     return found
 
 
-def _kustomized(folder: str) -> str:
-    return _run("kubectl", "kustomize", str(ROOT / "deploy/k8s" / folder))
+def _values(path: Path) -> Object:
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def _templated(*given: str) -> str:
-    return _run(
-        "helm", "template", "pointsman", str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES, *given
-    )
+class _Dumper(yaml.CSafeDumper):
+    """Writes text of several lines as such."""
 
 
-def _run(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def _text(dumper: yaml.CSafeDumper, value: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)  # pyright: ignore[reportUnknownMemberType] - PyYAML's stubs leave the value untyped
 
 
-def write() -> list[str]:
-    """Keep what both tools render; returns what they don't agree on."""
+_Dumper.add_representer(str, _text)
+
+
+def dump(objects: list[Object]) -> str:
+    """The objects as YAML documents."""
+    return yaml.dump_all(objects, Dumper=_Dumper, width=120, sort_keys=False)
+
+
+def write() -> None:
+    """Write every generated file."""
+    for path, objects in manifests().items():
+        head = "# Generated from deploy/helm/pointsman by `make generate`; change the chart.\n"
+        path.write_text(f"{head}{dump(objects)}", encoding="utf-8")
+
+
+def differences() -> list[str]:
+    """Why the generated files aren't what the chart renders, one sentence for each object; empty when they are."""
     problems: list[str] = []
-    for overlay in OVERLAYS:
-        text = kustomized(overlay)
-        problems += _differences(overlay, "helm", templated(overlay), text)
-        _keep(overlay, objects(text))
-    for example in EXAMPLES:
-        found = exemplified(example, "helm")
-        problems += [f"kubectl renders the example {example} otherwise"] * (
-            exemplified(example, "kubectl") not in (None, found)
-        )
-        _keep(example, found or {})
-    (RENDERED / "fingerprint").write_text(f"{fingerprint()}\n", encoding="utf-8")
+    for path, rendered in manifests().items():
+        kept = [each for each in yaml.load_all(path.read_text(encoding="utf-8"), yaml.CSafeLoader) if each]
+        one, other = ({(each["kind"], each["metadata"]["name"]): each for each in each_} for each_ in (rendered, kept))
+        problems += [
+            f"{path.relative_to(ROOT)}: {kind} {name} isn't what the chart renders; run `make generate`"
+            for kind, name in sorted({*one, *other})
+            if one.get((kind, name)) != other.get((kind, name))
+        ]
     return problems
-
-
-def _keep(name: str, found: Objects) -> None:
-    text = yaml.dump_all([found[key] for key in sorted(found)], Dumper=yaml.CSafeDumper, width=120)
-    (RENDERED / f"{name}.yaml").write_text(text, encoding="utf-8")
-
-
-def _kept(name: str) -> str:
-    return (RENDERED / f"{name}.yaml").read_text(encoding="utf-8")
-
-
-def check(tools: list[str]) -> list[str]:
-    """What isn't as it is kept."""
-    problems: list[str] = []
-    for tool in tools:
-        for overlay in OVERLAYS:
-            problems += _differences(overlay, tool, _RENDERERS[tool](overlay), _kept(overlay))
-        for example in EXAMPLES:
-            if exemplified(example, tool) not in (None, objects(_kept(example))):
-                problems.append(f"{tool} renders the example {example} otherwise")
-    if (RENDERED / "fingerprint").read_text(encoding="utf-8").strip() != fingerprint():
-        problems.append("deploy/k8s or deploy/helm has changed since: run scripts/render_manifests.py")
-    return problems
-
-
-def _differences(overlay: str, tool: str, rendered: str, kept: str) -> list[str]:
-    one, other = (objects(_HASHED.sub(r"\1", text)) for text in (rendered, kept))
-    return [
-        f"{overlay}: {tool} renders {kind} {name} otherwise"
-        for kind, name in sorted({*one, *other})
-        if one.get((kind, name)) != other.get((kind, name))
-    ]
-
-
-_RENDERERS = {"kubectl": kustomized, "helm": templated}
 
 
 def main() -> int:
     """Returns the exit code."""
-    arguments = sys.argv[1:]
-    problems = check(arguments[1:]) if arguments[:1] == ["--check"] else write()
-    sys.stderr.writelines(f"{problem}\n" for problem in problems)
-    return 1 if problems else 0
+    try:
+        match sys.argv[1:]:
+            case ["--check"]:
+                problems = differences()
+                sys.stderr.writelines(f"{problem}\n" for problem in problems)
+                return 1 if problems else 0
+            case ["--values", "-"]:
+                sys.stdout.write(dump(render(yaml.safe_load(sys.stdin) or {})))
+            case _:
+                write()
+    except NoRenderer as missing:
+        sys.stderr.write(f"deploy/k8s: not rendered and not compared; {missing}\n")
+        return 0 if sys.argv[1:] == ["--check"] else 3
+    except RuntimeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

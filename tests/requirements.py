@@ -18,7 +18,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "BUS-1": "A restart of NATS makes requests late or 503; everything reconnects by itself and says so.",
     "BUS-2": "Without the bus the edge picks endpoints by itself where the profile allows it.",
     "BUS-3": "Each service has a login with just its subjects; an agent can't speak for another worker.",
-    "DEPLOY-1": "Manifests and chart render the same objects, which follow the schemas of Kubernetes.",
+    "DEPLOY-1": "The manifests are what the chart renders, and follow the schemas of Kubernetes.",
     "ENGINE-1": "A killed or hung engine is in no decision until it answers again.",
     "ENGINE-2": "When all engines were gone, the first one that is back serves.",
     "ENGINE-3": "A streamed answer that is cut off ends with an error event.",

@@ -1,8 +1,7 @@
 """What the Helm chart alone can do: how its configuration is applied, and what its values mount."""
 
 import re
-import shutil
-import subprocess
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ CHART = ROOT / "deploy/helm/pointsman"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 EXAMPLE: dict[str, Any] = yaml.safe_load((CHART / "examples/mounts.yaml").read_text())
 Object = dict[str, Any]
+Template = Callable[..., list[Object]]
 
 
 def _rendered(name: str) -> list[Object]:
-    text = (ROOT / f"tests/deploy/rendered/{name}.yaml").read_text()
+    text = (ROOT / f"deploy/k8s/overlays/{name}/pointsman.yaml").read_text()
     return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
 
 
@@ -30,14 +30,6 @@ def _pods(objects: list[Object]) -> dict[str, Object]:
     }
 
 
-def _template(*changes: str, values: Object | None = None) -> list[Object]:
-    sets = [part for change in changes for part in ("--set", change)]
-    command = ["helm", "template", "pointsman", str(CHART), "--values", "-", *sets]
-    ran = subprocess.run(command, check=True, capture_output=True, text=True, input=yaml.safe_dump(values or {}))
-    return [each for each in yaml.safe_load_all(ran.stdout) if each]
-
-
-MOUNTED = _pods(_rendered("mounts"))
 USUAL = _pods(_rendered("production"))
 
 
@@ -47,15 +39,17 @@ def test_every_service_takes_secrets_and_volumes() -> None:
     assert VALUES["bundle"].keys() == VALUES["services"]["scheduler"].keys() - {"enabled"} | {"services"}
 
 
-def test_the_example_changes_the_services_that_it_names_and_no_other_object() -> None:
-    assert set(MOUNTED) == set(EXAMPLE["services"])
-    assert len(_rendered("mounts")) == len(MOUNTED)
+def test_the_example_changes_the_services_that_it_names_and_no_other_object(template: Template) -> None:
+    usual = _rendered("production")
+    changed = [each for each in template(EXAMPLE) if each not in usual]
+    assert set(_pods(changed)) == set(EXAMPLE["services"])
+    assert len(changed) == len(EXAMPLE["services"])
 
 
 @pytest.mark.parametrize("service", sorted(EXAMPLE["services"]))
-def test_what_the_values_name_comes_beside_what_was_there(service: str) -> None:
+def test_what_the_values_name_comes_beside_what_was_there(service: str, template: Template) -> None:
     given = EXAMPLE["services"][service]
-    pod, usual = MOUNTED[service], USUAL[service]
+    pod, usual = _pods(template(EXAMPLE))[service], USUAL[service]
     [container], [before] = pod["containers"], usual["containers"]
     assert pod["volumes"] == [*usual["volumes"], *given["volumes"]]
     assert container["volumeMounts"] == [*before["volumeMounts"], *given["volumeMounts"]]
@@ -63,8 +57,8 @@ def test_what_the_values_name_comes_beside_what_was_there(service: str) -> None:
     assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
 
 
-def test_the_example_has_the_certificate_that_the_adapter_reads() -> None:
-    [container] = MOUNTED["epp-adapter"]["containers"]
+def test_the_example_has_the_certificate_that_the_adapter_reads(template: Template) -> None:
+    [container] = _pods(template(EXAMPLE))["epp-adapter"]["containers"]
     [mount] = EXAMPLE["services"]["epp-adapter"]["volumeMounts"]
     environment = {each["name"]: each["value"] for each in container["env"]}
     assert environment["POINTSMAN_TLS_CERT"] == f"{mount['mountPath']}/tls.crt"
@@ -119,30 +113,33 @@ def test_no_template_has_a_hook() -> None:
         assert [path.name for path in folder.rglob("*.yaml") if "helm.sh/hook" in path.read_text()] == []
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here; the names that it gave aren't kept")
-def test_whatever_changes_the_pod_renames_the_job() -> None:
-    changes = ("nats.tls=true", "image.tag=2", "image.prefix=registry.example/", "nats.tls=false", "configuration=a: 1")
-    names = {each["metadata"]["name"] for change in changes for each in _template(change) if each["kind"] == "Job"}
+def test_whatever_changes_the_pod_renames_the_job(template: Template) -> None:
+    changes: list[Object] = [
+        {"nats": {"tls": True}},
+        {"nats": {"tls": False}},
+        {"image": {"tag": "2"}},
+        {"image": {"prefix": "registry.example/"}},
+        {"configuration": "a: 1"},
+    ]
+    names = {each["metadata"]["name"] for change in changes for each in template(change) if each["kind"] == "Job"}
     assert len(names) == 5
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here; its annotations aren't kept")
-def test_other_settings_are_other_pods() -> None:
+def test_other_settings_are_other_pods(template: Template) -> None:
     """A pod reads them when it starts."""
 
-    def told(*changes: str) -> set[str]:
-        objects = _template("recorder.enabled=true", "simulatedEngines.enabled=true", *changes)
+    def told(values: Object) -> set[str]:
+        objects = template({"recorder": {"enabled": True}, "simulatedEngines": {"enabled": True}, **values})
         kinds = [each for each in objects if each["kind"] in ("Deployment", "StatefulSet")]
         pods = [each for each in kinds if each["metadata"]["name"] != "pointsman-nats"]
         return {each["spec"]["template"]["metadata"]["annotations"]["pointsman-environment"] for each in pods}
 
-    usual, changed = told(), told("environment.POINTSMAN_LOG_LEVEL=debug")
+    usual, changed = told({}), told({"environment": {"POINTSMAN_LOG_LEVEL": "debug"}})
     assert (len(usual), len(changed)) == (1, 1)
     assert usual != changed
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
-def test_values_are_settings_as_they_are_meant() -> None:
+def test_values_are_settings_as_they_are_meant(template: Template) -> None:
     """A pod's environment is text, and Helm writes large numbers with an exponent."""
     given = {"A": 2_000_000, "B": 0.5, "C": True, "D": ["10.0.0.0/8"], "POINTSMAN_DRAIN_TIMEOUT_S": 300}
     gone = {"POINTSMAN_HTTP_OPEN": None}
@@ -154,7 +151,7 @@ def test_values_are_settings_as_they_are_meant() -> None:
         },
         "image": {"pullSecrets": ["registry"]},
     }
-    objects = _template(values=changes)
+    objects = template(changes)
     found = {(each["kind"], each["metadata"]["name"]): each for each in objects}
     told = found["ConfigMap", "pointsman-environment"]["data"]
     assert (told["POINTSMAN_EVENTS_MAX_BYTES"], told["POINTSMAN_LOG_FORMAT"]) == ("1073741824", "text")
@@ -171,9 +168,8 @@ def test_values_are_settings_as_they_are_meant() -> None:
     assert [each["imagePullSecrets"] for each in accounts] == [[{"name": "registry"}]] * len(accounts)
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
-def test_servers_elsewhere_may_be_reached_and_a_larger_store_may_be_filled() -> None:
-    elsewhere = _template("nats.enabled=false", "nats.url=tls://nats.example:4222")
+def test_servers_elsewhere_may_be_reached_and_a_larger_store_may_be_filled(template: Template) -> None:
+    elsewhere = template({"nats": {"enabled": False, "url": "tls://nats.example:4222"}})
     [policy] = [
         each["spec"]
         for each in elsewhere
@@ -182,16 +178,15 @@ def test_servers_elsewhere_may_be_reached_and_a_larger_store_may_be_filled() -> 
     assert {"ports": [{"port": 4222}]} in policy["egress"]
     [servers] = [
         each["data"]["nats.conf"]
-        for each in _template("nats.storage=50Gi", "nats.fileStore=45GB")
+        for each in template({"nats": {"storage": "50Gi", "fileStore": "45GB"}})
         if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "pointsman-nats"
     ]
     assert "max_file_store: 45GB" in servers
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
-def test_a_bundle_of_the_edge_stands_beside_a_scheduler_of_its_own() -> None:
+def test_a_bundle_of_the_edge_stands_beside_a_scheduler_of_its_own(template: Template) -> None:
     inside = ["frontend", "preprocessor", "profile-picker", "model-selector"]
-    pods = _pods(_template(values={"bundle": {"services": inside}}))
+    pods = _pods(template({"bundle": {"services": inside}}))
     assert set(pods) == {"gateway", "epp-adapter", "scheduler", "metrics-collector"}
     [container] = pods["gateway"]["containers"]
     assert container["command"] == ["pointsman-bundle", *inside]
@@ -199,13 +194,12 @@ def test_a_bundle_of_the_edge_stands_beside_a_scheduler_of_its_own() -> None:
     assert "command" not in pods["scheduler"]["containers"][0]
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
-def test_what_the_values_give_a_service_goes_with_it_into_the_bundle() -> None:
+def test_what_the_values_give_a_service_goes_with_it_into_the_bundle(template: Template) -> None:
     """Lost, the adapter would serve without the certificate that it has alone."""
     values = deepcopy(EXAMPLE)
     values["services"]["frontend"]["env"] = {"POINTSMAN_DRAIN_TIMEOUT_S": 300, "POINTSMAN_OPEN_TO_ALL": None}
     values["bundle"] = {"services": sorted(EXAMPLE["services"]), "env": {"POINTSMAN_LOG_LEVEL": "debug"}}
-    pod = _pods(_template(values=values))["gateway"]
+    pod = _pods(template(values))["gateway"]
     [container] = pod["containers"]
     environment = {each["name"]: each["value"] for each in container["env"]}
     assert environment["POINTSMAN_EPP_ADAPTER_TLS_CERT"] == "/run/tls/tls.crt"
@@ -221,8 +215,6 @@ def test_what_the_values_give_a_service_goes_with_it_into_the_bundle() -> None:
     assert pod["serviceAccountName"] == "pointsman-metrics-collector"
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
-def test_a_service_that_no_bundle_can_have_is_refused_by_name() -> None:
-    with pytest.raises(subprocess.CalledProcessError) as refused:
-        _template(values={"bundle": {"services": ["frontend", "recorder"]}})
-    assert "bundle.services: recorder is none of epp-adapter, frontend" in str(refused.value.stderr)
+def test_a_service_that_no_bundle_can_have_is_refused_by_name(template: Template) -> None:
+    with pytest.raises(RuntimeError, match=r"bundle\.services: recorder is none of epp-adapter, frontend"):
+        template({"bundle": {"services": ["frontend", "recorder"]}})

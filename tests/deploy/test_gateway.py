@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,18 @@ from pointsman_runtime.configuring.settings import load
 
 ROOT = Path(__file__).resolve().parents[2]
 Object = dict[str, Any]
+Template = Callable[..., list[Object]]
 
 
 def _objects(path: str) -> list[Object]:
     return [each for each in yaml.load_all((ROOT / path).read_text(), yaml.CSafeLoader) if each]
 
 
-COMPLETE = _objects("tests/deploy/rendered/complete.yaml")
+COMPLETE = _objects("deploy/k8s/overlays/complete/pointsman.yaml")
 EXAMPLE = _objects("deploy/k8s/examples/body-based-routing.yaml")
-OBJECTIVES = {
-    name: _objects(f"deploy/k8s/components/objectives-{name}/objectives.yaml")[0] for name in ("llm-d", "x-k8s")
-}
+GROUPS = {"llm-d": "llm-d.ai", "x-k8s": "inference.networking.x-k8s.io"}
+"""Of the kind InferenceObjective."""
+COMPLETE_VALUES: Object = yaml.safe_load((ROOT / "deploy/helm/pointsman/values-complete.yaml").read_text())
 DOCUMENT = (ROOT / "docs/kubernetes.md").read_text()
 
 
@@ -55,8 +57,6 @@ def test_the_pool_of_the_objective_is_one_whose_objectives_are_read() -> None:
     pool = _one(COMPLETE, "InferencePool")["metadata"]
     read = {each.kubernetes.inference_pool for each in config.pools.values() if each.kubernetes}
     assert read == {pool["name"]}
-    for objective in OBJECTIVES.values():
-        assert objective["spec"]["poolRef"]["name"] in read
     assert {each["backendRefs"][0]["name"] for each in _one(COMPLETE, "HTTPRoute")["spec"]["rules"]} == read
 
 
@@ -65,11 +65,18 @@ def test_no_overlay_needs_a_kind_that_only_some_versions_of_the_extension_have()
     assert not [each for each in COMPLETE if each["kind"] in ("InferenceObjective", "InferenceModelRewrite")]
 
 
-def test_an_objective_can_be_had_for_either_group_and_both_are_watched() -> None:
-    groups = {name: each["apiVersion"] for name, each in OBJECTIVES.items()}
+def test_an_objective_can_be_had_for_either_group_and_both_are_watched(template: Template) -> None:
+    objectives = {
+        name: _one(
+            template({**COMPLETE_VALUES, "gateway": {"enabled": True, "objectives": group}}), "InferenceObjective"
+        )
+        for name, group in GROUPS.items()
+    }
+    groups = {name: each["apiVersion"] for name, each in objectives.items()}
     assert set(groups.values()) == set(RULE_GROUPS)
-    one, other = ({**each, "apiVersion": ""} for each in OBJECTIVES.values())
+    one, other = [Object({**each, "apiVersion": ""}) for each in objectives.values()]
     assert one == other
+    assert one["spec"]["poolRef"]["name"] == _one(COMPLETE, "InferencePool")["metadata"]["name"]
     schemas = json.loads((ROOT / "tests/deploy/schemas/objects.json").read_text())
     definition = schemas["kinds"]["inference.networking.x-k8s.io/v1alpha2 InferenceObjective"].replace("/", "~1")
     check = jsonschema.Draft7Validator({"$ref": f"#/definitions/{definition}", "definitions": schemas["definitions"]})
@@ -81,53 +88,27 @@ def test_an_objective_can_be_had_for_either_group_and_both_are_watched() -> None
     assert {f"{group}/v1alpha2" for group in allowed} == set(RULE_GROUPS)
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl isn't here")
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
-def test_an_overlay_takes_the_objective_of_its_cluster(name: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "deploy/k8s", tmp_path / "k8s")
-    folder = tmp_path / "k8s/overlays/mine"
-    folder.mkdir()
-    overlay = {
-        "resources": ["../complete"],
-        "components": [f"../../components/objectives-{name}"],
-        "namespace": "pointsman",
-    }
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    ran = subprocess.run(["kubectl", "kustomize", str(folder)], check=True, capture_output=True, text=True)
-    rendered = [each for each in yaml.load_all(ran.stdout, yaml.CSafeLoader) if each]
-    assert _one(rendered, "InferenceObjective")["apiVersion"] == OBJECTIVES[name]["apiVersion"]
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl isn't here")
-def test_a_bundle_behind_a_gateway_believes_whom_the_adapter_alone_does(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "deploy/k8s", tmp_path / "k8s")
-    folder = tmp_path / "k8s/overlays/mine"
-    folder.mkdir()
-    parts = ("bundle", "gateway", "every-pod")
-    overlay = {"resources": ["../../base"], "components": [f"../../components/{part}" for part in parts]}
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay | {"namespace": "pointsman"}))
-    ran = subprocess.run(["kubectl", "kustomize", str(folder)], check=True, capture_output=True, text=True)
-    rendered = [each for each in yaml.load_all(ran.stdout, yaml.CSafeLoader) if each]
+def test_a_bundle_behind_a_gateway_believes_whom_the_adapter_alone_does(template: Template) -> None:
+    inside = ["frontend", "epp-adapter", "preprocessor", "profile-picker", "model-selector", "scheduler"]
+    rendered = template({**COMPLETE_VALUES, "bundle": {"services": inside}})
     alone = _environment(_one(COMPLETE, "Deployment", "pointsman-epp-adapter"))
     bundle = _environment(_one(rendered, "Deployment", "pointsman-gateway"))
     assert bundle["POINTSMAN_EPP_ADAPTER_TRUSTED_PROXIES"] == alone["POINTSMAN_TRUSTED_PROXIES"]
     assert not [each for each in rendered if each["metadata"]["name"] == "pointsman-scheduler"]
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm isn't here")
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
-def test_the_chart_takes_the_objective_of_its_cluster(name: str) -> None:
-    group = OBJECTIVES[name]["apiVersion"].partition("/")[0]
-    chart = ROOT / "deploy/helm/pointsman"
-    ran = subprocess.run(
-        [
-            "helm", "template", str(chart), "--values", str(chart / "values-complete.yaml"),
-            "--set", f"gateway.objectives={group}",
-        ],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl isn't here")
+def test_an_overlay_of_an_operator_patches_a_generated_one(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "deploy/k8s", tmp_path / "k8s")
+    folder = tmp_path / "k8s/overlays/mine"
+    folder.mkdir()
+    patch = "kind: any\nmetadata: {name: any}\nspec: {endpointPickerRef: {failureMode: FailOpen}}\n"
+    overlay = {"resources": ["../complete"], "patches": [{"target": {"kind": "InferencePool"}, "patch": patch}]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    ran = subprocess.run(["kubectl", "kustomize", str(folder)], check=True, capture_output=True, text=True)
     rendered = [each for each in yaml.load_all(ran.stdout, yaml.CSafeLoader) if each]
-    assert _one(rendered, "InferenceObjective")["spec"] == OBJECTIVES[name]["spec"]
+    assert _one(rendered, "InferencePool")["spec"]["endpointPickerRef"]["failureMode"] == "FailOpen"
+    assert len(rendered) == len(COMPLETE)
 
 
 def test_somebody_is_believed_who_names_an_objective(monkeypatch: pytest.MonkeyPatch) -> None:

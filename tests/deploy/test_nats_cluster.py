@@ -40,7 +40,7 @@ class Cluster:
         self.servers = [self._start(number, folder, processes) for number in range(3)]
 
     def _start(self, number: int, folder: Path, processes: Processes) -> ServiceProcess:
-        rendered = yaml.load_all((ROOT / "tests/deploy/rendered/production.yaml").read_text(), yaml.CSafeLoader)
+        rendered = yaml.load_all((ROOT / "deploy/k8s/overlays/production/pointsman.yaml").read_text(), yaml.CSafeLoader)
         [text] = [
             each["data"]["nats.conf"]
             for each in rendered

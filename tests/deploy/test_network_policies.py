@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 
 def _rendered(overlay: str) -> list[Object]:
-    text = (ROOT / f"tests/deploy/rendered/{overlay}.yaml").read_text()
+    text = (ROOT / f"deploy/k8s/overlays/{overlay}/pointsman.yaml").read_text()
     return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
 
 
@@ -137,7 +137,7 @@ def test_what_runs_in_the_cluster_is_reached_by_its_label(label: str, port: int,
 
 
 def test_an_engine_of_this_project_is_reached_by_those_who_ask_and_read_it() -> None:
-    rendered = yaml.load_all((ROOT / "tests/deploy/rendered/engines.yaml").read_text(), yaml.CSafeLoader)
+    rendered = yaml.load_all((ROOT / "deploy/k8s/examples/engines.yaml").read_text(), yaml.CSafeLoader)
     [engine] = [each for each in rendered if each["kind"] == "StatefulSet"]
     labels = engine["spec"]["template"]["metadata"]["labels"]
     assert _admits(labels, Peer(namespace={"pointsman-gateway": "true"}), 8000)

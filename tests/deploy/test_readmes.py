@@ -66,7 +66,7 @@ def test_what_a_document_names_exists(document: str) -> None:
     text = (ROOT / document).read_text()
     for link in re.findall(r"\]\(([^)#]+)\)", text):
         assert (ROOT / document).parent.joinpath(link).exists(), link
-    for path in re.findall(r"`((?:tests|scripts|deploy|contracts|k8s|components|overlays)/[\w./-]+)`", text):
+    for path in re.findall(r"`((?:tests|scripts|deploy|contracts|k8s|prometheus|overlays)/[\w./-]+)`", text):
         places = (ROOT, ROOT / "deploy", ROOT / "deploy/k8s")
         assert any((place / path).exists() for place in places), path
 
@@ -77,6 +77,6 @@ def test_the_example_autoscaler_of_engines_follows_its_schema() -> None:
     reference = f"#/definitions/{schemas['kinds']['autoscaling/v2 HorizontalPodAutoscaler']}"
     check = jsonschema.Draft7Validator({"$ref": reference, "definitions": schemas["definitions"]})
     assert list(check.iter_errors(example)) == []  # pyright: ignore[reportUnknownMemberType] - an overload of it is untyped
-    rules = (ROOT / "deploy/k8s/components/autoscaling/prometheus-adapter.yaml").read_text()
+    rules = (ROOT / "deploy/prometheus/adapter.yaml").read_text()
     for metric in example["spec"]["metrics"]:
         assert metric["external"]["metric"]["name"] in rules

@@ -14,7 +14,7 @@ from pointsman_runtime.configuring.config_text import parse
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/kubernetes.md").read_text(), re.DOTALL)
 CONFIGURATIONS = [block for block in BLOCKS if block.startswith("pools:")]
-RENDERED = (ROOT / "tests/deploy/rendered/complete.yaml").read_text()
+RENDERED = (ROOT / "deploy/k8s/overlays/complete/pointsman.yaml").read_text()
 DOCUMENTS: dict[str, list[dict[str, Any]]] = {
     "documented": [yaml.safe_load(block) for block in BLOCKS],
     "deployed": [each for each in yaml.load_all(RENDERED, yaml.CSafeLoader) if each],

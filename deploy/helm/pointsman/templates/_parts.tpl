@@ -23,15 +23,9 @@ pointsman-role: {{ .role }}
 {{- end }}
 {{- end }}
 
-{{/* Settings of a container: {usual, given}, a list of pairs and a map that goes before it, where null is none. */}}
+{{/* Settings of a container, from a map in which null is none. */}}
 {{- define "pointsman.settings" -}}
-{{- $given := .given | default dict }}
-{{- range .usual }}
-{{- if not (hasKey $given (first .)) }}
-- {name: {{ first . }}, value: {{ last . | quote }}}
-{{- end }}
-{{- end }}
-{{- range $key, $value := $given }}
+{{- range $key, $value := . }}
 {{- if not (kindIs "invalid" $value) }}
 - {name: {{ $key }}, value: {{ include "pointsman.setting" $value }}}
 {{- end }}
@@ -40,7 +34,7 @@ pointsman-role: {{ .role }}
 
 {{/* Settings of every service. */}}
 {{- define "pointsman.environment" -}}
-{{- $settings := dict "POINTSMAN_LOG_FORMAT" "json" "POINTSMAN_HTTP_HOST" "0.0.0.0" "POINTSMAN_HTTP_PORT" "9100" "POINTSMAN_HTTP_OPEN" "true" }}
+{{- $settings := dict }}
 {{- if .Values.nats.enabled }}
 {{- $_ := set $settings "POINTSMAN_NATS_URL" (printf "%s://pointsman-nats:4222" (.Values.nats.tls | ternary "tls" "nats")) }}
 {{- else }}
