@@ -1,6 +1,6 @@
 """API keys of clients that are kept beside the configuration."""
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -32,3 +32,30 @@ class ApiKey(Message):
     expires_ms: int | None = None
     """Unix milliseconds from which on the key is refused."""
     disabled: bool = False
+    note: str = ""
+    """For the operator."""
+    created_ms: int | None = None
+    """Unix milliseconds at which it was made."""
+
+
+class ApiKeyChanged(Message):
+    """A stored API key was made or revoked. Published by the operator's tools; read by anybody. Neither the key nor its
+    hash is in it."""
+
+    address: ClassVar[Address] = Address("evt", "api", "key-changed", route=("key",))
+
+    source: str
+    """The tool and its process."""
+    sequence: int
+    """Counts this source's events of this type and key from 1, without gaps."""
+    at_ms: int
+    action: Literal["created", "revoked"]
+    id: str
+    tenant: str
+    subject: str = ""
+    plan: str = ""
+    scopes: tuple[str, ...] = ()
+    models: tuple[str, ...] | None = None
+    limits: dict[str, str | float] = Field(default_factory=dict[str, str | float])
+    expires_ms: int | None = None
+    note: str = ""

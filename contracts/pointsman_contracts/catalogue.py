@@ -2,12 +2,20 @@
 
 from typing import Final
 
-from pointsman_contracts.api_key import ApiKey
+from pointsman_contracts.api_key import ApiKey, ApiKeyChanged
 from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
-from pointsman_contracts.limits import LimitAsks, LimitHandOver, LimitKept, LimitReleases, LimitShard, LimitVerdicts
+from pointsman_contracts.limits import (
+    BudgetReached,
+    LimitAsks,
+    LimitHandOver,
+    LimitKept,
+    LimitReleases,
+    LimitShard,
+    LimitVerdicts,
+)
 from pointsman_contracts.message import Message
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolRules, PoolSnapshot
@@ -79,6 +87,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     LimitKept,
     LimitHandOver,
     LimitShard,
+    BudgetReached,
     ContentQuery,
     Content,
     ContentEdits,
@@ -87,4 +96,5 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     CachePurge,
     CachePurged,
     ApiKey,
+    ApiKeyChanged,
 )

@@ -133,6 +133,8 @@ _ROUTE: Final = {
     "sha256": "SHA-256 of an API key, 64 hexadecimal digits.",
     "keeper": "Instance of the preprocessor that keeps a shard of the limits.",
     "shard": "Number of a shard of the limits.",
+    "budget": "Name of the budget, as configured.",
+    "key": "Name of the API key.",
     "inbox": "Private inbox of the edge.",
 }
 

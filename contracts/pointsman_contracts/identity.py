@@ -10,9 +10,9 @@ from pointsman_contracts.message import Part
 IDENTITY: Final = "identity"
 """The attribute of a request (`RequestFacts.attributes`) that says who sends it. Absent when nobody asked.
 
-`tenant`, `subject`, `plan`: texts. `scopes`: list of texts. `models`: list of names and patterns that it may use;
-absent: all. `limits`: name → value, for limits that take their values from here. `source`: the instance that found
-out."""
+`tenant`, `subject`, `plan`, `key`: texts. `scopes`: list of texts. `models`: list of names and patterns that may be
+used; absent: all. `limits`: name → value, for limits that take their values from here. `source`: the instance that
+found out."""
 LONGEST_NAME: Final = 256
 """Characters of a tenant, subject or plan that are told."""
 
@@ -24,6 +24,8 @@ class Identity(Part):
     subject: str = ""
     """The user or key within the tenant, by name."""
     plan: str = ""
+    key: str = ""
+    """Name of the API key; empty for other credentials."""
 
     @classmethod
     def of(cls, attributes: Mapping[str, JsonValue]) -> Self | None:
@@ -31,7 +33,12 @@ class Identity(Part):
         facts = attributes.get(IDENTITY)
         if not isinstance(facts, dict):
             return None
-        return cls(tenant=_name(facts, "tenant"), subject=_name(facts, "subject"), plan=_name(facts, "plan"))
+        return cls(
+            tenant=_name(facts, "tenant"),
+            subject=_name(facts, "subject"),
+            plan=_name(facts, "plan"),
+            key=_name(facts, "key"),
+        )
 
 
 def plan_of(attributes: Mapping[str, JsonValue]) -> str:

@@ -6,6 +6,8 @@ requests in one message. With a single preprocessor none of these messages is se
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from pointsman_contracts.message import Address, Message, Part
 
 SHARDS = 64
@@ -23,6 +25,29 @@ class LimitWindow(Part):
     """In so many seconds; 0 for `concurrency`, which counts what is open."""
     burst: float = 0.0
     """For `requests`: how many may come at once."""
+
+
+class BudgetWindow(Part):
+    """How much money may be spent in a period of whole days (UTC)."""
+
+    amount: int
+    """Nano-dollars."""
+    days: int | None
+    """The last so many days, today included; None: the calendar month."""
+    soft: int | None = None
+    """Nano-dollars from which on a warning is given."""
+    hard: bool = True
+    """Whether requests are refused that exceed the amount."""
+
+
+class BudgetAsk(Part):
+    """What a request may cost, for one budget."""
+
+    windows: tuple[BudgetWindow, ...]
+    expected: int
+    """Nano-dollars that it will probably cost."""
+    at_most: int
+    """Nano-dollars that it may cost: reserved until its end is known."""
 
 
 class LimitAsk(Part):
@@ -51,6 +76,8 @@ class LimitAsk(Part):
     """Unix milliseconds after which the request can't be open any more."""
     open_s: float | None = None
     """How long that is from now. Goes before `until_ms`, which is of its edge's clock."""
+    budget: BudgetAsk | None = None
+    """Of a budget, in the place of `windows` and `cost`."""
 
 
 class LimitAsks(Message):
@@ -69,6 +96,22 @@ class WindowStanding(Part):
     """Seconds until nothing is counted in it, if nothing is added."""
 
 
+class BudgetStanding(Part):
+    """Where a budget stands before the request, in the window that has the least left."""
+
+    window: int
+    """Its position."""
+    spent: int
+    """Nano-dollars of requests that have ended."""
+    reserved: int
+    """Nano-dollars that open requests may cost."""
+    reset_ms: int
+    """Unix milliseconds of the midnight (UTC) at which enough for the request leaves the window, or all of it where
+    nothing is refused."""
+    soft: bool = False
+    """Whether the warning's amount is reached."""
+
+
 class LimitVerdict(Part):
     """What a limit says of a request."""
 
@@ -82,6 +125,8 @@ class LimitVerdict(Part):
     """Of a refusal: seconds until the same request would be admitted, if nothing is added; None: never, or unknown."""
     keeper: str = ""
     """Of `elsewhere`: who keeps it, as far as known."""
+    budget: BudgetStanding | None = None
+    """Of a budget, in the place of `standings`, `window` and `retry_s`."""
 
 
 class LimitVerdicts(Message):
@@ -178,6 +223,30 @@ class ChargeState(Part):
     """As `LimitAsk.risk`."""
 
 
+class AccountState(Part):
+    """What was spent of one budget by one scope."""
+
+    limit: str
+    scope: str = ""
+    days: dict[int, int]
+    """Days since 1970-01-01 (UTC) → nano-dollars of requests that ended on that day."""
+    told: tuple[str, ...] = ()
+    """Warnings that were published: level, window and the window's first day."""
+
+
+class ReservationState(Part):
+    """Money that a request holds that hasn't ended."""
+
+    edge: str
+    request_id: str
+    limit: str
+    scope: str = ""
+    amount: int
+    """Nano-dollars."""
+    until: float
+    """When it can't be open any more, unix seconds."""
+
+
 class LimitShard(Message):
     """Everything that is counted in a shard. Value of its number in the bucket `pm-limits`, written by its keeper
     twice a second while it changes; and the answer to `LimitHandOver`."""
@@ -194,6 +263,10 @@ class LimitShard(Message):
     at_ms: int
     counters: tuple[CounterState, ...] = ()
     charges: tuple[ChargeState, ...] = ()
+    accounts: tuple[AccountState, ...] = ()
+    reservations: tuple[ReservationState, ...] = ()
+    spent_to: int | None = None
+    """The last message of the stream `PM_EVENTS` whose cost is in `accounts`; None where there is no budget."""
 
 
 class LimitHandOver(Message):
@@ -205,3 +278,30 @@ class LimitHandOver(Message):
     shard: int
     to: str
     """Instance that will keep it."""
+
+
+class BudgetReached(Message):
+    """A budget's warning amount, or its whole amount, is reached: once for each window and period. Published by the
+    preprocessor that keeps the count; read by anybody."""
+
+    address: ClassVar[Address] = Address("evt", "budget", "reached", route=("budget",))
+
+    source: str
+    """Preprocessor instance."""
+    sequence: int
+    """Counts this source's events of this type and budget from 1, without gaps."""
+    at_ms: int
+    budget: str
+    """Name of the budget, as configured."""
+    level: Literal["soft", "hard"]
+    """`soft`: the warning's amount; `hard`: the whole amount."""
+    scope: dict[str, str] = Field(default_factory=dict[str, str])
+    """Whose budget it is: `tenant`, `key`, `subject`, `plan`, `model`, those of them that it is counted by."""
+    period: str
+    """`d`, `7d`, `month`, ..."""
+    amount_nanos: int
+    """The amount that is reached, in nano-dollars."""
+    spent_nanos: int
+    """What requests cost that have ended, in nano-dollars."""
+    reset_ms: int
+    """Unix milliseconds at which the first of the spent money leaves the window."""

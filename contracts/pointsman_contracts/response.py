@@ -184,7 +184,9 @@ class ResponseCompleted(Message):
     served: str | None = None
     """Name that the configuration knows the model by that `usage` is of."""
     cost: float | None = None
-    """Of `usage`, in dollars; None without a price."""
+    """`cost_nanos` in dollars, rounded to a binary float: for readers of earlier versions."""
+    cost_nanos: int | None = None
+    """What `usage` costs, in nano-dollars (a billionth of a dollar); None without a price."""
     answered_by: str | None = None
     """The stage that answered without asking a model."""
     saved: Usage | None = None

@@ -34,7 +34,9 @@ class UsageRecord(Message):
     """As `ResponseCompleted.outcome`."""
     usage: Usage = Usage()
     cost: float | None = None
-    """In dollars; None for a model without a price."""
+    """`cost_nanos` in dollars, rounded to a binary float: for readers of earlier versions."""
+    cost_nanos: int | None = None
+    """In nano-dollars; None for a model without a price, and in records of earlier versions."""
 
 
 class UsageQuery(Message):
@@ -43,13 +45,14 @@ class UsageQuery(Message):
     address: ClassVar[Address] = Address("ctl", "usage", "sums")
 
     by: tuple[str, ...] = ("tenant", "model", "day")
-    """What the rows are told apart by: `tenant`, `subject`, `model`, `day`."""
+    """What the rows are told apart by: `tenant`, `subject`, `key`, `model`, `day`."""
     since: str | None = None
     """First day (UTC), as `2026-03-01`."""
     until: str | None = None
     """Last day (UTC), included."""
     tenant: str | None = None
     model: str | None = None
+    key: str | None = None
 
 
 class UsageSum(Part):
@@ -57,6 +60,7 @@ class UsageSum(Part):
 
     tenant: str | None = None
     subject: str | None = None
+    key: str | None = None
     model: str | None = None
     day: str | None = None
     requests: int = 0
@@ -69,7 +73,9 @@ class UsageSum(Part):
     estimated: int = 0
     """Requests whose tokens nobody reported in full."""
     cost: float = 0.0
-    """In dollars, of the requests that have a price."""
+    """`cost_nanos` in dollars, rounded to a binary float: for readers of earlier versions."""
+    cost_nanos: int = 0
+    """In nano-dollars, of the requests that have a price."""
     unpriced: int = 0
     """Requests that used tokens of a model without a price."""
 
@@ -82,8 +88,10 @@ class UsageSums(Message):
     recorder: str
     """Instance that answers."""
     rows: tuple[UsageSum, ...] = ()
-    """By day, tenant, subject, model."""
+    """By day, tenant, subject, key, model."""
     more: bool = False
     """Rows are missing, because there are more than a message takes."""
     behind: int = 0
     """Events that the recorder hasn't read yet."""
+    unpriced_models: tuple[str, ...] = ()
+    """Names of models without a price that these requests used, at most 20."""
