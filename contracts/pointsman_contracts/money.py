@@ -12,10 +12,12 @@ def nanos(dollars: Decimal | str | float) -> int:
     """Nano-dollars of an amount in dollars, rounded half to even; a float counts as it is printed. Raises ValueError
     on what is no finite number."""
     try:
-        amount = Decimal(str(dollars))
-        return int(amount.quantize(_STEP, ROUND_HALF_EVEN) * NANOS)
+        amount = Decimal(str(dollars)).quantize(_STEP, ROUND_HALF_EVEN)
+        if amount.is_finite():
+            return int(amount * NANOS)
     except InvalidOperation:
-        raise ValueError(f"{dollars!r} is no amount of money; write dollars, e.g. 12.50") from None
+        pass  # no number, or too large a one
+    raise ValueError(f"{dollars!r} is no amount of money; write dollars, e.g. 12.50")
 
 
 def dollars(amount: int, places: int = 9) -> str:

@@ -209,10 +209,10 @@ def _check(record: UsageRecord, case: Case) -> None:
     assert (record.outcome, record.model) == ("client_gone", "" if phase == "queued" else MODEL), record
     if phase == "queued":
         # Nobody was at work.
-        assert (usage.prompt_tokens, usage.completion_tokens, record.cost) == (0, 0, None), record
+        assert (usage.prompt_tokens, usage.completion_tokens, record.cost_nanos) == (0, 0, None), record
         return
     assert usage.estimated, record
     assert usage.prompt_tokens > 0, record
     passed = EVENTS if stream and phase == PHASES[2] and api != "embeddings" else 0
     assert usage.completion_tokens == passed, record
-    assert record.cost == pytest.approx((usage.prompt_tokens * 1000 + passed * 2000) / 1e6)
+    assert record.cost_nanos == (usage.prompt_tokens * 1000 + passed * 2000) * 1000

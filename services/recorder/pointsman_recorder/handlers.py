@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from pointsman_contracts.story import KeptEvent, Story, StoryQuery
-from pointsman_contracts.usage import UsageQuery, UsageSum, UsageSums
+from pointsman_contracts.usage import UsageQuery, UsageSums
+from pointsman_recorder.domain.usage_record import Sums
 
 
 class Kept(Protocol):
@@ -14,8 +15,8 @@ class Kept(Protocol):
         """Events of a request, and whether there are more."""
         ...
 
-    def sums(self, query: UsageQuery) -> Awaitable[tuple[list[UsageSum], bool]]:
-        """Rows, and whether there are more. Raises ValueError for a question that has no answer."""
+    def sums(self, query: UsageQuery) -> Awaitable[Sums]:
+        """Rows, and what must be known of them. Raises ValueError for a question that has no answer."""
         ...
 
 
@@ -35,5 +36,11 @@ class Handlers:
 
     async def sums(self, query: UsageQuery) -> UsageSums:
         """What was used."""
-        rows, more = await self._kept.sums(query)
-        return UsageSums(recorder=self._instance, rows=tuple(rows), more=more, behind=self._behind())
+        found = await self._kept.sums(query)
+        return UsageSums(
+            recorder=self._instance,
+            rows=tuple(found.rows),
+            more=found.more,
+            behind=self._behind(),
+            unpriced_models=tuple(found.unpriced_models),
+        )

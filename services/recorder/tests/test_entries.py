@@ -8,7 +8,7 @@ from pointsman_contracts.journey import Target
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.usage import UsageRecord
 from pointsman_recorder.domain.entry import entry
-from pointsman_recorder.domain.usage_record import counted, day_of, record_of
+from pointsman_recorder.domain.usage_record import cost_of, counted, day_of, record_of
 
 COMPLETED = ResponseCompleted(
     request_id="r-1",
@@ -68,13 +68,13 @@ def test_an_end_with_a_fact_of_the_wrong_kind_is_no_event(wrong: dict[str, objec
 
 def test_a_record_says_who_used_what_of_which_model_and_what_it_costs() -> None:
     found = record(COMPLETED)
-    assert (found.identity, found.model, found.pool, found.cost) == (
+    assert (found.identity, found.model, found.pool, cost_of(found)) == (
         Identity(tenant="acme", subject="ci"),
         "llama-8b-chat",
         "llama-8b",
-        0.25,
+        250_000_000,
     )
-    assert counted(found) == (1, 0, 10, 4, 5, 2, 0, 0.25, 0)
+    assert counted(found) == (1, 0, 10, 4, 5, 2, 0, 250_000_000, 0)
 
 
 def test_a_request_that_used_nothing_has_its_record_too() -> None:

@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from pointsman_contracts.identity import Identity
+from pointsman_contracts.money import NANOS
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.story import Story, StoryQuery
@@ -37,7 +38,7 @@ def completed(number: int) -> ResponseCompleted:
         usage=Usage(prompt_tokens=number, completion_tokens=1),
         identity=Identity(tenant="acme" if number % 2 else "other"),
         served="llama",
-        cost=0.5,
+        cost_nanos=500_000_000,
     )
 
 
@@ -105,7 +106,7 @@ async def test_a_killed_recorder_finds_every_event_and_charges_every_request_onc
     await recorder.wait_ready()
     await patiently(partial(scene.summed, 1000))
     [row] = await scene.sums()
-    assert (row.requests, row.prompt_tokens, row.cost) == (1000, 500_500, 500.0)
+    assert (row.requests, row.prompt_tokens, row.cost_nanos) == (1000, 500_500, 500 * NANOS)
     assert {(each.tenant, each.requests) for each in await scene.sums("tenant")} == {("acme", 500), ("other", 500)}
     records = await scene.records()
     assert sorted(int(record.request_id[2:]) for record in records) == list(range(1, 1001))

@@ -42,7 +42,7 @@ def event(number: int, *, tenant: str = "acme", tokens: int = 10, day: int = 20_
         usage=Usage(prompt_tokens=tokens, completion_tokens=1),
         identity=Identity(tenant=tenant),
         served="llama",
-        cost=tokens / 4,
+        cost_nanos=tokens * 250_000_000,
     )
     found = entry(ResponseCompleted.address.type_id, f"e:{number}", completed.encode(), 0)
     assert found is not None
@@ -111,7 +111,7 @@ class Recorder(RuleBasedStateMachine):
     def sums_are_those_of_the_ledger(self) -> None:
         _, done = run(self.store.progress())
         read = {record.key: record for record in map(UsageRecord.decode, self.ledger[:done])}
-        rows, _ = run(self.store.sums(UsageQuery(by=())))
+        rows, *_ = run(self.store.sums(UsageQuery(by=())))
         found = rows[0] if rows else UsageSum()
         assert found.requests == len(read)
         assert found.prompt_tokens == sum(record.usage.prompt_tokens for record in read.values())
@@ -123,13 +123,13 @@ class Recorder(RuleBasedStateMachine):
         self.ledger += [each.record for each in run(self.store.owed("", 10_000))]
         self.read(100_000)
         assert run(self.store.owed("", 10_000)) == []
-        rows, _ = run(self.store.sums(UsageQuery(by=("tenant",))))
+        rows, *_ = run(self.store.sums(UsageQuery(by=("tenant",))))
         for tenant in ("acme", "", "other"):
             own = [UsageRecord.decode(one.owed.record) for one in self.published if one.owed]
             tokens = [one.usage.prompt_tokens for one in own if one.identity.tenant == tenant]
             found = next((row for row in rows if row.tenant == tenant), UsageSum())
             assert (found.requests, found.prompt_tokens) == (len(tokens), sum(tokens))
-            assert found.cost == pytest.approx(sum(tokens) / 4)
+            assert found.cost_nanos == sum(tokens) * 250_000_000
         for one in self.published:
             events, _ = run(self.store.story(one.request_id or ""))
             assert [kept.body.encode() for kept in events] == [one.body]
@@ -150,7 +150,7 @@ async def test_sums_are_told_apart_by_what_was_asked(tmp_path: Path) -> None:
     assert await store.count("ledger", records, 8) == 0
 
     async def rows(**query: object) -> list[tuple[str | None, str | None, int]]:
-        found, _ = await store.sums(UsageQuery.model_validate(query))
+        found, *_ = await store.sums(UsageQuery.model_validate(query))
         return [(row.tenant, row.day, row.requests) for row in found]
 
     assert await rows(by=["tenant"]) == [("a", None, 2), ("b", None, 2)]
@@ -183,7 +183,7 @@ async def test_old_events_go_and_sums_stay_for_longer(tmp_path: Path) -> None:
     await store.count("ledger", [UsageRecord.decode(each.record) for each in await store.owed("", 10)], 2)
     assert await store.forget(event_stream_days=7.0) == 2
     assert await store.story("r-1") == ([], False)
-    [row], _ = await store.sums(UsageQuery(by=()))
+    [row], *_ = await store.sums(UsageQuery(by=()))
     assert row.requests == 2
     await store.close()
 
@@ -214,16 +214,33 @@ async def test_a_story_that_is_too_long_keeps_its_end(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_body_that_an_earlier_version_kept_is_read_alike(tmp_path: Path) -> None:
+async def test_what_an_earlier_version_kept_is_read_alike(tmp_path: Path) -> None:
     database = Database(tmp_path)
     row = (b"key", "r-1", 5, "request.scheduled.v1", zlib.compress(b'{"request_id": "r-1"}', 1))
     database.connection.execute("INSERT INTO events (key, request_id, at_ms, type, body) VALUES (?, ?, ?, ?, ?)", row)
-    database.connection.execute("PRAGMA user_version = 1")
+    database.connection.executescript(
+        """
+        DROP TABLE usage_sums;
+        CREATE TABLE usage_sums (
+            day TEXT, tenant TEXT, subject TEXT, model TEXT,
+            requests INTEGER, failed INTEGER, prompt_tokens INTEGER, cached_tokens INTEGER, completion_tokens INTEGER,
+            reasoning_tokens INTEGER, estimated INTEGER, cost REAL, unpriced INTEGER,
+            PRIMARY KEY (day, tenant, subject, model)
+        ) WITHOUT ROWID;
+        INSERT INTO usage_sums VALUES ('2026-03-01', 'acme', 'ci', 'llama', 2, 0, 10, 0, 5, 0, 0, 0.1, 1);
+        PRAGMA user_version = 1;
+        """
+    )
     database.close()
     store = Store(Database(tmp_path), LONG)
     assert not store.fresh
     [event], _ = await store.story("r-1")
     assert event.body == '{"request_id": "r-1"}'
+    sums = await store.sums(UsageQuery(by=("day", "key")))
+    assert [(row.day, row.key, row.requests, row.cost_nanos) for row in sums.rows] == [
+        ("2026-03-01", "", 2, 100_000_000)
+    ]
+    assert sums.unpriced_models == ["llama"]
     await store.close()
 
 

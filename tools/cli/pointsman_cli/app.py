@@ -186,21 +186,26 @@ def cache_purge(
 
 @app.command()
 def usage(
-    by: Annotated[str, typer.Option(help="What rows are told apart by: tenant, subject, model, day.")] = (
+    by: Annotated[str, typer.Option(help="What rows are told apart by: tenant, subject, key, model, day.")] = (
         "tenant,model,day"
     ),
     since: Annotated[str | None, typer.Option(metavar="DAY", help="First day (UTC), e.g. 2026-03-01.")] = None,
     until: Annotated[str | None, typer.Option(metavar="DAY", help="Last day, included.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
     model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only the API key of this name.")] = None,
     nats: NatsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a row, for programs.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="For spreadsheets.")] = False,
 ) -> None:
     """Sum requests, tokens and cost of the usage ledger."""
     from pointsman_cli.usage import query
     from pointsman_cli.usage import usage as run
 
-    _run(run(nats, query(by, since, until, tenant, model), _console(), as_json=as_json))
+    if as_json and as_csv:
+        raise CommandError("--json and --csv exclude each other.", "Write one of them.")
+    form = "json" if as_json else "csv" if as_csv else "table"
+    _run(run(nats, query(by, since, until, tenant, model, key), _console(), form))
 
 
 @app.command(

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman_contracts.journey import StageReport
+from pointsman_contracts.money import dollars
 from pointsman_contracts.response import ResponseCompleted
 
 
@@ -51,7 +52,7 @@ def _used(event: ResponseCompleted) -> str:
         f"{usage.completion_tokens:,} completion tokens{reasoning}"
     )
     model = f"{event.served or '-'}, estimated" if usage.estimated else event.served or "-"
-    cost = "no price" if event.cost is None else f"${event.cost:.6f}"
+    cost = "no price" if event.cost_nanos is None else f"${dollars(event.cost_nanos)}"
     return f"used {words} of {model} · {cost}"
 
 

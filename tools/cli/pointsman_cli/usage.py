@@ -1,8 +1,10 @@
 """`pointsman usage`: what was used, by whom, of which model, on which day, and what it costs."""
 
+import csv
 import json
+import sys
 from datetime import date
-from typing import Final
+from typing import Final, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -10,12 +12,27 @@ from rich.text import Text
 
 from pointsman_cli import bus, recordings
 from pointsman_cli.words import CommandError, counted
+from pointsman_contracts.money import dollars, nanos
 from pointsman_contracts.usage import UsageQuery, UsageSum, UsageSums
 
-KEYS: Final = ("tenant", "subject", "model", "day")
+KEYS: Final = ("tenant", "subject", "key", "model", "day")
+Form = Literal["table", "csv", "json"]
+_COUNTS: Final = {
+    "requests": "requests",
+    "failed": "failed",
+    "prompt_tokens": "prompt",
+    "cached_tokens": "cached",
+    "completion_tokens": "output",
+    "reasoning_tokens": "reasoning",
+}
+"""Field → heading of the table."""
+_SELDOM: Final = ("failed", "cached_tokens", "reasoning_tokens")
+"""Left out of the table where every row has none."""
 
 
-def query(by: str, since: str | None, until: str | None, tenant: str | None, model: str | None) -> UsageQuery:
+def query(
+    by: str, since: str | None, until: str | None, tenant: str | None, model: str | None, key: str | None = None
+) -> UsageQuery:
     """The question. CommandError names what may be asked."""
     names = [name.strip() for name in by.split(",") if name.strip()]
     strange = [name for name in names if name not in KEYS]
@@ -25,11 +42,16 @@ def query(by: str, since: str | None, until: str | None, tenant: str | None, mod
             f"Write some of {', '.join(KEYS)}, separated by commas.",
         )
     return UsageQuery(
-        by=tuple(names), since=_day("--since", since), until=_day("--until", until), tenant=tenant, model=model
+        by=tuple(names),
+        since=_day("--since", since),
+        until=_day("--until", until),
+        tenant=tenant,
+        model=model,
+        key=key,
     )
 
 
-async def usage(url: str | None, asked: UsageQuery, console: Console, *, as_json: bool) -> None:
+async def usage(url: str | None, asked: UsageQuery, console: Console, form: Form) -> None:
     """Print the sums. CommandError when no recorder answers."""
     async with bus.connected(bus.settings(url), "pointsman usage") as client:
         sums = await recordings.ask(client, asked, UsageSums)
@@ -37,34 +59,54 @@ async def usage(url: str | None, asked: UsageQuery, console: Console, *, as_json
         raise CommandError(
             "no recorder answers.", "pointsman-recorder keeps the sums; `pointsman up` starts one beside the others."
         )
-    if as_json:
+    if form == "json":
         for row in sums.rows:
-            console.print(json.dumps(row.model_dump(exclude_none=True)), soft_wrap=True, markup=False)
+            console.print(json.dumps(plain(row, asked.by)), soft_wrap=True, markup=False)
+        return
+    if form == "csv":
+        writer = csv.DictWriter(sys.stdout, list(plain(UsageSum(), asked.by)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([plain(row, asked.by) for row in sums.rows])
         return
     console.print(table(sums, asked.by))
     for note in notes(sums):
         console.print(Text(note, "dim"), soft_wrap=True)
 
 
+def plain(row: UsageSum, by: tuple[str, ...]) -> dict[str, str | int]:
+    """A row for programs; `cost` is dollars in plain decimals."""
+    keys = {name: str(getattr(row, name) or "") for name in ("day", *KEYS[:-1]) if name in by}
+    counts = {name: int(getattr(row, name)) for name in (*_COUNTS, "estimated", "unpriced")}
+    return {**keys, **counts, "cost": dollars(cost(row))}
+
+
+def cost(row: UsageSum) -> int:
+    """Nano-dollars; a recorder of an earlier version tells dollars alone."""
+    return row.cost_nanos or nanos(row.cost)
+
+
 def table(sums: UsageSums, by: tuple[str, ...]) -> Table:
     """The rows, and their total where there are several."""
     shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     keys = [name for name in ("day", *KEYS[:-1]) if name in by]
+    counts = [name for name in _COUNTS if name not in _SELDOM or any(getattr(row, name) for row in sums.rows)]
     for name in keys:
-        shown.add_column(name, no_wrap=True)
-    for name in ("requests", "failed", "prompt", "cached", "completion", "reasoning", "cost"):
-        shown.add_column(name, justify="right", no_wrap=True)
+        shown.add_column(name, overflow="fold", no_wrap=name == "day")
+    for name in counts:
+        shown.add_column(_COUNTS[name], justify="right", no_wrap=True)
+    shown.add_column("cost", justify="right", no_wrap=True)
     for row in sums.rows:
-        shown.add_row(*(str(getattr(row, name) or "-") for name in keys), *_numbers(row))
+        shown.add_row(*(str(getattr(row, name) or "-") for name in keys), *_numbers(row, counts))
     if len(sums.rows) > 1 and not sums.more:
-        shown.add_row(*["total", *[""] * (len(keys) - 1)], *_numbers(total(sums.rows)), style="bold")
+        shown.add_row(*["total", *[""] * (len(keys) - 1)], *_numbers(total(sums.rows), counts), style="bold")
     return shown
 
 
 def total(rows: tuple[UsageSum, ...]) -> UsageSum:
     """All rows as one."""
-    names = [name for name, field in UsageSum.model_fields.items() if field.default == 0]
-    return UsageSum.model_validate({name: sum(getattr(row, name) for row in rows) for name in names})
+    names = [name for name, field in UsageSum.model_fields.items() if field.default == 0 and name != "cost_nanos"]
+    sums = {name: sum(getattr(row, name) for row in rows) for name in names}
+    return UsageSum.model_validate({**sums, "cost_nanos": sum(cost(row) for row in rows)})
 
 
 def notes(sums: UsageSums) -> list[str]:
@@ -73,21 +115,20 @@ def notes(sums: UsageSums) -> list[str]:
     found: list[str] = []
     if everything.estimated:
         requests = counted(everything.estimated, "request")
-        found.append(f"Estimated, because nobody reported them in full: the tokens of {requests}.")
+        found.append(f"Estimated, because no engine reported them in full: the tokens of {requests}.")
     if everything.unpriced:
-        found.append(f"Without a price (`models.<name>.cost`): the model of {counted(everything.unpriced, 'request')}.")
+        names = f": {', '.join(sums.unpriced_models)}" if sums.unpriced_models else ""
+        requests = counted(everything.unpriced, "request")
+        found.append(f"Without a price (`models.<name>.cost`): the model of {requests}{names}.")
     if sums.more:
-        found.append("There are more rows than an answer takes; --since, --tenant or --model narrow it down.")
+        found.append("There are more rows than an answer takes; --since, --tenant, --key or --model narrow it down.")
     if sums.behind:
         found.append(f"The recorder is {counted(sums.behind, 'event')} behind.")
     return found
 
 
-def _numbers(row: UsageSum) -> list[str]:
-    counts = (
-        row.requests, row.failed, row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.reasoning_tokens,
-    )  # fmt: skip
-    return [*(f"{count:,}" for count in counts), f"${row.cost:,.4f}"]
+def _numbers(row: UsageSum, counts: list[str]) -> list[str]:
+    return [*(f"{getattr(row, name):,}" for name in counts), f"${dollars(cost(row), 6)}"]
 
 
 def _day(option: str, text: str | None) -> str | None:

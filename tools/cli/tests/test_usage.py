@@ -12,7 +12,9 @@ from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_contracts.usage import UsageQuery, UsageSum, UsageSums
 
 ROWS = (
-    UsageSum(tenant="acme", day="2026-03-01", requests=2, prompt_tokens=3000, completion_tokens=5, cost=0.5),
+    UsageSum(
+        tenant="acme", day="2026-03-01", requests=2, prompt_tokens=3000, completion_tokens=5, cost_nanos=500_000_004_000
+    ),
     UsageSum(tenant="", day="2026-03-01", requests=1, failed=1, prompt_tokens=7, estimated=1, unpriced=1),
 )
 
@@ -35,16 +37,16 @@ def test_a_question_is_checked_before_anybody_is_asked() -> None:
 
 
 def test_rows_are_shown_with_their_total_and_what_a_reader_must_know() -> None:
-    sums = UsageSums(recorder="r", rows=ROWS, behind=12)
+    sums = UsageSums(recorder="r", rows=ROWS, behind=12, unpriced_models=("llama",))
     text = printed(table(sums, ("tenant", "day")))
     lines = [line.split() for line in text.splitlines()]
     assert lines[0][:3] == ["day", "tenant", "requests"]
-    assert lines[1] == ["2026-03-01", "acme", "2", "0", "3,000", "0", "5", "0", "$0.5000"]
+    assert lines[1] == ["2026-03-01", "acme", "2", "0", "3,000", "5", "$500.000004"]
     assert lines[2][:3] == ["2026-03-01", "-", "1"]
-    assert lines[3] == ["total", "3", "1", "3,007", "0", "5", "0", "$0.5000"]
+    assert lines[3] == ["total", "3", "1", "3,007", "5", "$500.000004"]
     assert total(ROWS).requests == 3
     words = " ".join(notes(sums))
-    for part in ("the tokens of 1 request.", "the model of 1 request.", "12 events behind"):
+    for part in ("the tokens of 1 request.", "the model of 1 request: llama.", "12 events behind"):
         assert part in words
 
 
@@ -69,7 +71,7 @@ def test_the_end_of_a_request_tells_attempts_stages_usage_and_cost() -> None:
         duration_ms=95,
         usage=Usage(prompt_tokens=1200, cached_tokens=1000, completion_tokens=30, reasoning_tokens=10, estimated=True),
         served="llama",
-        cost=0.0125,
+        cost_nanos=12_500_000,
         identity=Identity(tenant="acme", subject="ci"),
         stages=(StageReport(stage="guard", instance="guard-1", outcome="replaced", took_ms=2.25, note="an address"),),
     )
@@ -78,8 +80,7 @@ def test_the_end_of_a_request_tells_attempts_stages_usage_and_cost() -> None:
         "client acme / ci",
         "streamed",
         "decided after 1.5 ms · first byte after 40.0 ms · ended after 95 ms",
-        "1,200 prompt tokens (1,000 cached), 30 completion tokens (10 of them reasoning) "
-        "of llama, estimated · $0.012500",
+        "1,200 prompt tokens (1,000 cached), 30 completion tokens (10 of them reasoning) of llama, estimated · $0.0125",
         "attempt 1  engine-1  failed    500",
         "guard  replaced  2.2 ms  an address  guard-1",
     ):

@@ -4,8 +4,10 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Target
 from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.money import NANOS
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import Config, Model
+from pointsman_core.prices import FREE, prices
 
 OLD_AFTER_S: Final = 3.0
 """Three missed snapshots: the metrics-collector sends one of each pool at least every second."""
@@ -37,12 +39,14 @@ class Candidate(NamedTuple):
 def candidates_of(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ...]:
     """These models (all that are configured when empty), in the configuration's order."""
     found: list[Candidate] = []
+    known = prices(config)
     for name in names or config.model_names():
         served = config.served(name)
         if served is None:
             continue
         # A model that only a pool lists has what a description's defaults say.
         model = config.models.get(name) or Model(pool=served.pool)
+        price = known.get(name, FREE)
         found.append(
             Candidate(
                 name,
@@ -54,8 +58,8 @@ def candidates_of(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ..
                     base=served.base,
                 ),
                 None if served.pool is None else config.pools[served.pool].block_tokens,
-                model.cost.input,
-                model.cost.output,
+                price.input / NANOS,
+                price.output / NANOS,
                 model.quality,
                 model.context,
                 frozenset(model.features),

@@ -6,10 +6,29 @@ from pathlib import Path
 from typing import Final, TextIO
 
 FILE: Final = "recorder.db"
-_VERSION: Final = 2
-"""1 has no bodies that are compressed as `event_text` does it; it is read as it is."""
-_SCHEMA: Final = """
-CREATE TABLE events (
+_VERSION: Final = 3
+"""1 has no bodies that are compressed as `event_text` does it; it is read as it is. Sums up to 2 have no keys, and
+costs in dollars."""
+_SUMS_WITH_KEYS: Final = 3
+_SUMS: Final = """
+CREATE TABLE usage_sums (
+    day TEXT, tenant TEXT, subject TEXT, key TEXT, model TEXT,
+    requests INTEGER, failed INTEGER, prompt_tokens INTEGER, cached_tokens INTEGER, completion_tokens INTEGER,
+    reasoning_tokens INTEGER, estimated INTEGER, cost_nanos INTEGER, unpriced INTEGER,
+    PRIMARY KEY (day, tenant, subject, key, model)
+) WITHOUT ROWID;
+"""
+_GIVE_KEYS: Final = (
+    "ALTER TABLE usage_sums RENAME TO sums_before;"  # noqa: S608 - of texts in this file
+    + _SUMS
+    + """
+INSERT INTO usage_sums SELECT day, tenant, subject, '', model, requests, failed, prompt_tokens, cached_tokens,
+    completion_tokens, reasoning_tokens, estimated, CAST(ROUND(cost * 1000000000) AS INTEGER), unpriced
+    FROM sums_before;
+DROP TABLE sums_before;
+"""
+)
+_SCHEMA: Final = f"""{_SUMS}CREATE TABLE events (
     id INTEGER PRIMARY KEY,
     key BLOB NOT NULL UNIQUE,
     request_id TEXT,
@@ -20,12 +39,6 @@ CREATE TABLE events (
 CREATE INDEX events_of_request ON events (request_id) WHERE request_id IS NOT NULL;
 CREATE TABLE usage_unwritten (key TEXT PRIMARY KEY, tenant TEXT NOT NULL, record BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE usage_counted (key BLOB PRIMARY KEY, at_ms INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE usage_sums (
-    day TEXT, tenant TEXT, subject TEXT, model TEXT,
-    requests INTEGER, failed INTEGER, prompt_tokens INTEGER, cached_tokens INTEGER, completion_tokens INTEGER,
-    reasoning_tokens INTEGER, estimated INTEGER, cost REAL, unpriced INTEGER,
-    PRIMARY KEY (day, tenant, subject, model)
-) WITHOUT ROWID;
 CREATE TABLE progress (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 
@@ -49,6 +62,8 @@ class Database:
         """It was made just now."""
         if self.empty:
             self.connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+        elif version < _SUMS_WITH_KEYS:
+            self.connection.executescript(f"BEGIN; {_GIVE_KEYS} COMMIT;")
         if version < _VERSION:
             self.connection.execute(f"PRAGMA user_version = {_VERSION}")
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 
 from pointsman_contracts.story import KeptEvent
-from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
+from pointsman_contracts.usage import UsageQuery, UsageRecord
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_table import EventTable
 from pointsman_recorder.adapters.usage_table import UsageTable
 from pointsman_recorder.domain.entry import Entry
-from pointsman_recorder.domain.usage_record import Owed, day_of
+from pointsman_recorder.domain.usage_record import Owed, Sums, day_of
 
 LARGEST_ANSWER: Final = 700_000
 """Bytes of events in one answer; the smallest `max_payload` that servers have by default is 1 MiB."""
@@ -88,7 +88,7 @@ class Store:
         """As `EventTable.of_request`."""
         return await self._run(lambda: self._events.of_request(request_id, LARGEST_ANSWER))
 
-    async def sums(self, query: UsageQuery) -> tuple[list[UsageSum], bool]:
+    async def sums(self, query: UsageQuery) -> Sums:
         """As `UsageTable.sums`."""
         return await self._run(lambda: self._usage.sums(query, MOST_ROWS))
 

@@ -4,24 +4,29 @@ Sums are made of the ledger alone: a recorder that lost its database reads the l
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pointsman_contracts.money import NANOS
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_table import digest
-from pointsman_recorder.domain.usage_record import USAGE_COLUMNS, Counted, Owed, counted, day_of
+from pointsman_recorder.domain.usage_record import USAGE_COLUMNS, Counted, Owed, Sums, counted, day_of
 
 _COUNT: Final = "INSERT OR IGNORE INTO usage_counted VALUES (?, ?)"
 _OWE: Final = (
     "INSERT OR IGNORE INTO usage_unwritten SELECT ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM usage_counted WHERE key = ?)"
 )
-KEYS: Final = ("day", "tenant", "subject", "model")
+KEYS: Final = ("day", "tenant", "subject", "key", "model")
 _ADD: Final = (
     f"INSERT INTO usage_sums ({', '.join((*KEYS, *USAGE_COLUMNS))}) "  # noqa: S608 - of names in this service
     f"VALUES ({', '.join('?' * (len(KEYS) + len(USAGE_COLUMNS)))}) ON CONFLICT DO UPDATE SET "
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in USAGE_COLUMNS)
 )
+
+
+MOST_NAMES: Final = 20
+"""Of models without a price, in an answer."""
 
 
 class UsageTable:
@@ -62,7 +67,7 @@ class UsageTable:
                 continue
             new.append(record)
             identity = record.identity
-            row = (day_of(record.at_ms), identity.tenant, identity.subject, record.model)
+            row = (day_of(record.at_ms), identity.tenant, identity.subject, identity.key, record.model)
             known = sums.get(row)
             sums[row] = counted(record) if known is None else known.plus(counted(record))
         cursor.executemany(_ADD, [(*row, *amounts) for row, amounts in sums.items()])
@@ -74,22 +79,26 @@ class UsageTable:
         self._connection.execute("DELETE FROM usage_counted WHERE at_ms < ?", (keys_before_ms,))
         self._connection.execute("DELETE FROM usage_sums WHERE day < ?", (day,))
 
-    def sums(self, query: UsageQuery, at_most: int) -> tuple[list[UsageSum], bool]:
-        """The rows of an answer, and whether there are more. Raises ValueError for a `by` that no row has."""
+    def sums(self, query: UsageQuery, at_most: int) -> Sums:
+        """The rows of an answer. Raises ValueError for a `by` that no row has."""
         by = [name for name in KEYS if name in query.by]
         strange = set(query.by) - set(KEYS)
         if strange:
             raise ValueError(f"rows have {', '.join(KEYS)}; not {', '.join(sorted(strange))}")
         wanted = {
-            "day >= ?": query.since, "day <= ?": query.until, "tenant = ?": query.tenant, "model = ?": query.model,
+            "day >= ?": query.since, "day <= ?": query.until, "tenant = ?": query.tenant, "key = ?": query.key,
+            "model = ?": query.model,
         }  # fmt: skip
         given = {condition: value for condition, value in wanted.items() if value is not None}
         columns = [*by, *(f"SUM({name}) AS {name}" for name in USAGE_COLUMNS)]
-        where = f" WHERE {' AND '.join(given)}" if given else ""
         grouped = f" GROUP BY {', '.join(by)} ORDER BY {', '.join(by)}" if by else ""
-        statement = f"SELECT {', '.join(columns)} FROM usage_sums{where}{grouped} LIMIT {at_most + 1}"  # noqa: S608 - of names in this file
-        found = self._connection.execute(statement, list(given.values()))
-        names = (*by, *USAGE_COLUMNS)
-        rows = [dict(zip(names, row, strict=True)) for row in found]
-        sums = [UsageSum.model_validate(row) for row in rows if row["requests"]]
-        return sums[:at_most], len(sums) > at_most
+        found = self._select(", ".join(columns), given, f"{grouped} LIMIT {at_most + 1}")
+        rows = [dict(zip((*by, *USAGE_COLUMNS), row, strict=True)) for row in found]
+        sums = [UsageSum(**row, cost=row["cost_nanos"] / NANOS) for row in rows if row["requests"]]
+        unpriced = self._select("DISTINCT model", {**given, "unpriced > ?": 0}, f" ORDER BY model LIMIT {MOST_NAMES}")
+        return Sums(sums[:at_most], len(sums) > at_most, [name for (name,) in unpriced])
+
+    def _select(self, columns: str, given: Mapping[str, str | int], rest: str) -> sqlite3.Cursor:
+        where = f" WHERE {' AND '.join(given)}" if given else ""
+        statement = f"SELECT {columns} FROM usage_sums{where}{rest}"  # noqa: S608 - of names in this file
+        return self._connection.execute(statement, list(given.values()))

@@ -8,8 +8,9 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_contracts.identity import Identity
+from pointsman_contracts.money import nanos
 from pointsman_contracts.response import Usage
-from pointsman_contracts.usage import UsageRecord
+from pointsman_contracts.usage import UsageRecord, UsageSum
 
 _ERROR = 400
 _LAST_MS = 253_402_300_799_000
@@ -55,6 +56,7 @@ def record_of(body: bytes) -> UsageRecord:
             "outcome": facts.get("outcome"),
             "usage": facts.get("usage") or Usage(),
             "cost": facts.get("cost"),
+            "cost_nanos": facts.get("cost_nanos"),
         }
     )
 
@@ -69,7 +71,7 @@ class Counted(NamedTuple):
     completion_tokens: int
     reasoning_tokens: int
     estimated: int
-    cost: float
+    cost_nanos: int
     unpriced: int
 
     def plus(self, other: "Counted") -> "Counted":
@@ -80,9 +82,19 @@ class Counted(NamedTuple):
 USAGE_COLUMNS = Counted._fields
 
 
+class Sums(NamedTuple):
+    """What an answer has."""
+
+    rows: list[UsageSum]
+    more: bool
+    """Whether there are more rows."""
+    unpriced_models: list[str]
+
+
 def counted(record: UsageRecord) -> Counted:
     """What a record adds."""
     usage = record.usage
+    cost = cost_of(record)
     used = usage.prompt_tokens + usage.completion_tokens > 0
     return Counted(
         requests=1,
@@ -92,9 +104,16 @@ def counted(record: UsageRecord) -> Counted:
         completion_tokens=usage.completion_tokens,
         reasoning_tokens=usage.reasoning_tokens,
         estimated=int(usage.estimated),
-        cost=record.cost or 0.0,
-        unpriced=int(used and record.cost is None),
+        cost_nanos=cost or 0,
+        unpriced=int(used and cost is None),
     )
+
+
+def cost_of(record: UsageRecord) -> int | None:
+    """Nano-dollars; None without a price. Records of earlier versions have dollars alone."""
+    if record.cost_nanos is not None or record.cost is None:
+        return record.cost_nanos
+    return nanos(record.cost)
 
 
 def day_of(at_ms: int) -> str:

@@ -1,8 +1,9 @@
 """The section of a model that requests may name: who serves it, what it can do and what it costs."""
 
-from typing import Literal, Self
+from decimal import Decimal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainSerializer, model_validator
 
 from pointsman_core.config.section import Section
 from pointsman_core.config.tokenizer import Tokenizer
@@ -11,12 +12,22 @@ Api = Literal["chat.completions", "completions", "responses", "messages", "embed
 Feature = Literal["tools", "json", "logprobs", "reasoning", "vision", "audio", "video", "file"]
 
 
-class Cost(Section):
-    """Price in dollars per million tokens."""
+Dollars = Annotated[
+    Decimal,
+    Field(ge=0, le=10**6, decimal_places=9),
+    # The configuration's hash is of numbers.
+    PlainSerializer(float, when_used="json"),
+]
+"""An exact amount: a number in a document counts as it is written."""
 
-    input: float = Field(default=0.0, ge=0)
-    output: float = Field(default=0.0, ge=0)
-    cached: float | None = Field(default=None, ge=0)
+
+class Cost(Section):
+    """Price in dollars per million tokens. Default: the price list of this version, for a model of a provider that has
+    one."""
+
+    input: Dollars = Decimal(0)
+    output: Dollars = Decimal(0)
+    cached: Dollars | None = None
     """Of prompt tokens that came from a cache; default: `input`."""
 
 

@@ -1,6 +1,7 @@
 """What the edge has to tell about one request, collected while it lives. Times are monotonic seconds."""
 
 from pointsman_contracts.journey import HeaderEdit, StageReport, Target
+from pointsman_contracts.money import NANOS
 from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_core.refusal import Refusal
@@ -22,7 +23,7 @@ class Exchange:
         "attempts",
         "bytes_out",
         "code",
-        "cost",
+        "cost_nanos",
         "decided_s",
         "decision",
         "first_byte_at",
@@ -68,7 +69,7 @@ class Exchange:
         """What was reported beside the answer; what the request used once it is settled."""
         self.served: str | None = None
         """What the configuration calls the model that was at work."""
-        self.cost: float | None = None
+        self.cost_nanos: int | None = None
         """In dollars."""
         self.status = 0
         self.outcome: str | None = None
@@ -171,7 +172,7 @@ class Exchange:
             )
         if self.usage is not None and self.target is not None:
             self.served = prices.name(self.target, decision.model if decision is not None else None)
-            self.cost = prices.cost(self.served, self.usage)
+            self.cost_nanos = prices.cost(self.served, self.usage)
 
     def completed(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
         """The event."""
@@ -203,7 +204,8 @@ class Exchange:
             answers=1 if self.decision is None else self.decision.answers,
             identity=reply.identity if reply is not None else None,
             served=self.served,
-            cost=self.cost,
+            cost=None if self.cost_nanos is None else self.cost_nanos / NANOS,
+            cost_nanos=self.cost_nanos,
             answered_by=answer.stage if answer else None,
             saved=answer.saved if answer else None,
             bytes_out=self.bytes_out,

@@ -13,7 +13,7 @@ def settle(exchange: Exchange, prices: Prices, metrics: EdgeMetrics) -> None:
     try:
         exchange.settle(prices)
     except Exception as error:  # noqa: BLE001 - the request must have its event, and its body must go
-        exchange.usage = exchange.served = exchange.cost = None
+        exchange.usage = exchange.served = exchange.cost_nanos = None
         metrics.unsettled += 1
         if metrics.unsettled == 1:
             _log.error(

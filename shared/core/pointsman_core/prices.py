@@ -1,0 +1,105 @@
+"""What models cost: as the configuration says, else by the list of hosted models' prices that comes with this version.
+
+All of it is whole numbers: a price is nano-dollars per million tokens, and a cost nano-dollars.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict
+
+from pointsman_core.config import Config
+from pointsman_core.config.served_model import Cost
+
+_NANOS: Final = 10**9
+_TOKENS: Final = 10**6
+"""That a price is for."""
+_HOSTS: Final = {"openai": "api.openai.com", "anthropic": "api.anthropic.com"}
+"""Kind of a provider → host, where its `base_url` isn't given."""
+_DATED: Final = re.compile(r"(.+?)-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)")
+"""A model's name with the date of a release, which costs the same."""
+
+
+class Price(NamedTuple):
+    """Of one model, in nano-dollars per million tokens."""
+
+    input: int
+    output: int
+    cached: int
+    """Of prompt tokens that came from a cache."""
+
+    @classmethod
+    def of(cls, cost: Cost) -> "Price":
+        """As configured."""
+        cached = cost.input if cost.cached is None else cost.cached
+        return cls(_nanos(cost.input), _nanos(cost.output), _nanos(cached))
+
+    def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> int:
+        """Nano-dollars, rounded half up. `cached_tokens` are part of the prompt's."""
+        cached = min(cached_tokens, prompt_tokens)
+        exact = (prompt_tokens - cached) * self.input + cached * self.cached + completion_tokens * self.output
+        return (exact + _TOKENS // 2) // _TOKENS
+
+
+FREE: Final = Price(0, 0, 0)
+"""Of a model without a price, where one is needed to compare models."""
+
+
+def prices(config: Config) -> dict[str, Price]:
+    """The price of each model that has one, by the name that requests use."""
+    found: dict[str, Price] = {}
+    for name in config.model_names():
+        model = config.models.get(name)
+        if model is None:
+            continue
+        if "cost" in model.model_fields_set:
+            found[name] = Price.of(model.cost)
+        elif model.provider is not None and (listed := _listed(config, model.provider, model.served_as or name)):
+            found[name] = listed
+    return found
+
+
+def _listed(config: Config, provider: str, name: str) -> Price | None:
+    kind, base_url = config.providers[provider].kind, config.providers[provider].base_url
+    host = _HOSTS.get(kind) if base_url is None else urlsplit(base_url).hostname
+    models = price_list().get(host or "", {})
+    dated = _DATED.fullmatch(name)
+    cost = models.get(name) or (models.get(dated[1]) if dated is not None else None)
+    return None if cost is None else Price.of(cost)
+
+
+class _Host(BaseModel):
+    """The prices of one host, and where they are from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str
+    source: str
+    checked: date
+    models: dict[str, Cost]
+
+
+class _List(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hosts: tuple[_Host, ...]
+
+
+@cache
+def price_list() -> Mapping[str, Mapping[str, Cost]]:
+    """Host → model → price, of the list that comes with this version."""
+    text = files("pointsman_core").joinpath("prices.toml").read_text("utf-8")
+    # Decimals from the file on: a price is what is written there.
+    listed = _List.model_validate(tomllib.loads(text, parse_float=Decimal))
+    return {each.host: each.models for each in listed.hosts}
+
+
+def _nanos(dollars: Decimal) -> int:
+    return int(dollars * _NANOS)
