@@ -7,6 +7,7 @@ import pkgutil
 import types
 import typing
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import Final, Literal, cast, get_args, get_origin
 
 import yaml
@@ -107,7 +108,7 @@ def _name(annotation: object) -> str:
     return next((name for plain, name in _PLAIN_NAMES.items() if annotation is plain), annotation.__name__)
 
 
-_PLAIN_NAMES: Final[dict[type, str]] = {str: "text", int: "number", float: "number", bool: "true or false"}
+_PLAIN_NAMES: Final[dict[type, str]] = {str: "text", int: "number", float: "number", Decimal: "number", bool: "true or false"}
 
 
 def _default(field: FieldInfo, kind: str) -> str:
@@ -138,6 +139,8 @@ def _plain(value: object) -> object:
         return {str(key): _plain(item) for key, item in cast("dict[object, object]", value).items()}
     if isinstance(value, (tuple, list, frozenset, set)):
         return [_plain(item) for item in cast("tuple[object, ...]", value)]
+    if isinstance(value, Decimal):
+        return float(value)
     return value.value if isinstance(value, enum.Enum) else value
 
 
