@@ -108,7 +108,13 @@ def _name(annotation: object) -> str:
     return next((name for plain, name in _PLAIN_NAMES.items() if annotation is plain), annotation.__name__)
 
 
-_PLAIN_NAMES: Final[dict[type, str]] = {str: "text", int: "number", float: "number", Decimal: "number", bool: "true or false"}
+_PLAIN_NAMES: Final[dict[type, str]] = {
+    str: "text",
+    int: "number",
+    float: "number",
+    Decimal: "number",
+    bool: "true or false",
+}
 
 
 def _default(field: FieldInfo, kind: str) -> str:
