@@ -19,10 +19,20 @@ END = (-1).to_bytes(8, "big", signed=True)
 class Publisher:
     """Publishes as vLLM does: PUB with numbered batches, ROUTER that replays the last ones."""
 
-    def __init__(self, context: zmq.asyncio.Context, *, buffer: int = 100, live: str = "", replay: str = "") -> None:
+    def __init__(
+        self,
+        context: zmq.asyncio.Context,
+        *,
+        buffer: int = 100,
+        live: str = "",
+        replay: str = "",
+        names_topic: bool = True,
+    ) -> None:
         self.number = 0
         self.buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer)
         self.asked: list[int] = []
+        self.before_number = [b"kv@w"] if names_topic else []
+        """What stands before the number of a batch that is sent again: recent vLLM names the topic there."""
         self.pub = context.socket(zmq.XPUB)  # as PUB, and tells of subscribers
         self.router = context.socket(zmq.ROUTER)
         self.live = self.bind(self.pub, live)
@@ -55,8 +65,10 @@ class Publisher:
             self.asked.append(first)
             for number, payload in list(self.buffer):
                 if number >= first:
-                    await self.router.send_multipart([client, empty, number.to_bytes(8, "big"), payload])  # pyright: ignore[reportUnknownMemberType]
-            await self.router.send_multipart([client, empty, END, b""])  # pyright: ignore[reportUnknownMemberType]
+                    await self.router.send_multipart(
+                        [client, empty, *self.before_number, number.to_bytes(8, "big"), payload]
+                    )  # pyright: ignore[reportUnknownMemberType]
+            await self.router.send_multipart([client, empty, *self.before_number, END, b""])  # pyright: ignore[reportUnknownMemberType]
 
     def close(self) -> None:
         self.task.cancel()
@@ -133,8 +145,9 @@ async def test_who_comes_late_is_told_what_was_said_before(context: zmq.asyncio.
     publisher.close()
 
 
-async def test_a_gap_is_asked_for_and_nothing_is_taken_twice(context: zmq.asyncio.Context) -> None:
-    publisher = Publisher(context)
+@pytest.mark.parametrize("names_topic", [True, False])
+async def test_a_gap_is_asked_for_and_nothing_is_taken_twice(context: zmq.asyncio.Context, names_topic: bool) -> None:
+    publisher = Publisher(context, names_topic=names_topic)
     heard = Heard(context, publisher)
     await publisher.subscribed()
     await publisher.publish(b"a")

@@ -81,20 +81,32 @@ class EngineClient:
     ) -> None:
         self.url = url.rstrip("/")
         self._metrics_url = metrics_url
+        self._some_url: str | None = None
+        """Where some of the metrics are asked for."""
         self._authorization = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._session = session
 
     async def metrics(self, names: tuple[bytes, ...] = (), *, timeout: float) -> bytes:  # noqa: ASYNC109 - bounds the call
         """The exposition. `names` asks for these families alone; servers that can't do that answer with all.
 
-        `prometheus_client`, which most engines use, takes `name[]` and doesn't collect the others.
+        `prometheus_client`, which most engines use, takes `name[]` and doesn't collect the others. vLLM has it at
+        `/metrics/`, and at `/metrics` a page of its own that always holds everything.
         """
-        query = _query(names)
+        if names and self._some_url is not None:
+            return await self._get(self._some_url, "/metrics", timeout, query=_query(names))
         if self._metrics_url is not None:
-            return await self._get(self._metrics_url, "/metrics", timeout, query=query)
+            if names and not self._metrics_url.endswith("/"):
+                try:
+                    body = await self._get(f"{self._metrics_url}/", "/metrics/", timeout, query=_query(names))
+                except EngineFailed:
+                    self._some_url = self._metrics_url
+                else:
+                    self._some_url = f"{self._metrics_url}/"
+                    return body
+            return await self._get(self._metrics_url, "/metrics", timeout, query=_query(names))
         for path in METRICS_PATHS:
             try:
-                body = await self._get(self.url + path, path, timeout, query=query)
+                body = await self._get(self.url + path, path, timeout, query=_query(names))
             except EngineFailed as error:
                 if error.status != 404:
                     raise

@@ -55,6 +55,8 @@ class Dialect:
     ranks add up. None: every sample is a part of its own."""
     progress: bytes = b""
     """A counter that every request moves, without `_total`. It goes back only when the engine restarts."""
+    awake: Metric | None = None
+    """1 while the engine serves; 0 while its weights are away: it accepts requests then and answers none."""
     running_is_progress: bool = False
     """The engine has no gauge of running requests: `running` is a counter of executions, and a rise between two
     readings stands for one execution under way."""
@@ -62,7 +64,8 @@ class Dialect:
     @cached_property
     def moving(self) -> tuple[bytes, ...]:
         """Names of all families that a reading looks for, so that an engine can be asked for these alone."""
-        metrics = [*self.running, *self.waiting, *self.kv_usage, *([self.loras] if self.loras else [])]
+        lone = [metric for metric in (self.loras, self.awake) if metric is not None]
+        metrics = [*self.running, *self.waiting, *self.kv_usage, *lone]
         counter = self.progress
         names = [*(metric.name for metric in metrics), counter + b"_total", counter + b"_created", counter]
         return tuple(dict.fromkeys((*names, START_TIME)))
@@ -87,6 +90,7 @@ DIALECTS: Final[tuple[tuple[bytes, Dialect], ...]] = (
             kv_blocks=(Label(b"vllm:cache_config_info", "num_gpu_blocks"),),
             rank="engine",
             progress=b"vllm:prompt_tokens",
+            awake=Metric(b"vllm:engine_sleep_state", "sleep_state", "awake"),
         ),
     ),
     (

@@ -17,8 +17,6 @@ from pointsman_runtime.telling.logs import Log
 
 ANSWER_TIMEOUT_S: Final = 0.7
 """With the longest pace (200 ms) and the message on the bus, a stopped engine is known within a second."""
-FACTS_INTERVAL_S: Final = 5.0
-"""Adapters come and go while an engine runs."""
 FACTS_RETRY_S: Final = 0.5
 """Until the facts are known."""
 NO_LIST: Final = (404, 405)

@@ -7,19 +7,14 @@ from dataclasses import replace
 from typing import Final
 
 from pointsman_engines.client import EngineClient, EngineFailed, EngineUnreachable
-from pointsman_engines.endpoint_watch import (
-    ANSWER_TIMEOUT_S,
-    FACTS_INTERVAL_S,
-    FACTS_RETRY_S,
-    NO_LIST,
-    EndpointWatch,
-)
+from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_RETRY_S, NO_LIST, EndpointWatch
 from pointsman_engines.models import UnreadableModels
 from pointsman_engines.reading import Reading
 from pointsman_engines.status import OPAQUE, EngineFacts, EngineStatus
 
 DEFAULT_HEALTH: Final = "/health"
 FALLBACK_HEALTH: Final = "/v1/models"
+FACTS_INTERVAL_S: Final = 5.0
 INTERVAL_S: Final = 0.4
 """With the time that an answer may take, an endpoint that stopped is known within 1.1 seconds."""
 _NO_LIST_FOR_US: Final = (*NO_LIST, 401, 403)

@@ -28,6 +28,8 @@ class Reading:
     max_loras: int = 0
     started_at: float | None = None
     """Unix seconds of the start of the engine's process or of its counters; None when it doesn't say."""
+    asleep: bool = False
+    """Its weights are away until it is woken."""
     progress: float | None = None
     """A counter that goes back only when the engine restarts."""
 
@@ -69,6 +71,7 @@ def read(dialect: Dialect, exposition: Exposition, before: Reading | None = None
         waiting_loras=waiting_loras,
         max_loras=max_loras,
         started_at=_started_at(dialect, exposition),
+        asleep=_asleep(dialect, exposition),
         progress=progress,
     )
 
@@ -130,6 +133,11 @@ def _progress(dialect: Dialect, exposition: Exposition) -> float | None:
 def _started_at(dialect: Dialect, exposition: Exposition) -> float | None:
     samples = _first((Metric(START_TIME), Metric(dialect.progress + b"_created")), exposition)
     return max(sample.value for sample in samples) if samples else None
+
+
+def _asleep(dialect: Dialect, exposition: Exposition) -> bool:
+    samples = dialect.awake.find(exposition) if dialect.awake else []
+    return bool(samples) and all(sample.value == 0 for sample in samples)
 
 
 def _loras(dialect: Dialect, exposition: Exposition) -> tuple[tuple[str, ...], tuple[str, ...], int]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from pointsman_engines.client import EngineClient, EngineRefused, EngineUnreachable
 from pointsman_engines.dialect import ENGINES, Dialect, detect
-from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_INTERVAL_S, FACTS_RETRY_S, EndpointWatch
+from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_RETRY_S, EndpointWatch
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
 from pointsman_engines.models import UnreadableModels
 from pointsman_engines.pace import ReadingPace
@@ -16,7 +16,10 @@ from pointsman_engines.reading import CacheFacts, MissingMetrics, Reading, read,
 from pointsman_engines.status import EngineFacts, EngineStatus, differs
 from pointsman_runtime.telling.logs import Log
 
+FACTS_INTERVAL_S: Final = 0.7
+"""Adapters come and go while an engine runs; with the message on the bus, schedulers know it within a second."""
 FACTS_TIMEOUT_S: Final = 2.0
+ASLEEP: Final = "it sleeps: it would hold a request until it is woken"
 HEALTH_INTERVAL_S: Final = 1.0
 HEALTH_TIMEOUT_S: Final = 5.0
 """Longer than for metrics: SGLang may generate a token before it answers."""
@@ -94,6 +97,8 @@ class EngineWatch(EndpointWatch):
                 _log.warning("engine_restarted", url=self._client.url, boot_id=status.boot_id)
         if self._unhealthy:
             self._tell(replace(status, reachable=False, reason=self._unhealthy))
+        elif reading.asleep:
+            self._tell(replace(status, reachable=False, reason=ASLEEP))
         else:
             self._tell(replace(status, reachable=True, reason=""))
 
@@ -117,7 +122,8 @@ class EngineWatch(EndpointWatch):
 
     async def _keep_learning_facts(self) -> None:
         while True:
-            patience = FACTS_INTERVAL_S if self.status.facts is not None else FACTS_RETRY_S
+            rest = self._pace.company.rest if self.status.resting else 1.0
+            patience = FACTS_INTERVAL_S * rest if self.status.facts is not None else FACTS_RETRY_S
             try:
                 async with asyncio.timeout(patience):
                     await self._facts_wanted.wait()

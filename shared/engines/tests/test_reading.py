@@ -88,6 +88,13 @@ def test_a_triton_without_a_gauge_of_running_requests_is_busy_while_executions_a
     assert read(dialect, later, first).running == 1
 
 
+def test_an_engine_whose_weights_are_away_is_asleep() -> None:
+    states = b'vllm:engine_sleep_state{engine="0",sleep_state="%b"} %b\n'
+    for awake, asleep in ((b"1.0", False), (b"0.0", True)):
+        text = VLLM + states % (b"awake", awake) + states % (b"weights_offloaded", b"0.0")
+        assert read(*looked_at(text)).asleep is asleep
+
+
 def test_a_named_engine_kind_narrows_the_choice() -> None:
     both = Exposition(TRITON + VLLM)
     triton = detect(both, "triton")

@@ -12,7 +12,7 @@ from pointsman_engines.models import ServedModels
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.reading import CacheFacts
 from pointsman_engines.status import EngineFacts, EngineStatus
-from pointsman_engines.watch import EngineWatch
+from pointsman_engines.watch import FACTS_INTERVAL_S, EngineWatch
 from pointsman_testing import eventually
 from pointsman_testing.fake_engine import FakeEngine
 
@@ -59,13 +59,20 @@ async def test_an_engine_is_read_and_its_facts_are_learnt() -> None:
         await seen.until(lambda s: s.reading and s.reading.running == 4)
 
 
-async def test_only_the_families_that_are_read_are_asked_for() -> None:
-    async with FakeEngine() as engine, watching(engine.url) as seen:
+@pytest.mark.parametrize(
+    ("paths", "selective"),
+    [(("/metrics", "/metrics/"), "/metrics/?"), (("/metrics",), "/metrics?")],
+    ids=["as-vllm", "as-prometheus-client"],
+)
+async def test_only_the_families_that_are_read_are_asked_for(paths: tuple[str, ...], selective: str) -> None:
+    at = selective.removesuffix("?")
+    async with FakeEngine(paths=paths, filters_at=at) as engine, watching(engine.url) as seen:
         await seen.until(lambda s: s.facts)
+        await eventually(lambda: any(path.startswith(selective) for path in engine.asked))
         asked = len(engine.asked)
         await eventually(lambda: len(engine.asked) > asked + 3)
         readings = [path for path in engine.asked[asked:] if path.startswith("/metrics")]
-        assert all("name[]=vllm:num_requests_running&" in path for path in readings)
+        assert all(path.startswith(f"{selective}name[]=vllm:num_requests_running&") for path in readings)
 
 
 async def test_what_changes_only_with_a_restart_is_asked_for_once_in_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +107,25 @@ async def test_a_server_that_leaves_out_what_was_asked_for_is_asked_for_everythi
         assert "/metrics" in engine.asked[asked:]
         assert not any("name[]" in path for path in engine.asked[asked + 1 :])
         assert seen.now.reachable
+
+
+async def test_an_engine_that_sleeps_is_unreachable_until_it_is_woken() -> None:
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+        awake = await seen.until(lambda s: s.facts)
+        engine.asleep = True
+        asleep = await seen.until(lambda s: not s.reachable)
+        assert "sleeps" in asleep.reason
+        engine.asleep = False
+        again = await seen.until(lambda s: s.reachable)
+        assert again.boot_id == awake.boot_id
+
+
+async def test_an_adapter_that_comes_or_goes_is_known_within_a_second() -> None:
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+        await seen.until(lambda s: s.facts)
+        asked = engine.asked.count("/v1/models")
+        await eventually(lambda: engine.asked.count("/v1/models") > asked + 1)
+        assert FACTS_INTERVAL_S <= 0.75
 
 
 async def test_an_engine_that_is_gone_is_unreachable_and_its_return_is_a_new_life() -> None:

@@ -24,9 +24,14 @@ class FakeEngine(ScriptedEngine):
     """Instead of everything above."""
     filters: bool = True
     """Whether it answers `name[]` with those families alone, as prometheus_client does."""
+    filters_at: str = "/metrics/"
+    """The path that does; another one that it knows always answers with everything."""
+    paths: tuple[str, ...] = ("/metrics", "/metrics/")
+    """Where it has metrics."""
     withheld: tuple[str, ...] = ()
     """Beginnings of names that such an answer leaves out all the same, as prometheus_client does with what
     collectors without a description collect; `("",)` for all of them."""
+    asleep: bool = False
     healthy: bool = True
     has_health: bool = True
     """Whether there is a `/health`."""
@@ -60,6 +65,7 @@ class FakeEngine(ScriptedEngine):
             f"vllm:num_requests_waiting{_LABELS} {self.waiting}.0",
             f"vllm:kv_cache_usage_perc{_LABELS} {self.kv_usage}",
             f"vllm:prompt_tokens_total{_LABELS} {self.prompt_tokens}.0",
+            f'vllm:engine_sleep_state{{engine="0",sleep_state="awake"}} {float(not self.asleep)}',
             'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="1000"} 1.0',
             f"vllm:time_to_first_token_seconds_count{_LABELS} 0.0",
         ]
@@ -71,8 +77,9 @@ class FakeEngine(ScriptedEngine):
         await self._released.wait()
         target = urlsplit(request.path)
         match target.path:
-            case "/metrics":
-                await request.answer(self._families(target.query).encode(), content_type="text/plain; charset=utf-8")
+            case path if path in self.paths:
+                query = target.query if path == self.filters_at else ""
+                await request.answer(self._families(query).encode(), content_type="text/plain; charset=utf-8")
             case "/health" if self.has_health:
                 await request.answer(b"", status=200 if self.healthy else 503)
             case "/v1/models":

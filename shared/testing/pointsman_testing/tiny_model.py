@@ -1,5 +1,5 @@
-"""A language model small enough to make in a second: a Llama of two layers with random weights, adapters for it, and the
-folders that an engine loads. Its answers mean nothing; they are the same for the same prompt."""
+"""A language model that is made in a second: a Llama of two layers with random weights, and adapters for it. Its
+answers mean nothing; they are the same for the same prompt."""
 
 import json
 import struct

@@ -1,7 +1,8 @@
 """The ZeroMQ sockets of an engine that tells what its cache stores and drops.
 
 Source: vLLM `distributed/kv_events.py`: PUB sends `[topic, number, payload]`, ROUTER answers `[b"", first number]` with
-those still kept and ends with number -1; a payload is the MessagePack of `[ts, events, data_parallel_rank]`.
+`[b"", topic, number, payload]` for each batch still kept and ends with number -1; a payload is the MessagePack of `[ts,
+events, data_parallel_rank]`.
 """
 
 import asyncio
@@ -65,6 +66,6 @@ class KvPublisher:
     async def _answer(self) -> None:
         while True:
             client, _, first = await self._router.recv_multipart()
-            again = [[client, b"", *batch] for batch in self._kept if batch[0] >= first]
-            for frames in [*again, [client, b"", _END, b""]]:
+            again = [[client, b"", b"", *batch] for batch in self._kept if batch[0] >= first]
+            for frames in [*again, [client, b"", b"", _END, b""]]:
                 await self._router.send_multipart(frames)  # pyright: ignore[reportUnknownMemberType] - as above

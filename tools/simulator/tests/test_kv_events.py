@@ -78,8 +78,10 @@ async def test_batches_are_numbered_and_sent_again_on_request() -> None:
     socket.connect(publisher.replay)
     await socket.send_multipart([b"", (1).to_bytes(8, "big")])  # pyright: ignore[reportUnknownMemberType]
     heard = [await socket.recv_multipart() for _ in range(3)]
-    assert [frames[1] for frames in heard] == [(1).to_bytes(8, "big"), (2).to_bytes(8, "big"), END]
-    assert [msgspec.msgpack.decode(frames[2])[1] for frames in heard[:2]] == [
+    assert [frames[:3] for frames in heard] == [
+        [b"", b"", number] for number in ((1).to_bytes(8, "big"), (2).to_bytes(8, "big"), END)
+    ]
+    assert [msgspec.msgpack.decode(frames[3])[1] for frames in heard[:2]] == [
         [["BlockRemoved", [1], "GPU"]],
         [["BlockRemoved", [2], "GPU"]],
     ]

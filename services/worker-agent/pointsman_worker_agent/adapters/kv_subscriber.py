@@ -1,7 +1,7 @@
 """Hears the KV events that an engine publishes over ZeroMQ, and asks for those it missed.
 
 vLLM and SGLang: PUB sends `[topic, number, payload]`; ROUTER answers `[b"", first number]` with `[b"", number,
-payload]`… and ends with number -1. Numbers are 8 bytes, big-endian.
+payload]`…, recent vLLM with `[b"", topic, number, payload]`…, and ends with number -1. Numbers are 8 bytes, big-endian.
 """
 
 import asyncio
@@ -102,17 +102,17 @@ class KvSubscriber:
             while True:
                 async with asyncio.timeout(REPLAY_TIMEOUT_S):
                     frames = await socket.recv_multipart()
-                if len(frames) != 3 or len(frames[1]) != 8:
+                if len(frames) not in (3, 4) or len(frames[-2]) != 8:
                     continue
                 self.connected = True
-                number = int.from_bytes(frames[1], "big")
+                number = int.from_bytes(frames[-2], "big")
                 if number == END:
                     return
                 before = self.sequence.missed
                 if self.sequence.replayed(number):
                     if self.sequence.missed > before:
                         self._say_lost(self.sequence.missed - before)
-                    self._handle(frames[2])
+                    self._handle(frames[-1])
         except TimeoutError:
             self._no_replay_until = loop.time() + REPLAY_AGAIN_S
             _log.warning("kv_replay_unanswered", endpoint=self._endpoints.replay, waited_s=REPLAY_TIMEOUT_S)
