@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from pointsman_frontend.adapters.connection_bounds import Bounds, bounded
+from pointsman_frontend.adapters.http_connection import Bounds, bounded
 from pointsman_runtime.service.http_server import Receive, Scope, Send
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_connection, raw_request

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pointsman_edge.reviewing.way_back import WayBack
 from pointsman_edge.taking_in.held_bodies import HeldBody
-from pointsman_frontend.adapters.connection_bounds import HANG_UP
+from pointsman_frontend.adapters.http_connection import HANG_UP
 from pointsman_runtime.service.http_server import Scope
 from pointsman_runtime.telling.telemetry import Span
 

@@ -1,0 +1,425 @@
+"""One HTTP/1.1 connection of a client: an asyncio protocol around httptools, which uvicorn's server accepts and ends.
+
+It bounds heads in length and time, answers in OpenAI's shape where the bytes aren't HTTP, calls the application back
+when a client hangs up, and writes each turn of the event loop once. uvicorn's own connection does none of these and
+costs a request twice as much (docs/adr/0016-an-http-connection-of-our-own.md).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, ClassVar, Final, cast
+from urllib.parse import unquote
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
+from uvicorn.server import ServerState
+
+from pointsman_core.refusal import Refusal
+from pointsman_edge.telling.error_body import error_body
+from pointsman_frontend.adapters.http_turn import Turn
+from pointsman_runtime.service.http_server import App
+
+GATHERED: Final = 65536
+"""More bytes than this are written at once, so that a slow reader is noticed."""
+LINGER_S: Final = 1.0
+"""How long a refused connection goes on swallowing what its peer still sends: closing at once would reset it, and
+the peer would never read why."""
+HANG_UP: Final = "pointsman.hang_up"
+"""The ASGI extension by which an application says which function to call when the client of this request hangs up."""
+_PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+_SHORT_TARGET: Final = 128
+_REMEMBERED: Final = 1024
+_ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
+
+_targets: dict[bytes, tuple[str, bytes, bytes]] = {}
+"""Path, raw path and query of the short request targets that were seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a connection may do before it brings a request."""
+
+    head_bytes: int
+    """Length of request line and headers, and of what isn't body after them: chunk sizes and trailers."""
+    head_s: float
+    """From the first byte of a head (or the connection's beginning) to its end."""
+    new_id: Callable[[], str]
+    """A request id for what is refused here."""
+    count: Callable[[str], None]
+    """Takes the reason of each refusal."""
+
+
+def bounded(bounds: Bounds) -> type[asyncio.Protocol]:
+    """The class of connections for uvicorn, with these bounds."""
+
+    class Bounded(_Connection):
+        limits = bounds
+
+    return Bounded
+
+
+class _Phase(Enum):
+    HEAD = auto()
+    """Waiting for a head, or the rest of one."""
+    SERVED = auto()
+    """The application has the request."""
+    SWALLOWING = auto()
+    """Answered before its body was there, e.g. with 413: the rest is read and thrown away, for a while."""
+    IDLE = auto()
+    """Between requests; the connection is closed when that takes too long."""
+    REFUSED = auto()
+
+
+class _Connection(asyncio.Protocol):
+    limits: ClassVar[Bounds]
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        del app_state
+        if not config.loaded:
+            config.load()
+        self._app = cast("App", config.loaded_app)  # pyright: ignore[reportUnknownMemberType] - partly untyped
+        self._loop = _loop or asyncio.get_running_loop()
+        self._state = server_state
+        self._idle_s = config.timeout_keep_alive
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._parser = self._new_parser()
+        self._server: tuple[str, int | None] | None = None
+        self._client: tuple[str, int] | None = None
+        self._scheme = "http"
+        self._dates: list[tuple[bytes, bytes]] = []
+        self._date_lines = b""
+        self._gathered: list[bytes] = []
+        self._gathered_size = 0
+        self._reading = True
+        self.paused = False
+        self._resumed: asyncio.Future[None] | None = None
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._expects_continue = False
+        self._turn: Turn | None = None
+        """The last request whose head was complete."""
+        self._waiting: deque[Turn] = deque()
+        """Requests of a client that didn't wait for the answer before."""
+        self._phase = _Phase.HEAD
+        self._since = 0.0
+        """Loop time at which the phase began."""
+        self._head_bytes = 0
+        """Since the message began, or since the last of its body."""
+        self._brought_body = False
+        self._message_open = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._hung_up: Callable[[], None] | None = None
+        self._fault = "This is not a valid HTTP/1.1 request."
+
+    # What the event loop calls.
+
+    # As asyncio's subclasses narrow it.
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        self._state.connections.add(self)  # pyright: ignore[reportArgumentType] - any object with `shutdown`
+        self._server = get_local_addr(transport)
+        self._client = get_remote_addr(transport)
+        self._scheme = "https" if is_ssl(transport) else "http"
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(self.limits.head_s, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._state.connections.discard(self)  # pyright: ignore[reportArgumentType]
+        if self._timer is not None:
+            self._timer.cancel()
+        self._gathered.clear()
+        for turn in (self._turn, *self._waiting):
+            if turn is not None and not turn.complete:
+                turn.disconnect()
+        self._waiting.clear()
+        self.resume_writing()
+        if exc is None:
+            self._transport.close()
+        self._call_hang_up()
+
+    def eof_received(self) -> None:
+        """The client has sent its last byte; the connection closes."""
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        if self._phase is _Phase.REFUSED:
+            return
+        self._brought_body = False
+        idle = self._phase is _Phase.IDLE
+        try:
+            self._parse(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):  # of upgrades only CONNECT is left
+            self._refuse(400, self._fault, "invalid_http")
+            return
+        if idle and self._phase is _Phase.IDLE:
+            # Empty lines, or the end of an unwanted body, and no request began.
+            self._phase = _Phase.HEAD
+            self._since = self._loop.time()
+            self._head_bytes = 0
+        elif self._brought_body:
+            self._head_bytes = 0
+        elif self._message_open or self._phase is _Phase.HEAD:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.limits.head_bytes:
+                self._refuse(431, f"The headers have more than {self.limits.head_bytes} bytes.", "headers_too_large")
+
+    # What uvicorn's server calls.
+
+    def shutdown(self) -> None:
+        """Take no further request."""
+        if self._turn is None or self._turn.complete:
+            self.close()
+        else:
+            self._turn.keep_alive = False
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        self._phase = _Phase.HEAD
+        self._since = self._loop.time()
+        self._head_bytes = 0
+        self._message_open = True
+        self._url = b""
+        self._headers = []
+        self._expects_continue = False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self._expects_continue = True
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        if parser.should_upgrade():
+            return
+        headers = self._headers
+        version = parser.get_http_version()
+        if version != "1.1" and any(name == b"transfer-encoding" for name, _ in headers):
+            # A proxy of HTTP/1.0 in front knows no chunks, and sees the body end elsewhere (RFC 9112, 6.1).
+            self._fault = "A body in chunks needs HTTP/1.1; send its content-length."
+            raise ValueError(self._fault)
+        self._phase = _Phase.SERVED
+        path, raw_path, query = _targets.get(self._url) or _target(self._url)
+        turn = Turn(
+            self,
+            {
+                "type": "http",
+                "asgi": _ASGI,
+                "http_version": version,
+                "method": parser.get_method().decode("ascii"),
+                "scheme": self._scheme,
+                "path": path,
+                "raw_path": raw_path,
+                "query_string": query,
+                "root_path": "",
+                "headers": headers,
+                "server": self._server,
+                "client": self._client,
+                "extensions": {HANG_UP: {"watch": self._watch}},
+            },
+            self._ended,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+        )
+        turn.expects_continue = self._expects_continue
+        # The scope keeps what it has; trailers, which must not pass for headers (RFC 9110, 6.5.1), are dropped.
+        self._headers = []
+        before = self._turn
+        self._turn = turn
+        if (before is None or before.complete) and not self._waiting:
+            self._serve(turn)
+        else:
+            self._pause_reading()
+            self._waiting.append(turn)
+
+    def on_body(self, body: bytes) -> None:
+        self._brought_body = True
+        turn = self._turn
+        if turn is not None and not turn.complete and not turn.feed(body):
+            self._pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self._parser.should_upgrade():
+            return
+        self._message_open = False
+        if self._phase is _Phase.SWALLOWING:
+            self._phase = _Phase.IDLE
+            self._since = self._loop.time()
+        turn = self._turn
+        if turn is not None and not turn.complete:
+            turn.feed_end()
+
+    # What a turn calls.
+
+    def write(self, data: bytes) -> None:
+        """Send at the end of the event loop's turn, in order: head and body leave in one system call."""
+        if not self._gathered:
+            self._loop.call_soon(self._flush)
+        self._gathered.append(data)
+        self._gathered_size += len(data)
+        if self._gathered_size > GATHERED:
+            self._flush()
+
+    def close(self) -> None:
+        """Close after the bytes that were written."""
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closing or closed."""
+        return self._transport.is_closing()
+
+    def resume_reading(self) -> None:
+        """Read on, after a pause."""
+        if not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+
+    async def writable(self) -> None:
+        """Wait until the client has read enough, or is gone."""
+        while self.paused:
+            self._resumed = self._loop.create_future()
+            await self._resumed
+
+    def date_headers(self) -> bytes:
+        """The headers of every answer, as lines; uvicorn renews its list of them each second."""
+        dates = self._state.default_headers
+        if dates is not self._dates:
+            self._dates = dates
+            self._date_lines = b"".join([b"%b: %b\r\n" % header for header in dates])
+        return self._date_lines
+
+    def _serve(self, turn: Turn) -> None:
+        task = self._loop.create_task(turn.run(self._app))
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
+
+    def _ended(self) -> None:
+        self._hung_up = None
+        self._state.total_requests += 1
+        if self._transport.is_closing():
+            return
+        self.resume_reading()
+        if self._waiting:
+            self._serve(self._waiting.popleft())
+        elif self._phase is _Phase.SERVED:
+            self._phase = _Phase.SWALLOWING if self._message_open else _Phase.IDLE
+            self._since = self._loop.time()
+
+    def _flush(self) -> None:
+        gathered = self._gathered
+        if gathered:
+            self._gathered = []
+            self._gathered_size = 0
+            self._transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        # A request that a client sent before the answer to `connection: close` reached it is answered, not refused.
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    def _parse(self, data: bytes) -> None:
+        """Ignore offers to upgrade, as RFC 9110 (7.8) allows and Java's client, which makes one with every first
+        request, expects. The parser has no way to: it takes such a head for the last of HTTP, reports the message as
+        complete and stops behind it. A new one is given the head without the offer and goes on from there."""
+        rest: bytes | memoryview = data
+        while True:
+            try:
+                self._parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as stopped:
+                rest = memoryview(rest)[stopped.args[0] :]
+                head = self._head_without_offer()
+            else:
+                return
+            self._parser = self._new_parser()
+            self._parser.feed_data(head)
+
+    def _head_without_offer(self) -> bytes:
+        method, version = self._parser.get_method(), self._parser.get_http_version().encode("ascii")
+        lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
+        lines += [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
+        return b"%b\r\n\r\n" % b"\r\n".join(lines)
+
+    def _watch(self, hung_up: Callable[[], None]) -> None:
+        self._hung_up = hung_up
+
+    def _call_hang_up(self) -> None:
+        hung_up, self._hung_up = self._hung_up, None
+        if hung_up is not None:
+            hung_up()
+
+    def _look(self) -> None:
+        """The connection's one timer; a timer for each request would cost more than it bounds."""
+        phase = self._phase
+        if phase is _Phase.SERVED:
+            left = self.limits.head_s
+        else:
+            patience = self._idle_s if phase is _Phase.IDLE else self.limits.head_s
+            left = self._since + patience - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(min(left, self.limits.head_s), self._look)
+        elif phase is _Phase.HEAD and self._message_open:
+            self._refuse(408, f"No complete head came within {self.limits.head_s:g} s.", "request_timeout")
+        else:
+            self.close()
+
+    def _refuse(self, status: int, message: str, code: str) -> None:
+        self._phase = _Phase.REFUSED
+        self.limits.count(code)
+        turn = self._turn
+        if turn is not None and not turn.complete:
+            turn.disconnect()
+            self._call_hang_up()
+            if turn.started:
+                self.close()  # a second answer must not mix with the one under way
+                return
+        body = error_body(Refusal(status, message, code=code))
+        self.write(
+            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"x-request-id: %b\r\nconnection: close\r\n\r\n%b"
+            % (status, _PHRASES[status], len(body), self.limits.new_id().encode("ascii"), body)
+        )
+        self._flush()
+        self._transport.write_eof()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(LINGER_S, self._transport.close)
+
+
+def _target(url: bytes) -> tuple[str, bytes, bytes]:
+    parsed = httptools.parse_url(url)
+    raw_path: bytes = parsed.path
+    path = raw_path.decode("ascii")
+    target = unquote(path) if "%" in path else path, raw_path, parsed.query or b""
+    if len(url) <= _SHORT_TARGET:
+        if len(_targets) >= _REMEMBERED:
+            # Targets come from clients; a flood of new ones must not stay.
+            _targets.clear()
+        _targets[url] = target
+    return target
