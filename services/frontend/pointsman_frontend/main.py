@@ -26,9 +26,9 @@ from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_edge.telling.announcer import Announcer, EventBus
 from pointsman_edge.telling.metrics import EdgeMetrics
 from pointsman_frontend.adapters.app import EdgeApp
-from pointsman_frontend.adapters.http_connection import Bounds, bounded
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.forwarder import Forwarder
+from pointsman_frontend.adapters.http_connection import Bounds, bounded
 from pointsman_frontend.adapters.own_worker import OwnWorker
 from pointsman_frontend.adapters.provider_client import ProviderClient
 from pointsman_frontend.adapters.providers import Providers
