@@ -9,9 +9,9 @@ from typing import Final, Protocol, cast
 
 import pytest
 
+from pointsman_apis.requests import StructuredBody
 from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_core.config import load
-from pointsman_preprocessor.domain.body import StructuredBody
 from pointsman_preprocessor.domain.pipeline import Pipeline, registry
 from pointsman_preprocessor.plugins import BUILTIN
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from pointsman_apis.requests import parse
 from pointsman_core.config import load
 from pointsman_core.prefix import salted
 from pointsman_preprocessor.configuration import compile_pipeline
-from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import describe
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers

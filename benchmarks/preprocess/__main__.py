@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 
+from pointsman_apis.requests import parse
 from pointsman_contracts.journey import Journey, StageReport
 from pointsman_core.config import load
 from pointsman_core.refusal import Refusal
-from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, registry
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers

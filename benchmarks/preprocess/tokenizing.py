@@ -20,9 +20,9 @@ from benchmarks.machine import describe as machine
 from benchmarks.preprocess.__main__ import HEADERS, PATH, longest_stall_ms, shortest_us
 from pydantic import JsonValue
 
+from pointsman_apis.requests import parse
 from pointsman_contracts.journey import Journey, StageReport
 from pointsman_preprocessor.domain.model_tokenizers import ModelTokenizer
-from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import depart, describe
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers

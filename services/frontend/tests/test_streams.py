@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pointsman_apis.streams import HELD, WholeEvents
+from pointsman_apis.usage import KEPT, UsageTail
 from pointsman_contracts.response import Usage
 from pointsman_edge.sending.model_name import ModelName
-from pointsman_edge.sending.whole_events import HELD, WholeEvents
-from pointsman_edge.telling.usage import KEPT, UsageTail
 from pointsman_frontend.adapters.relay import is_stream
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_request

@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from pointsman_apis.prompt_texts import SPOKEN
 from pointsman_contracts.guarding import GUARDED, Guarded
 from pointsman_contracts.identity import plan_of
 from pointsman_contracts.journey import Journey, Stage
@@ -21,7 +22,6 @@ from pointsman_guard.domain.answer import changed_texts, ours
 from pointsman_guard.domain.checking import Checked, Finding, Text
 from pointsman_guard.domain.policy import NOTHING, Apart, Judgement, Policy
 from pointsman_guard.domain.prompt import Prompt
-from pointsman_guard.domain.prompt_texts import SPOKEN
 from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_runtime.bus.errors import BusError

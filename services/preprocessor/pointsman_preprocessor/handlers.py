@@ -8,15 +8,14 @@ from typing import Final, ParamSpec, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter
 
+from pointsman_apis.requests import parse
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.asker import ASKS_WHO, asker, told
-from pointsman_preprocessor.domain.body import Completion
 from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
-from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, processor_reports
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
@@ -256,5 +255,5 @@ async def bounded(waiting: Awaitable[None], seconds: float) -> None:
 
 
 def _is_token_ids(incoming: Incoming) -> bool:
-    content = incoming.body.content
-    return isinstance(content, Completion) and not any(isinstance(prompt, str) for prompt in content.prompts)
+    body = incoming.body
+    return body.api.template == "text" and not any(isinstance(prompt, str) for prompt in body.view.prompts or ())

@@ -7,12 +7,12 @@ import orjson
 import pytest
 from pydantic import JsonValue
 
+from pointsman_apis.requests import parse
 from pointsman_contracts.journey import StageReport
 from pointsman_core.config import ConfigError, load
 from pointsman_core.plugins import Key
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.configuration import check
-from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, registry
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor, Unavailable
 from pointsman_preprocessor.domain.request_headers import read_headers

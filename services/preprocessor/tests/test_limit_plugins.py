@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from pointsman_apis.requests import parse
 from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.limits import LimitAsk, LimitVerdict
 from pointsman_contracts.response import Usage
@@ -21,7 +22,6 @@ from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.rate import Rate, rate, rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.limits.told import duration
-from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports, Unavailable
 from pointsman_preprocessor.domain.request_headers import read_headers

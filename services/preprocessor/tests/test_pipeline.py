@@ -8,6 +8,7 @@ import orjson
 import pytest
 from pydantic import JsonValue
 
+from pointsman_apis.requests import parse
 from pointsman_contracts.journey import HeaderEdit, StageReport
 from pointsman_core.body_edit import edit_fields
 from pointsman_core.config import ConfigError, load
@@ -16,7 +17,6 @@ from pointsman_core.prefix import salt
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.configuration import check
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
-from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, registry
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
 from pointsman_preprocessor.domain.prompt import prompt_of

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
+from pointsman_apis.requests import parse
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.subjects import stage_subject
@@ -21,7 +22,6 @@ from pointsman_core.prefix import salt
 from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.blocks import chain
 from pointsman_preprocessor.domain.model_tokenizers import ModelTokenizers
-from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import describe
 from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pointsman_apis import named
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_core.config import Cache
@@ -69,17 +70,17 @@ SECOND_CUT: dict[str, object] = {"choices": [{"index": 1, "finish_reason": "leng
     ],
 )  # fmt: skip
 def test_an_answer_is_kept_when_it_is_whole(api: str, body: bytes, stream: bool, reason: str | None) -> None:
-    assert unworthy(api, body, stream=stream, tool_calls=False) == reason
+    assert unworthy(named(api), body, stream=stream, tool_calls=False) == reason
 
 
 def test_answers_that_call_tools_are_kept_where_that_is_wanted() -> None:
-    assert unworthy(CHAT, whole(finish_reason="tool_calls"), stream=False, tool_calls=True) is None
+    assert unworthy(named(CHAT), whole(finish_reason="tool_calls"), stream=False, tool_calls=True) is None
 
 
 def test_answers_that_a_limit_cut_short_are_kept_where_that_is_wanted() -> None:
-    assert unworthy(CHAT, whole(finish_reason="length"), stream=False, tool_calls=False, cut_short=True) is None
+    assert unworthy(named(CHAT), whole(finish_reason="length"), stream=False, tool_calls=False, cut_short=True) is None
     filtered = whole(finish_reason="content_filter")
-    assert unworthy(CHAT, filtered, stream=False, tool_calls=False, cut_short=True) == "ended by content_filter"
+    assert unworthy(named(CHAT), filtered, stream=False, tool_calls=False, cut_short=True) == "ended by content_filter"
 
 
 def review(**fields: object) -> ResponseReview:

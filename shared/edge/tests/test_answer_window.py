@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointsman_apis import named
+from pointsman_apis.answers import slots_of
+from pointsman_apis.streams import Document, EventSplitter, StreamEvent
 from pointsman_contracts.journey import AnswerUse
 from pointsman_edge.reviewing.answer_window import AnswerWindow
-from pointsman_edge.telling.answer_texts import slots_of
-from pointsman_edge.telling.stream_events import Document, EventSplitter, StreamEvent
 
 CARD = "4929-1234"
 
@@ -25,7 +26,7 @@ def event(document: Document) -> StreamEvent:
 
 def through(api: str, use: AnswerUse, documents: list[Document], redact: bool = True) -> list[bytes]:
     """What leaves after each time that a stage, which knows one secret, was asked."""
-    window = AnswerWindow(api, use)
+    window = AnswerWindow(named(api), use)
     out: list[bytes] = []
 
     def ask(last: bool) -> None:
@@ -45,7 +46,7 @@ def through(api: str, use: AnswerUse, documents: list[Document], redact: bool = 
 def text_in(stream: bytes, api: str = "chat.completions") -> str:
     found: list[str] = []
     for each in EventSplitter().feed(stream):
-        found += [slot.text for slot in slots_of(api, each.document or {}) if not slot.repeats]
+        found += [slot.text for slot in slots_of(named(api), each.document or {}) if not slot.repeats]
     return "".join(found)
 
 
@@ -229,12 +230,12 @@ WHOLE: list[tuple[str, Document, list[str]]] = [
 def test_the_texts_of_a_whole_answer_are_found_and_can_be_replaced(
     api: str, document: Document, kinds: list[str]
 ) -> None:
-    slots = slots_of(api, document)
+    slots = slots_of(named(api), document)
     assert [slot.kind for slot in slots] == kinds
     assert len({slot.part for slot in slots}) == len(slots)
     for slot in slots:
         slot.put('{"n": 2}')
-    assert all(json.loads(slot.text) == {"n": 2} for slot in slots_of(api, document))
+    assert all(json.loads(slot.text) == {"n": 2} for slot in slots_of(named(api), document))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pointsman_apis import named
+from pointsman_apis.streams import WholeEvents
+from pointsman_apis.usage import KEPT, UsageTail
 from pointsman_contracts.journey import Target
 from pointsman_contracts.money import nanos
 from pointsman_contracts.reply import ChosenEndpoint, Decision
@@ -13,10 +16,8 @@ from pointsman_contracts.response import Usage
 from pointsman_core.config import load
 from pointsman_edge.deciding.prices import Prices
 from pointsman_edge.sending.unasked_usage import WithoutUsage
-from pointsman_edge.sending.whole_events import WholeEvents
 from pointsman_edge.telling.exchange import Exchange
 from pointsman_edge.telling.settled_usage import BROKEN_OFF, settled
-from pointsman_edge.telling.usage import KEPT, UsageTail, usage_reader
 
 PROMPT = 40
 REPORT = {"prompt_tokens": 31, "completion_tokens": 7}
@@ -52,7 +53,7 @@ STREAMED = sorted(BEGINNINGS)
 
 
 def read(api: str, *pieces: bytes) -> UsageTail:
-    tail = usage_reader(api)
+    tail = named(api).usage()
     for piece in pieces:
         tail.feed(piece)
     return tail
@@ -187,7 +188,7 @@ def test_without_a_byte_of_an_answer_only_a_client_that_left_has_used_something(
     outcome: str, usage: Usage | None
 ) -> None:
     assert settle("chat.completions", outcome, None) == usage
-    assert settle("chat.completions", outcome, usage_reader("chat.completions")) == usage
+    assert settle("chat.completions", outcome, named("chat.completions").usage()) == usage
     assert settled("chat.completions", outcome, 499, None, None, PROMPT, sent=False) is None
 
 

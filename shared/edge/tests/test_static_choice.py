@@ -12,7 +12,7 @@ from pointsman_core.config import Config, load
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.eligible import Eligible
 from pointsman_edge.deciding.engine_load import AVOIDED_S, EngineLoad
-from pointsman_edge.deciding.model_list import model_names
+from pointsman_edge.deciding.model_names import model_names
 from pointsman_edge.deciding.static_choice import ALL, Closed, EngineState, StaticChoice, choose, static_policy
 
 

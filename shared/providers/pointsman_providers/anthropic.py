@@ -4,6 +4,8 @@ from typing import Final
 
 import orjson
 
+from pointsman_apis.chat import CHAT
+from pointsman_apis.messages import MESSAGES
 from pointsman_providers.anthropic_answer import Messages
 from pointsman_providers.chat_messages import Image, Part, Text, ToolCall, ToolResult, unsayable
 from pointsman_providers.chat_request import Chat, Tool, read_chat
@@ -11,8 +13,8 @@ from pointsman_providers.exchange import Call, Question
 from pointsman_providers.openai import Passed, unsupported
 
 VERSION: Final = "2023-06-01"
-_PATH: Final = "/v1/messages"
-_APIS: Final = {"chat.completions": _PATH, "messages": _PATH}
+_PATH: Final = MESSAGES.path
+_APIS: Final = (CHAT.name, MESSAGES.name)
 _WHO: Final = "Anthropic"
 _EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh"})
 _CHOICES: Final = {"auto": "auto", "none": "none", "required": "any"}
@@ -27,7 +29,7 @@ class Anthropic:
     def call(self, question: Question) -> Call:
         """As `Format.call`."""
         headers = {"anthropic-version": VERSION}
-        if question.api == "messages":
+        if question.api == MESSAGES.name:
             return Call(_PATH, headers, question.body, Passed(question.asked))
         if question.api not in _APIS:
             raise unsupported(question.api, _WHO, _APIS)

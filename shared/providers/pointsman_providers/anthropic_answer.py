@@ -5,13 +5,14 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from pointsman_apis.streams import StreamEvent
 from pointsman_contracts.response import Usage, token_count
 from pointsman_providers import chat_answer
 from pointsman_providers.chat_answer import Chunks, Heading
 from pointsman_providers.chat_messages import ToolCall
 from pointsman_providers.errors import BrokenAnswer, json_object
 from pointsman_providers.exchange import Question, Stream
-from pointsman_providers.sse import Event, Events
+from pointsman_providers.provider_events import ProviderEvents
 
 FINISH: Final = {
     "end_turn": "stop",
@@ -92,7 +93,7 @@ class _MessageStream:
     def __init__(self, answer: Messages, chunks: Chunks) -> None:
         self._answer = answer
         self._chunks = chunks
-        self._events = Events()
+        self._events = ProviderEvents()
         self._finish = "stop"
         self._ended = False
 
@@ -105,7 +106,7 @@ class _MessageStream:
             raise BrokenAnswer("the stream ended early")
         return rest
 
-    def _translate(self, each: Event) -> bytes:
+    def _translate(self, each: StreamEvent) -> bytes:
         chunks = self._chunks
         message = json_object(each.data)
         match message:

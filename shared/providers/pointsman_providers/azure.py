@@ -6,6 +6,7 @@ does (https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle)
 
 from urllib.parse import quote
 
+from pointsman_apis.responses import RESPONSES
 from pointsman_providers.exchange import Call, Question
 from pointsman_providers.openai import PATHS, Passed, unsupported
 
@@ -23,7 +24,7 @@ class Azure:
             raise unsupported(question.api, "Azure OpenAI", PATHS)
         if self._version is None:
             path = f"/openai/v1{path}"
-        elif question.api == "responses":
+        elif question.api == RESPONSES.name:
             path = f"/openai{path}?api-version={quote(self._version, safe='')}"
         else:
             deployment = quote(question.model, safe="")

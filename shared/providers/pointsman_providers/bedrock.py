@@ -5,13 +5,14 @@ from urllib.parse import quote
 
 import orjson
 
+from pointsman_apis.chat import CHAT
 from pointsman_providers.bedrock_answer import Converse
 from pointsman_providers.chat_messages import Image, Part, Text, ToolCall, ToolResult, unsayable
 from pointsman_providers.chat_request import Chat, Tool, read_chat
 from pointsman_providers.exchange import Call, Question
 from pointsman_providers.openai import unsupported
 
-_APIS: Final = {"chat.completions": ""}
+_APIS: Final = (CHAT.name,)
 _WHO: Final = "AWS Bedrock"
 _IMAGES: Final = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
 

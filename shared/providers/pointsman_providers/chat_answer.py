@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from pointsman_apis.streams import DONE, event
 from pointsman_contracts.response import Usage
 from pointsman_providers.chat_messages import ToolCall
-from pointsman_providers.sse import DONE, event
 
 
 class Heading(NamedTuple):

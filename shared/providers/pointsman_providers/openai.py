@@ -9,18 +9,18 @@ from typing import Final
 import orjson
 from pydantic import JsonValue
 
+from pointsman_apis.chat import CHAT
+from pointsman_apis.completions import COMPLETIONS
+from pointsman_apis.embeddings import EMBEDDINGS
+from pointsman_apis.responses import RESPONSES
+from pointsman_apis.streams import DONE, StreamEvent, event
 from pointsman_contracts.response import Usage
 from pointsman_core.refusal import Refusal
 from pointsman_providers.errors import BrokenAnswer, json_object
 from pointsman_providers.exchange import Call, Question, Stream
-from pointsman_providers.sse import DONE, Event, Events, event
+from pointsman_providers.provider_events import ProviderEvents
 
-PATHS: Final = {
-    "chat.completions": "/chat/completions",
-    "completions": "/completions",
-    "embeddings": "/embeddings",
-    "responses": "/responses",
-}
+PATHS: Final = {api.name: api.path.removeprefix("/v1") for api in (CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES)}
 """After a base URL that ends in `/v1`."""
 _NESTED: Final = ("response", "message")
 """Members of an event that are a whole answer themselves: of OpenAI's responses, of Anthropic's messages."""
@@ -89,7 +89,7 @@ class Passed:
 class _PassedStream:
     def __init__(self, answer: Passed) -> None:
         self._answer = answer
-        self._events = Events()
+        self._events = ProviderEvents()
         self._ended = False
 
     def feed(self, data: bytes) -> bytes:
@@ -101,7 +101,7 @@ class _PassedStream:
             raise BrokenAnswer("the stream ended early")
         return rest
 
-    def _pass(self, each: Event) -> bytes:
+    def _pass(self, each: StreamEvent) -> bytes:
         if each.data.strip() == b"[DONE]":
             self._ended = True
             return DONE

@@ -4,10 +4,12 @@ and streams (https://cloud.google.com/vertex-ai/generative-ai/docs/start/openai)
 
 from typing import Final
 
+from pointsman_apis.chat import CHAT
+from pointsman_apis.embeddings import EMBEDDINGS
 from pointsman_providers.exchange import Call, Question
 from pointsman_providers.openai import Passed, unsupported
 
-PATHS: Final = {"chat.completions": "/chat/completions", "embeddings": "/embeddings"}
+PATHS: Final = {api.name: api.path.removeprefix("/v1") for api in (CHAT, EMBEDDINGS)}
 
 
 class Vertex:

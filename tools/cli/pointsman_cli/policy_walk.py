@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
+from pointsman_apis.paths import METHOD
+from pointsman_apis.requests import parse
 from pointsman_cli.absent_detectors import Nobody
 from pointsman_cli.policy_rows import (
     ANSWER,
@@ -26,7 +28,6 @@ from pointsman_core.config import DEFAULT_GUARD, Config, Profile, StageUse
 from pointsman_core.permission import allowed_models
 from pointsman_core.refusal import Refusal
 from pointsman_edge.taking_in.request_headers import HeaderRules
-from pointsman_edge.taking_in.routes import METHOD
 from pointsman_guard.configuration import compile_all as compile_guards
 from pointsman_guard.domain import words
 from pointsman_guard.domain.checking import Checked
@@ -39,7 +40,6 @@ from pointsman_model_selector.domain.selector import CompiledSelector
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.chain import Chain
-from pointsman_preprocessor.domain.parse import parse
 from pointsman_preprocessor.domain.pipeline import depart, describe
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Verdict
 from pointsman_preprocessor.domain.request_headers import read_headers

@@ -3,12 +3,12 @@
 import time
 from typing import Final
 
+from pointsman_apis import named
+from pointsman_apis.errors import SERVER_ERROR
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.way_back import WayBack
 from pointsman_edge.sending.chosen_model import chosen_model
-from pointsman_edge.telling.error_body import SERVER_ERROR, error_event
 from pointsman_edge.telling.exchange import Exchange
-from pointsman_edge.telling.usage import usage_reader
 from pointsman_epp_adapter.adapters import refused_by_envoy, wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.provider_way import Sent
@@ -49,7 +49,7 @@ class AtProvider:
         self._started = False
         self._failed = ""
         self._sent_at = time.monotonic()
-        exchange.tail = self._tail = usage_reader(exchange.api)
+        exchange.tail = self._tail = named(exchange.api).usage()
         exchange.tries(provider.name, None)
 
     async def run(self, stream: Stream) -> None:
@@ -132,7 +132,7 @@ class AtProvider:
         except BrokenAnswer as broken:
             refusal = self._broken(str(broken))
             code = refusal.code or SERVER_ERROR
-            if not await reviewed.fail(error_event(refusal.message, code, self._exchange.api), last=last):
+            if not await reviewed.fail(named(self._exchange.api).error_event(refusal.message, code), last=last):
                 raise refusal from None
             return
         self._tail.feed(data)

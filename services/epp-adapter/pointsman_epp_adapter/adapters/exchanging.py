@@ -4,6 +4,8 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
+from pointsman_apis.errors import SERVER_ERROR
+from pointsman_apis.paths import METHOD
 from pointsman_contracts.journey import BodyEdit, PreprocessRequest
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Rejection
 from pointsman_core.refusal import Refusal
@@ -20,8 +22,6 @@ from pointsman_edge.taking_in.body_size import check_length, check_not_empty
 from pointsman_edge.taking_in.edited_body import edited_body
 from pointsman_edge.taking_in.held_bodies import HeldBody
 from pointsman_edge.taking_in.request_headers import ClientHeaders, check_content
-from pointsman_edge.taking_in.routes import METHOD
-from pointsman_edge.telling.error_body import SERVER_ERROR
 from pointsman_edge.telling.exchange import CLIENT_GONE, Exchange
 from pointsman_edge.telling.settling import settle
 from pointsman_epp_adapter.adapters import engine_way, wire

@@ -5,15 +5,14 @@ from typing import Final
 
 import orjson
 
+from pointsman_apis import PATHS
+from pointsman_apis.models import MODELS, model_entry, model_list
+from pointsman_apis.paths import METHOD, WrongMethod, unknown_path
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.eligible import Eligible
 from pointsman_edge.deciding.model_catalogue import ModelCatalogue
-from pointsman_edge.deciding.model_list import model_entry, model_list
 from pointsman_edge.deciding.static_choice import EngineState, NoEndpoints
 from pointsman_edge.taking_in.request_headers import internal
-from pointsman_edge.taking_in.routes import METHOD, MODELS, ROUTES
-from pointsman_edge.taking_in.unknown_path import unknown_path
-from pointsman_edge.taking_in.wrong_method import WrongMethod
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import Stream
@@ -37,14 +36,14 @@ class OtherPaths:
 
     def refusal_of(self, method: str, path: str) -> Refusal | None:
         """Why a request that isn't for an API isn't taken; None where it is."""
-        if path in ROUTES:
+        if path in PATHS:
             return WrongMethod(method, path, METHOD)
         if _is_models(path):
             return None if method == "GET" else WrongMethod(method, MODELS, "GET")
         meant = path_meant(path)
         # An engine may take another spelling of an API's path for it: that would pass keys, limits and guards by.
-        if not self._desk.settings.other_paths or meant in ROUTES or _is_models(meant):
-            return unknown_path()
+        if not self._desk.settings.other_paths or meant in PATHS or _is_models(meant):
+            return unknown_path(path)
         return None
 
     async def serve(self, stream: Stream, head: RequestHead, path: str) -> None:

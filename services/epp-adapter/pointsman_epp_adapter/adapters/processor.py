@@ -3,11 +3,11 @@
 from typing import Final
 from urllib.parse import unquote
 
+from pointsman_apis import PATHS
+from pointsman_apis.paths import METHOD, check_path
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import NotListed
-from pointsman_edge.taking_in.path_spelling import check_path
 from pointsman_edge.taking_in.request_headers import is_json
-from pointsman_edge.taking_in.routes import METHOD, ROUTES
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.body_routing import BodyRouting
 from pointsman_epp_adapter.adapters.desk import Desk
@@ -64,14 +64,15 @@ class Processor:
         # As the frontend's server has it, and every engine's.
         raw_path = named.get(b":path", b"").partition(b"?")[0]
         path = unquote(raw_path.decode("utf-8", "replace"))
-        api = ROUTES.get(path, "")
+        api = PATHS.get(path)
+        name = "" if api is None else api.name
         unread = False
         if self._routing is None:
             refusal = self._refusal_of(raw_path, method, path)
             taken = refusal is None and api and method == METHOD
             unread = bool(taken and settings.other_content and not is_json(named.get(b"content-type")))
             if refusal is not None or (taken and not unread):
-                await Exchanging(self._desk, stream, head, path, api).run(refusal)
+                await Exchanging(self._desk, stream, head, path, name).run(refusal)
                 return
         try:
             if self._routing is not None:
@@ -82,7 +83,7 @@ class Processor:
                 await self._others.serve(stream, head, path)
         except Refusal as refused:
             edits = refused.answer_headers if isinstance(refused, NotListed) else ()
-            await stream.write(wire.immediate(refused, self._desk.ids.of(head.headers, ()), api, edits))
+            await stream.write(wire.immediate(refused, self._desk.ids.of(head.headers, ()), name, edits))
 
     def _refusal_of(self, raw_path: bytes, method: str, path: str) -> Refusal | None:
         """Why a request is for nothing that there is here."""
@@ -90,4 +91,4 @@ class Processor:
             check_path(raw_path)
         except Refusal as refusal:
             return refusal
-        return None if method == METHOD and path in ROUTES else self._others.refusal_of(method, path)
+        return None if method == METHOD and path in PATHS else self._others.refusal_of(method, path)

@@ -4,6 +4,7 @@ import time
 from typing import Final
 from urllib.parse import urlsplit
 
+from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing
@@ -11,7 +12,6 @@ from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.sending.outward import outward
 from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_edge.taking_in.edited_body import edited_body
-from pointsman_edge.telling.error_body import SERVER_ERROR
 from pointsman_edge.telling.exchange import Exchange
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.stream import WholeBody

@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator, Callable
 
+from pointsman_apis import named
+from pointsman_apis.errors import SERVER_ERROR
 from pointsman_edge.reviewing.way_back import WayBack, Withheld
 from pointsman_edge.sending.header_edits import edited_answer_headers
-from pointsman_edge.telling.error_body import SERVER_ERROR, error_event
 from pointsman_edge.telling.exchange import Exchange
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.stream import Stream
@@ -91,7 +92,7 @@ class ReviewedAnswer:
             out.append(
                 self._way_back.filtered()
                 if withheld.blocked
-                else error_event(withheld.message, withheld.code or SERVER_ERROR, self._exchange.api)
+                else named(self._exchange.api).error_event(withheld.message, withheld.code or SERVER_ERROR)
             )
             end = True
         await self._out(b"".join(out), last=last, end=end)

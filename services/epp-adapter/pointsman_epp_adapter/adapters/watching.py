@@ -3,6 +3,7 @@
 import time
 from typing import Final
 
+from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.way_back import WayBack
@@ -11,7 +12,6 @@ from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.sending.model_name import renaming
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.request_headers import internal
-from pointsman_edge.telling.error_body import SERVER_ERROR
 from pointsman_edge.telling.exchange import Exchange
 from pointsman_epp_adapter.adapters import refused_by_envoy, wire
 from pointsman_epp_adapter.adapters.desk import Desk

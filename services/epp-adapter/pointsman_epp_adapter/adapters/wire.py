@@ -10,10 +10,11 @@ https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ext_proc/v3/external_
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from pointsman_apis import named
+from pointsman_apis.errors import error_headers
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.header_edits import edited_answer_headers
-from pointsman_edge.telling.error_body import error_body, error_headers
 from pointsman_epp_adapter.domain.destination import DESTINATION
 from pointsman_epp_adapter.domain.envoy_events import (
     Body,
@@ -145,7 +146,7 @@ def response_piece(data: bytes, changes: HeaderChanges | None = None) -> bytes:
 def immediate(refusal: Refusal, request_id: str, api: str = "", edits: Sequence[HeaderEdit] = ()) -> bytes:
     """Ends the request with an error in the words of `api`; `edits` change its headers."""
     headers = edited_answer_headers([(b"content-type", b"application/json"), *error_headers(refusal)], edits)
-    return answer(refusal.status, headers, error_body(refusal, api), request_id, refusal.told_code)
+    return answer(refusal.status, headers, named(api).error(refusal), request_id, refusal.told_code)
 
 
 def answer(status: int, headers: Iterable[Header], body: bytes, request_id: str, details: str = "") -> bytes:

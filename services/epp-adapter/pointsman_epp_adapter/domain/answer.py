@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from pointsman_apis import named
+from pointsman_apis.streams import WholeEvents
 from pointsman_edge.sending.unasked_usage import Rewriting
-from pointsman_edge.sending.whole_events import WholeEvents
-from pointsman_edge.telling.usage import usage_reader
 
 BUFFERED: Final = 2**19
 """A document that announces at most so many bytes comes in one piece; Envoy's buffer takes 1 MiB by default."""
@@ -20,15 +20,15 @@ class Answer:
 
     def __init__(self, headers: list[Header], api: str, rewriting: Rewriting | None) -> None:
         """`rewriting` None: every byte stays."""
-        named = dict(headers)
-        status = named.get(b":status", b"0")
+        by_name = dict(headers)
+        status = by_name.get(b":status", b"0")
         self.status = int(status) if status.isdigit() else 0
-        self.stream = named.get(b"content-type", b"").lower().startswith(_STREAM)
-        length = named.get(b"content-length", b"")
+        self.stream = by_name.get(b"content-type", b"").lower().startswith(_STREAM)
+        length = by_name.get(b"content-length", b"")
         self.length = int(length) if length.isdigit() else None
         self.rewriting = rewriting
         self.bytes = 0
-        self.tail = usage_reader(api)
+        self.tail = named(api).usage()
         """What tells its usage."""
         self._events = WholeEvents() if self.stream else None
         self._held: list[bytes] = []

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from pointsman_apis.errors import SERVER_ERROR
 from pointsman_core.refusal import Refusal
-from pointsman_edge.telling.error_body import SERVER_ERROR
 
 FAILED: Final = 500
 """From this status on, an answer of Envoy's own means that no endpoint gave one; below, that a filter refused it."""

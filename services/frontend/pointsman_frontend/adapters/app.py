@@ -3,14 +3,13 @@ time at the start than all of the frontend's own modules."""
 
 import orjson
 
+from pointsman_apis import PATHS
+from pointsman_apis.api import Api
+from pointsman_apis.errors import SERVER_ERROR
+from pointsman_apis.models import MODELS, model_entry, model_list
+from pointsman_apis.paths import METHOD, WrongMethod, check_path, unknown_path
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import ModelCatalogue, NotListed
-from pointsman_edge.deciding.model_list import model_entry, model_list
-from pointsman_edge.taking_in.path_spelling import check_path
-from pointsman_edge.taking_in.routes import METHOD, MODELS, ROUTES
-from pointsman_edge.taking_in.unknown_path import unknown_path
-from pointsman_edge.taking_in.wrong_method import WrongMethod
-from pointsman_edge.telling.error_body import SERVER_ERROR
 from pointsman_frontend.adapters.client import JSON, Client
 from pointsman_frontend.adapters.proxy import Proxy
 from pointsman_runtime.service.health import HealthApp
@@ -30,13 +29,13 @@ class EdgeApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path: str = scope["path"]
-        api = ROUTES.get(path)
+        api = PATHS.get(path)
         if api is not None and scope["method"] == METHOD and b"%" not in scope["raw_path"]:
-            await self._proxy.serve(api, scope, receive, send)
+            await self._proxy.serve(api.name, scope, receive, send)
             return
         refusal = self._refusal_of(scope, path, api)
         if api is not None or refusal is not None:
-            await self._proxy.serve(api or "", scope, receive, send, refusal)
+            await self._proxy.serve("" if api is None else api.name, scope, receive, send, refusal)
             return
         request_id = self._proxy.ids.of(scope["headers"], ())
         if path in HealthApp.paths:
@@ -44,7 +43,7 @@ class EdgeApp:
         else:
             await self._list(scope, Client(send, request_id), request_id, path[len(MODELS) :])
 
-    def _refusal_of(self, scope: Scope, path: str, api: str | None) -> Refusal | None:
+    def _refusal_of(self, scope: Scope, path: str, api: Api | None) -> Refusal | None:
         """Why no route takes the request; None where one does."""
         try:
             check_path(scope["raw_path"])
@@ -58,7 +57,7 @@ class EdgeApp:
         elif path == MODELS or path.startswith(f"{MODELS}/"):
             path, allowed = MODELS, "GET"
         else:
-            return unknown_path()
+            return unknown_path(path)
         return None if method in allowed.split(", ") else WrongMethod(method, path, allowed)
 
     async def _list(self, scope: Scope, client: Client, request_id: str, rest: str) -> None:

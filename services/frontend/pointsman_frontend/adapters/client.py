@@ -1,10 +1,10 @@
 """The client as the rest of the edge sees it."""
 
+from pointsman_apis import named
+from pointsman_apis.errors import error_headers
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.header_edits import edited_answer_headers
-from pointsman_edge.taking_in.routes import MESSAGES
-from pointsman_edge.telling.error_body import error_body, error_headers
 from pointsman_runtime.service.http_server import Send
 
 JSON = (b"content-type", b"application/json")
@@ -18,12 +18,11 @@ class Client:
 
     def __init__(self, send: Send, request_id: str, api: str = "") -> None:
         self._send = send
-        self._api = api
+        self._api = named(api)
         own_id = request_id.encode("ascii")
         self._ids: Headers = [(b"x-request-id", own_id)]
-        if api == MESSAGES:
-            # By this name Anthropic's clients show it.
-            self._ids.append((b"request-id", own_id))
+        if self._api.request_id_header is not None:
+            self._ids.append((self._api.request_id_header, own_id))
         self.answer_headers: tuple[HeaderEdit, ...] = ()
         """What the stages change in the headers of whatever is answered."""
         self.status: int | None = None
@@ -63,5 +62,5 @@ class Client:
 
     async def refuse(self, refusal: Refusal, headers: Headers | None = None) -> None:
         """Send an error."""
-        body = error_body(refusal, self._api)
+        body = self._api.error(refusal)
         await self.answer(refusal.status, [JSON, *error_headers(refusal), *(headers or ())], body)

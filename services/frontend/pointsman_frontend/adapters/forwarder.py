@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pointsman_apis import named
+from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, retold
 from pointsman_contracts.pool import PoolSnapshot
@@ -22,10 +24,8 @@ from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.edited_body import edited_body
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_edge.telling.announcer import Announcer
-from pointsman_edge.telling.error_body import SERVER_ERROR, error_event
 from pointsman_edge.telling.exchange import Exchange
 from pointsman_edge.telling.metrics import EdgeMetrics
-from pointsman_edge.telling.usage import usage_reader
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
@@ -192,7 +192,7 @@ class Forwarder:
         name = renaming(target.model, decision.model)
         if name is not None:
             headers += chosen_model(request.policy.prices, target, decision.model)
-        usage = exchange.tail = usage_reader(exchange.api)
+        usage = exchange.tail = named(exchange.api).usage()
         relay = relay_stream if exchange.stream else relay_document
         rewriting = without_unasked_usage(decision.body, name) if exchange.stream else name
         outcome = "answered"
@@ -265,7 +265,7 @@ async def _end_cut_off(exchange: Exchange, client: Client, status: int, reason: 
         return
     exchange.end("cut_off", status, reason, _CUT_OFF)
     if exchange.stream:
-        await client.fail(error_event(message, _CUT_OFF, exchange.api))
+        await client.fail(named(exchange.api).error_event(message, _CUT_OFF))
     # A document that is partly out can only be left unfinished; the server then closes the connection.
 
 

@@ -18,8 +18,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
+from pointsman_apis.errors import openai_error
 from pointsman_core.refusal import Refusal
-from pointsman_edge.telling.error_body import error_body
 from pointsman_frontend.adapters.http_turn import Turn
 from pointsman_runtime.service.http_server import App
 
@@ -399,7 +399,7 @@ class _Connection(asyncio.Protocol):
             if turn.started:
                 self.close()  # a second answer must not mix with the one under way
                 return
-        body = error_body(Refusal(status, message, code=code))
+        body = openai_error(Refusal(status, message, code=code))
         self.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
             b"x-request-id: %b\r\nconnection: close\r\n\r\n%b"

@@ -6,6 +6,9 @@ from collections.abc import Callable, Container, Coroutine
 from dataclasses import dataclass
 from typing import Final, cast
 
+from pointsman_apis import named
+from pointsman_apis.errors import SERVER_ERROR
+from pointsman_apis.paths import METHOD
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Rejection
 from pointsman_core.refusal import Refusal
@@ -20,10 +23,8 @@ from pointsman_edge.taking_in.body_size import check_length
 from pointsman_edge.taking_in.held_bodies import HeldBodies
 from pointsman_edge.taking_in.request_headers import HeaderRules, check_content
 from pointsman_edge.taking_in.request_id import RequestIds
-from pointsman_edge.taking_in.routes import METHOD
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_edge.telling.announcer import Announcer
-from pointsman_edge.telling.error_body import SERVER_ERROR, error_event
 from pointsman_edge.telling.exchange import CLIENT_GONE, Exchange
 from pointsman_edge.telling.metrics import EdgeMetrics
 from pointsman_edge.telling.settling import settle
@@ -262,7 +263,7 @@ class Proxy:
         if not client.started:
             await _briefly(client.refuse(refusal))
         elif exchange.stream and not client.ended:
-            await _briefly(client.end(error_event(refusal.message, refusal.code or reason, exchange.api)))
+            await _briefly(client.end(named(exchange.api).error_event(refusal.message, refusal.code or reason)))
 
 
 async def _briefly(last_word: Coroutine[object, object, None]) -> None:

@@ -2,9 +2,9 @@
 
 from typing import Final, Protocol
 
+from pointsman_apis.streams import WholeEvents
+from pointsman_apis.usage import UsageTail
 from pointsman_edge.sending.unasked_usage import Passing, Rewriting
-from pointsman_edge.sending.whole_events import WholeEvents
-from pointsman_edge.telling.usage import UsageTail
 from pointsman_frontend.adapters.client import Client, Headers
 
 WHOLE: Final = 2**20

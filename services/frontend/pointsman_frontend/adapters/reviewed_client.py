@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from pointsman_apis import named
+from pointsman_apis.errors import SERVER_ERROR
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.way_back import WayBack, Withheld
-from pointsman_edge.telling.error_body import SERVER_ERROR, error_event
 from pointsman_edge.telling.exchange import Exchange
 from pointsman_frontend.adapters.client import Client, Headers
 
@@ -82,7 +83,7 @@ class ReviewedClient(Client):
             if self._client.started:
                 end = self._way_back.filtered()
                 if not withheld.blocked:
-                    end = error_event(withheld.message, withheld.code or SERVER_ERROR, self._exchange.api)
+                    end = named(self._exchange.api).error_event(withheld.message, withheld.code or SERVER_ERROR)
                 await self._client.fail(end)
                 self._mirror()
             raise

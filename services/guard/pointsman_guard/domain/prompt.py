@@ -1,22 +1,25 @@
 """A prompt: its texts, and its body with others in their place."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self, cast
+from typing import Final, NamedTuple, Self, cast
 
 import orjson
 from pydantic import JsonValue
 
+from pointsman_apis.prompt_texts import Document, PromptSlot, prompt_texts
 from pointsman_contracts.journey import BodyEdit
 from pointsman_guard.domain.checking import Finding, Text
-from pointsman_guard.domain.prompt_texts import Document, Slot, prompt_texts
 from pointsman_guard.domain.redaction import Redacted
+
+DETECTOR: Final = "reader"
+"""Finds what has no readable text."""
 
 
 class Prompt(NamedTuple):
     """What of a request's body is for the model."""
 
     document: Document
-    slots: Sequence[Slot]
+    slots: Sequence[PromptSlot]
     unreadable: Sequence[Finding]
 
     @classmethod
@@ -31,16 +34,17 @@ class Prompt(NamedTuple):
                 members.pop(edit.field, None)
             else:
                 members[edit.field] = edit.value
-        return cls(members, *prompt_texts(members))
+        slots, unread = prompt_texts(members)
+        return cls(members, slots, [Finding(f"unreadable.{kind}", DETECTOR) for kind in unread])
 
     @property
     def texts(self) -> list[Text]:
         """In the order in which they stand."""
-        return [slot.text for slot in self.slots]
+        return [Text(slot.part, slot.role, slot.text) for slot in self.slots]
 
     def param(self, finding: Finding) -> str:
         """Where something was found, as OpenAI's errors name it."""
-        return self.slots[finding.at].text.part if finding.at is not None else self._widest()
+        return self.slots[finding.at].part if finding.at is not None else self._widest()
 
     def edits(self, redaction: Redacted) -> tuple[BodyEdit, ...]:
         """What changes in the body's top level. Changes this prompt: it is the redacted one then."""

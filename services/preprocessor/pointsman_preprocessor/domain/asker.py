@@ -4,11 +4,13 @@ from typing import Final
 
 import orjson
 
+from pointsman_apis.api import View
+from pointsman_apis.passthrough import UNKNOWN
+from pointsman_apis.requests import StructuredBody
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Answer
 from pointsman_core.permission import allowed_models
-from pointsman_preprocessor.domain.body import Completion, StructuredBody
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 
@@ -18,7 +20,9 @@ ASKS_WHO: Final = "GET"
 
 def asker(request: PreprocessRequest) -> Incoming:
     """The request with nothing in it but its headers. Raises Refusal for headers that make no sense."""
-    return Incoming(request, StructuredBody(b"", {"model": ""}, Completion([])), read_headers(request.headers))
+    return Incoming(
+        request, StructuredBody(b"", {"model": ""}, UNKNOWN, View(prompts=[])), read_headers(request.headers)
+    )
 
 
 def told(incoming: Incoming, stage: str) -> Answer:

@@ -1,18 +1,19 @@
-"""What the user said last: the text that tells what a request is about."""
+"""The user's last words: the text that says most about a request's subject."""
 
-from pointsman_preprocessor.domain.body import Completion, Content, Document, Embedding, Responses
+from pointsman_apis.fields import Document
+from pointsman_apis.requests import StructuredBody
 
 
-def last_words(content: Content, limit: int) -> str:
+def last_words(body: StructuredBody, limit: int) -> str:
     """The last message of a user, or the first prompt that is a text; its first and its last characters when it is
-    longer than `limit`. Empty when there is no text."""
-    if isinstance(content, Completion):
-        text = next((prompt for prompt in content.prompts if isinstance(prompt, str)), "")
-    elif isinstance(content, Embedding):
+    longer than `limit`. Empty when there is no text, and for an API that generates none."""
+    if not body.api.generates:
         return ""
+    view = body.view
+    if view.messages is None:
+        text = next((prompt for prompt in view.prompts or () if isinstance(prompt, str)), "")
     else:
-        messages = content.input if isinstance(content, Responses) else content.messages
-        text = next((_text(message) for message in reversed(messages) if message.get("role") == "user"), "")
+        text = next((_text(message) for message in reversed(view.messages) if message.get("role") == "user"), "")
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]} {text[-half:]}"
 

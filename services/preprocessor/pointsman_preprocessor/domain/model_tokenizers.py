@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pointsman_core.config import Config, Tokenizer
 from pointsman_core.model_tokenizer import tokenizer_of
-from pointsman_preprocessor.domain.body import Chat, Completion
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt
 from pointsman_tokenization.failure import NotTokenized
@@ -27,19 +26,20 @@ class ModelTokenizer(NamedTuple):
         """The prompt as the engine will see it, edits of processors included. Raises NotTokenized."""
         if len(incoming.body.raw) > self.max_bytes:
             raise NotTokenized("too_long", "the body is larger than the tokenizer's max_bytes")
-        content = incoming.body.content
-        if isinstance(content, Chat):
+        body = incoming.body
+        if body.api.template == "chat":
             return _of_tokens(self.tokenizer.chat(incoming.field))
-        if isinstance(content, Completion):
+        if body.api.template == "text":
             edited = incoming.field("prompt")
             if isinstance(edited, str):
                 return _of_tokens(self.tokenizer.completion(edited, incoming.field))
-            texts = [each for each in content.prompts if isinstance(each, str)]
-            if len(texts) == len(content.prompts):
+            prompts = body.view.prompts or []
+            texts = [each for each in prompts if isinstance(each, str)]
+            if len(texts) == len(prompts):
                 # Scheduled together; the blocks are those of the first.
                 streams = [self.tokenizer.completion(text, incoming.field) for text in texts]
                 return Prompt(streams[0], sum(map(len, streams)) // BYTES_PER_TOKEN, exact=True)
-        raise NotTokenized("api", f"prompts of {incoming.body.api} aren't tokenized here")
+        raise NotTokenized("api", f"prompts of {body.api.name} aren't tokenized here")
 
 
 Load = Callable[[Tokenizer, str], ModelTokenizer]

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
+from pointsman_apis.facts import features, max_output_tokens, readable_fields
 from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage, StageReport, edited
 from pointsman_core.config import Config, ProcessorUse, active
 from pointsman_core.fingerprint import deciding, fingerprint
@@ -11,7 +12,6 @@ from pointsman_core.prefix import salt
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.chain import Chain, Step, Within
-from pointsman_preprocessor.domain.facts import answers, features, max_output_tokens, readable_fields
 from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers
 from pointsman_preprocessor.domain.order import admission_position, check_order
 from pointsman_preprocessor.domain.pool_rules import NameRules
@@ -157,19 +157,19 @@ def describe(
         for size in block_tokens
     )
     return RequestFacts(
-        api=body.api,
+        api=body.api.name,
         path=incoming.envelope.path,
         stream=document.get("stream") is True,
         body_bytes=len(body.raw),
         prompt_tokens=prompt.tokens,
         tokens_exact=prompt.exact,
         max_output_tokens=max_output_tokens(body),
-        answers=answers(body),
+        answers=body.view.answers,
         block_tokens=first.block_tokens,
         blocks=first.blocks,
         other_chains=tuple(others),
         blocks_precise=prompt.exact and not keeper,
-        fingerprint=fingerprint(body.api, deciding(edited(document, incoming.body_edits.values())))
+        fingerprint=fingerprint(body.api.name, deciding(edited(document, incoming.body_edits.values())))
         if fingerprinted
         else b"",
         features=features(body),

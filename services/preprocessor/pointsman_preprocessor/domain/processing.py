@@ -6,13 +6,13 @@ from typing import ClassVar, Final, NamedTuple, TypeVar, cast
 
 from pydantic import JsonValue
 
+from pointsman_apis.requests import StructuredBody
 from pointsman_contracts import identity
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
 from pointsman_contracts.limits import LimitAsk
 from pointsman_core.config import Config
 from pointsman_core.plugins import Key, Plugin, PluginError
-from pointsman_preprocessor.domain.body import StructuredBody
 from pointsman_preprocessor.domain.prompt import Prompt, prompt_of
 from pointsman_preprocessor.domain.request_headers import HeaderFacts
 

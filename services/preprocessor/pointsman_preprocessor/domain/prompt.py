@@ -12,16 +12,10 @@ from typing import Final, NamedTuple
 import xxhash
 from pydantic import JsonValue
 
-from pointsman_preprocessor.domain.body import (
-    MEDIA,
-    Chat,
-    Completion,
-    Document,
-    Embedding,
-    Responses,
-    StructuredBody,
-)
-from pointsman_preprocessor.domain.depth import AROUND, written
+from pointsman_apis.content_parts import MEDIA
+from pointsman_apis.depth import AROUND, written
+from pointsman_apis.fields import Document
+from pointsman_apis.requests import StructuredBody
 
 BYTES_PER_TOKEN: Final = 4
 """Of UTF-8 text; 3.5 to 4.5 for English and code with the vocabularies of today's models. Token ids are four bytes."""
@@ -44,17 +38,11 @@ class Prompt(NamedTuple):
 
 def prompt_of(body: StructuredBody) -> Prompt:
     """The prompt of a request. Raises Refusal 400 for one that nests too deep."""
-    content = body.content
-    if isinstance(content, Chat):
-        rest = (content.documents, content.chat_template, content.chat_template_kwargs)
-        return _conversation((content.tools, *rest), content.messages, body.media)
-    if isinstance(content, Completion):
-        return _texts(content.prompts)
-    if isinstance(content, Embedding):
-        return _texts(content.inputs)._replace(stream=b"")
-    if isinstance(content, Responses):
-        return _conversation((content.tools, content.instructions), content.input, body.media)
-    return _conversation((content.tools, content.system), content.messages, body.media)
+    view = body.view
+    if view.messages is not None:
+        return _conversation(view.head, view.messages, body.media)
+    prompt = _texts(view.prompts or [""])
+    return prompt if body.api.keeps_prefix else prompt._replace(stream=b"")
 
 
 def _conversation(head: tuple[object, ...], messages: list[Document], media: tuple[str, ...]) -> Prompt:

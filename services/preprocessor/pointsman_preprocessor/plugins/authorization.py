@@ -37,7 +37,7 @@ class Authorization(RequestProcessor):
         self._apis = frozenset[str](parameters.apis)
 
     def process(self, incoming: Incoming) -> None:
-        if self._apis and incoming.body.api not in self._apis:
+        if self._apis and incoming.body.api.name not in self._apis:
             return
         scopes = (incoming.read(IDENTITY) or {}).get("scopes")
         held = {str(scope) for scope in scopes} if isinstance(scopes, list) else set[str]()

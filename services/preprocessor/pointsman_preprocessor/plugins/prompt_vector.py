@@ -17,6 +17,6 @@ class PromptVector(RequestProcessor):
     produces = (PROMPT_VECTOR,)
 
     def process(self, incoming: Incoming) -> None:
-        found = vector(last_words(incoming.body.content, _LONGEST))
+        found = vector(last_words(incoming.body, _LONGEST))
         if found:
             incoming.write(PROMPT_VECTOR, {"kind": LEXICAL, "values": encode(found)})

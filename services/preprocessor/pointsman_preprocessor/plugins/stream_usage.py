@@ -3,7 +3,6 @@
 from pydantic import JsonValue
 
 from pointsman_core.plugins import Key
-from pointsman_preprocessor.domain.body import Chat, Completion
 from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
 
 USAGE_ADDED: Key[bool] = Key("usage_added", bool)
@@ -18,7 +17,7 @@ class StreamUsage(RequestProcessor):
     produces = (USAGE_ADDED,)
 
     def process(self, incoming: Incoming) -> None:
-        if incoming.field("stream") is not True or not isinstance(incoming.body.content, Chat | Completion):
+        if incoming.field("stream") is not True or not incoming.body.api.usage_option:
             return
         given = incoming.field("stream_options")
         options: dict[str, JsonValue] = dict(given) if isinstance(given, dict) else {}

@@ -7,11 +7,11 @@ from typing import Annotated, Final, Literal, cast
 
 from pydantic import AfterValidator, Field, JsonValue
 
+from pointsman_apis.facts import max_output_tokens
 from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_contracts.limits import LimitWindow
 from pointsman_contracts.response import Usage
 from pointsman_core.plugins import Params, Plugin
-from pointsman_preprocessor.domain.facts import answers, max_output_tokens
 from pointsman_preprocessor.domain.limits.rate import Rate, Rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
@@ -79,7 +79,7 @@ class TokenLimit(Limit):
         if self._reactive:
             return 0.0, 0.0
         expected, most = self._output(incoming)
-        prompt, count = incoming.prompt.tokens, answers(incoming.body)
+        prompt, count = incoming.prompt.tokens, incoming.body.view.answers
         tokens = self._tokens(incoming, prompt, expected * count)
         at_most = tokens if most == expected else self._tokens(incoming, prompt, most * count)
         reserved = min(float(ceil(tokens)), LARGEST_PART * min([window.amount for window in windows]))

@@ -1,10 +1,11 @@
 """What a request asks, reduced to what decides its answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
 import orjson
 
+from pointsman_apis import named
 from pointsman_contracts.journey import BodyEdit, edited
 from pointsman_core.fingerprint import deciding, fingerprint
 
@@ -13,12 +14,6 @@ Document = dict[str, object]
 _TURN: Final = "\x00"
 """Stands where the last turn was."""
 _TEXT_PARTS: Final = frozenset({"text", "input_text"})
-_CONVERSATIONS: Final[Mapping[str, str]] = {
-    "chat.completions": "messages",
-    "messages": "messages",
-    "responses": "input",
-    "completions": "prompt",
-}
 
 
 class Asked(NamedTuple):
@@ -43,7 +38,7 @@ def asked(api: str, body: bytes, edits: Sequence[BodyEdit]) -> Asked | None:
         return None
     kept = deciding(edited(cast("Document", parsed), edits))
     exact = fingerprint(api, kept)
-    member = _CONVERSATIONS.get(api, "")
+    member = named(api).conversation
     turn, rest = _last_turn(kept.get(member))
     if not turn:
         return Asked(exact, b"", "")

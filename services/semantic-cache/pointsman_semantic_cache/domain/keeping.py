@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from pointsman_apis import named
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_core.config import Cache
 from pointsman_semantic_cache.domain.policy import GUARD
@@ -28,5 +29,5 @@ def refusal(review: ResponseReview, cache: Cache, *, guarded: bool) -> str | Non
     if guarded and (not said or any(outcome != "passed" for outcome in said)):
         return "guard"
     return unworthy(
-        review.api, review.body, stream=review.stream, tool_calls=cache.tool_calls, cut_short=cache.cut_short
+        named(review.api), review.body, stream=review.stream, tool_calls=cache.tool_calls, cut_short=cache.cut_short
     )

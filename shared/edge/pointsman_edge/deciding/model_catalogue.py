@@ -6,6 +6,7 @@ from typing import Final, cast
 
 import orjson
 
+from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.journey import HeaderEdit, PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Answer, Rejection
@@ -13,13 +14,12 @@ from pointsman_core.config import Config, identifies
 from pointsman_core.permission import may_use
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.decider import Decider, StagesMissing
-from pointsman_edge.deciding.model_list import model_names
+from pointsman_edge.deciding.model_names import model_names
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.deciding.rejected import refusal_of
 from pointsman_edge.deciding.static_choice import Closed
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
-from pointsman_edge.telling.error_body import SERVER_ERROR
 
 METHOD: Final = "GET"
 PATH: Final = "/v1/models"

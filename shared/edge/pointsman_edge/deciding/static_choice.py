@@ -15,7 +15,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_core.rewriting import Rewrites
 from pointsman_core.unknown_model import unknown_model
 from pointsman_edge.deciding.eligible import Eligible
-from pointsman_edge.deciding.model_list import model_names
+from pointsman_edge.deciding.model_names import model_names
 
 RETRY_AFTER_S: Final = 1.0
 ENDPOINTS: Final = 3

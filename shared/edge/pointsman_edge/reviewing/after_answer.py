@@ -4,6 +4,9 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from pointsman_apis import named
+from pointsman_apis.answers import read
+from pointsman_apis.streams import EventSplitter, unambiguous
 from pointsman_contracts.journey import AnswerUse, StageReport
 from pointsman_contracts.response_stage import AnswerText, ResponseReview
 from pointsman_edge.reviewing.answer_window import AnswerWindow
@@ -12,8 +15,6 @@ from pointsman_edge.reviewing.reviewing import Shown, Surrounding, review_of
 from pointsman_edge.reviewing.reviews import UNREADABLE, NoVerdict, Reviewers
 from pointsman_edge.reviewing.stage_trail import StageTrail, in_shadow
 from pointsman_edge.telling.exchange import Exchange
-from pointsman_edge.telling.other_texts import read
-from pointsman_edge.telling.stream_events import EventSplitter, unambiguous
 
 LARGEST: Final = 4 * 2**20
 """Bytes of an answer that are kept for stages which see it in the end."""
@@ -93,7 +94,7 @@ class AfterAnswer:
 
     def _texts(self, body: bytes) -> tuple[AnswerText, ...] | None:
         """The texts of everything that left; None where something of it can't be read."""
-        api = self._exchange.api
+        api = named(self._exchange.api)
         if not self._exchange.stream:
             if not body.strip():
                 return ()

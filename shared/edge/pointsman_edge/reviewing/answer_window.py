@@ -7,13 +7,12 @@ of a window stay here and are shown again at the beginning of the next one.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from pointsman_apis.answers import OTHER, Reading, read, slots_of
+from pointsman_apis.api import Api
+from pointsman_apis.streams import StreamEvent
+from pointsman_apis.texts import Slot, finished_choices, forget_spelling, put_all
 from pointsman_contracts.journey import AnswerUse
 from pointsman_contracts.response_stage import AnswerText
-from pointsman_edge.reviewing.spelling import forget_spelling
-from pointsman_edge.taking_in.routes import RESPONSES
-from pointsman_edge.telling.answer_texts import Slot, finished_choices, put_all, slots_of
-from pointsman_edge.telling.other_texts import OTHER, Reading, read
-from pointsman_edge.telling.stream_events import StreamEvent
 
 _SENTENCE_ENDS: Final = (".", "!", "?", "\n", "。", "！", "？", "।")  # noqa: RUF001 - of other scripts
 _SILENT: Final = 8
@@ -35,7 +34,7 @@ class _Held:
 class AnswerWindow:
     """One stream before one stage."""
 
-    def __init__(self, api: str, use: AnswerUse) -> None:
+    def __init__(self, api: Api, use: AnswerUse) -> None:
         self._api = api
         self._size = use.window if use.mode == "window" else None
         self._overlap = use.overlap
@@ -45,7 +44,7 @@ class AnswerWindow:
         self._unseen = 0
         self.size = 0
         """Bytes that are held: events, and what has left of texts that a later event may repeat."""
-        self._repeats = api == RESPONSES
+        self._repeats = api.repeats
         self._open: dict[str, set[str]] = {}
         self._closed: set[str] = set()
         self._released: dict[str, str] = {}

@@ -4,10 +4,11 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
+from pointsman_apis.api import Api
+from pointsman_apis.streams import StreamEvent
 from pointsman_contracts.journey import AnswerUse, BodyEdit, Stage
 from pointsman_edge.reviewing.answer_window import AnswerWindow
 from pointsman_edge.reviewing.reviews import timeout_of
-from pointsman_edge.telling.stream_events import StreamEvent
 
 OUTCOMES: Final = {"pass": "passed", "replace": "replaced", "block": "blocked"}
 """What a report says of each action of a verdict."""
@@ -18,7 +19,7 @@ class Gate:
 
     __slots__ = ("_api", "_asked", "_window", "fields", "given_up", "position", "stage", "unread", "use")
 
-    def __init__(self, position: int, stage: Stage, api: str) -> None:
+    def __init__(self, position: int, stage: Stage, api: Api) -> None:
         self.position = position
         self.stage = stage
         self.use = stage.answer or AnswerUse()

@@ -4,6 +4,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
+from pointsman_apis import named
+from pointsman_apis.answers import Reading, read
+from pointsman_apis.streams import EventSplitter, StreamEvent
+from pointsman_apis.texts import Slot
 from pointsman_contracts.journey import AFTER, BodyEdit, HeaderEdit, Stage, StageReport
 from pointsman_contracts.response_stage import AnswerText, Verdict
 from pointsman_core.refusal import Refusal
@@ -13,12 +17,8 @@ from pointsman_edge.reviewing.reviewing import Shown, Surrounding, review_of
 from pointsman_edge.reviewing.reviews import TOO_LARGE, UNREADABLE, NoVerdict, Reviewers
 from pointsman_edge.reviewing.stage_trail import StageTrail
 from pointsman_edge.reviewing.whole_answer import WholeAnswer
-from pointsman_edge.reviewing.withheld import StreamEnd
 from pointsman_edge.sending.header_edits import edited_answer_headers
-from pointsman_edge.telling.answer_texts import Slot
 from pointsman_edge.telling.exchange import Exchange
-from pointsman_edge.telling.other_texts import Reading, read
-from pointsman_edge.telling.stream_events import EventSplitter, StreamEvent
 
 _LEVEL: Final = b"x-pointsman-level"
 _NO_TEXT: Final = Reading([], whole=True)
@@ -48,7 +48,8 @@ class WayBack:
         most_held: int,
     ) -> None:
         """`most_held`: bytes of the answer that are held for stages which the client waits for."""
-        gates = [Gate(position, stage, exchange.api) for position, stage in enumerate(stages)]
+        self._api = named(exchange.api)
+        gates = [Gate(position, stage, self._api) for position, stage in enumerate(stages)]
         self._blocking = [gate for gate in gates if gate.use.mode != AFTER]
         self._after = AfterAnswer([gate for gate in gates if gate.use.mode == AFTER], reviewers, exchange, surrounding)
         self._most_held = most_held
@@ -61,7 +62,7 @@ class WayBack:
         self._surrounding = surrounding
         self._trail = StageTrail()
         self._splitter = EventSplitter()
-        self._end = StreamEnd(exchange.api)
+        self._end = self._api.end()
         self._headers: Headers = []
         self._status = 0
         self._lenient = False
@@ -114,7 +115,7 @@ class WayBack:
             if gate.use.content == "text":
                 document = answer.document
                 if document is not None:
-                    reading = read(self._exchange.api, document)
+                    reading = read(self._api, document)
                 if not reading.whole or (document is None and body.strip()):
                     self._unread(gate)
                     continue

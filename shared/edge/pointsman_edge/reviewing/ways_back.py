@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from pointsman_apis import named
+from pointsman_apis.errors import error_headers
+from pointsman_apis.paths import WrongMethod
 from pointsman_contracts.journey import Stage
 from pointsman_contracts.reply import Answer, Decision
 from pointsman_core.refusal import Refusal
@@ -12,9 +15,7 @@ from pointsman_edge.reviewing.reviewing import Surrounding
 from pointsman_edge.reviewing.reviews import Reviewers
 from pointsman_edge.reviewing.way_back import Headers, WayBack, Withheld
 from pointsman_edge.taking_in.held_bodies import HeldBodies, HeldBody
-from pointsman_edge.taking_in.wrong_method import WrongMethod
 from pointsman_edge.telling.announcer import Announcer
-from pointsman_edge.telling.error_body import error_body, error_headers
 from pointsman_edge.telling.exchange import Exchange
 from pointsman_runtime.telling.telemetry import Span
 
@@ -102,4 +103,4 @@ def _written(refusal: Refusal, exchange: Exchange) -> tuple[Headers, bytes]:
     headers = [_JSON, *error_headers(refusal)]
     if isinstance(refusal, WrongMethod):
         headers.append((b"allow", refusal.allowed.encode("ascii")))
-    return headers, error_body(refusal, exchange.api)
+    return headers, named(exchange.api).error(refusal)

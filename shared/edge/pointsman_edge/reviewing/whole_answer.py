@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import orjson
 
+from pointsman_apis.streams import Document, unambiguous
+from pointsman_apis.texts import Slot, forget_spelling, put_all
 from pointsman_contracts.journey import BodyEdit
 from pointsman_core.body_edit import edit_fields
-from pointsman_edge.reviewing.spelling import forget_spelling
-from pointsman_edge.telling.answer_texts import Slot, put_all
-from pointsman_edge.telling.stream_events import Document, unambiguous
 
 
 class WholeAnswer:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from pointsman_apis.streams import EventSplitter, StreamEvent
 from pointsman_contracts.journey import BodyEdit
-from pointsman_edge.telling.stream_events import EventSplitter, StreamEvent
 
 _NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 """Can't be part of prompt or answer: a quote inside a JSON string is written `\\"`."""

@@ -1,5 +1,6 @@
 """What the edge has to tell about one request, collected while it lives. Times are monotonic seconds."""
 
+from pointsman_apis.usage import UsageTail
 from pointsman_contracts.journey import HeaderEdit, StageReport, Target
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.reply import Answer, Decision, Rejection
@@ -7,7 +8,6 @@ from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.prices import Prices
 from pointsman_edge.telling.settled_usage import settled
-from pointsman_edge.telling.usage import UsageTail
 
 NO_POOL = "-"
 CLIENT_GONE = 499

@@ -6,10 +6,12 @@ passed is then counted, and marked as estimated.
 
 from typing import Final
 
+from pointsman_apis import named
+from pointsman_apis.answers import slots_of
+from pointsman_apis.api import Api
+from pointsman_apis.streams import Document, EventSplitter, document_of
+from pointsman_apis.usage import UsageTail
 from pointsman_contracts.response import Usage
-from pointsman_edge.telling.answer_texts import slots_of
-from pointsman_edge.telling.stream_events import Document, EventSplitter, document_of
-from pointsman_edge.telling.usage import UsageTail
 
 CHARACTERS_PER_TOKEN: Final = 4
 """Of text whose tokens nobody counted."""
@@ -47,7 +49,7 @@ def settled(
         return reported
     if not broken and (status >= _ERROR or outcome != "ok"):
         return None
-    seen = _completion_tokens(api, tail)
+    seen = _completion_tokens(named(api), tail)
     if reported is None:
         return Usage(prompt_tokens=prompt_tokens, completion_tokens=seen, estimated=True)
     if seen > _BEGUN * reported.completion_tokens:
@@ -55,8 +57,8 @@ def settled(
     return reported
 
 
-def _completion_tokens(api: str, tail: UsageTail) -> int:
-    if api == "embeddings":
+def _completion_tokens(api: Api, tail: UsageTail) -> int:
+    if not api.generates:
         return 0
     if not tail.events:
         document = document_of(tail.end) if len(tail.end) == tail.size else None
@@ -77,7 +79,7 @@ def _completion_tokens(api: str, tail: UsageTail) -> int:
     return max(1, round(passed * each))
 
 
-def _characters(api: str, document: Document) -> list[int]:
+def _characters(api: Api, document: Document) -> list[int]:
     """Of the new texts in a document or an event that a model generated."""
     slots = slots_of(api, document)
     new = [slot for slot in slots if not slot.repeats and slot.kind not in ("error", "result")]

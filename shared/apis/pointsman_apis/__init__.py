@@ -1,0 +1,21 @@
+"""The HTTP APIs of models: one module for each, and the table of all of them."""
+
+from typing import Final
+
+from pointsman_apis.api import Api
+from pointsman_apis.chat import CHAT
+from pointsman_apis.completions import COMPLETIONS
+from pointsman_apis.embeddings import EMBEDDINGS
+from pointsman_apis.messages import MESSAGES
+from pointsman_apis.passthrough import UNKNOWN
+from pointsman_apis.responses import RESPONSES
+
+APIS: Final = (CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES, MESSAGES)
+"""Every API that requests are routed for."""
+PATHS: Final = {api.path: api for api in APIS}
+_NAMES: Final = {api.name: api for api in APIS}
+
+
+def named(name: str) -> Api:
+    """The API with this name (`RequestFacts.api`). For another name, one of which nothing is known."""
+    return _NAMES.get(name, UNKNOWN)

@@ -1,0 +1,127 @@
+"""Reads the texts of an answer: those that its API knows, and every other string in it.
+
+Only these are left out, since they hold no text: identifiers, sounds and images, log probabilities, and the members
+that repeat the request.
+"""
+
+from typing import Final, NamedTuple, cast
+
+from pointsman_apis.api import Api
+from pointsman_apis.texts import Answer, Slot, error_slots
+
+OTHER: Final = "other"
+"""As `AnswerText.kind`; also the choice that these texts are of."""
+LONGEST_NAME: Final = 64
+"""Characters of a member's name."""
+LONGEST_IDENTIFIER: Final = 128
+"""Characters."""
+
+_IDENTIFIERS: Final = frozenset(
+    (
+        *("id", "object", "model", "type", "role", "name", "status", "finish_reason", "native_finish_reason"),
+        *("stop_reason", "system_fingerprint", "service_tier", "provider", "media_type", "format"),
+    )
+)
+"""Members that name something; so do those whose name ends in `_id`."""
+_BINARY: Final = frozenset(
+    (
+        *("data", "b64_json", "embedding", "encrypted_content", "signature", "obfuscation", "partial_image_b64"),
+        *("result", "file_data"),
+    )
+)
+"""Members that hold Base64."""
+_SPELLING: Final = frozenset({"logprobs", "prompt_logprobs"})
+_KNOWN: Final = frozenset((*_IDENTIFIERS, *_BINARY, *("choices", "delta", "index", "created", "usage", "content")))
+"""Names that needn't be looked at."""
+_SPACES: Final = (" ", "\n", "\t")
+
+
+_Path = tuple["_Path | None", object]
+"""Where an object stands: in which, under which name or number."""
+
+
+class Reading(NamedTuple):
+    """The texts of a document."""
+
+    slots: list[Slot]
+    whole: bool
+    """Every text of the document is among them."""
+
+
+def slots_of(api: Api, document: Answer) -> list[Slot]:
+    """The texts that the API knows in a whole answer or in one event of a stream, without empty ones. Of an error, its
+    message comes first."""
+    found = [slot for slot in api.slots(document) if slot.text]
+    errors = [slot for slot in error_slots(document) if slot.text]
+    return [*errors, *found] if errors else found
+
+
+def read(api: Api, document: Answer) -> Reading:
+    """All texts of a whole answer or of one event of a stream."""
+    known = slots_of(api, document)
+    found: list[Slot] = []
+    places = {slot.place for slot in known}
+    whole = _look(document, None, places, found, api.echoed)
+    return Reading([*known, *found] if found else known, whole)
+
+
+def _look(
+    holder: Answer, where: _Path | None, known: set[tuple[int, str]], found: list[Slot], echoed: frozenset[str]
+) -> bool:
+    """Find what is shown of an object and those inside it; whether that is all."""
+    whole = True
+    for name, value in holder.items():
+        if name not in _KNOWN and (len(name) > LONGEST_NAME or " " in name):
+            whole = False
+        kind = type(value)
+        if kind is str:
+            text = cast("str", value)
+            if not text or (name in _IDENTIFIERS and len(text) <= LONGEST_IDENTIFIER and " " not in text):
+                continue
+            if (id(holder), name) in known or (name in echoed and _is_response(holder)):
+                continue
+            if not _names_something(name, text):
+                found.append(Slot(_part(where, name), OTHER, holder, name))
+        elif kind is dict or kind is list:
+            if not value or name in _SPELLING or (name in echoed and _is_response(holder)):
+                continue
+            if (id(holder), name) in known:
+                continue
+            if kind is dict:
+                whole &= _look(cast("Answer", value), (where, name), known, found, echoed)
+                continue
+            items = cast("list[object]", value)
+            kinds = set(map(type, items))
+            if str in kinds or list in kinds:
+                # A list of texts is shown as JSON.
+                found.append(Slot(_part(where, name), "arguments", holder, name))
+            elif dict in kinds:
+                for position, item in enumerate(items):
+                    if isinstance(item, dict):
+                        members = cast("Answer", item)
+                        place = ((where, name), members.get("index", position))
+                        whole &= _look(members, place, known, found, echoed)
+    return whole
+
+
+def _is_response(holder: Answer) -> bool:
+    return holder.get("object") == "response"
+
+
+def _part(where: _Path | None, name: str) -> str:
+    names = [name]
+    while where is not None:
+        where, inner = where
+        names.append(str(inner))
+    return "/".join((OTHER, *reversed(names)))
+
+
+def _names_something(name: str, text: str) -> bool:
+    if any(space in text for space in _SPACES):
+        return False
+    if name in _IDENTIFIERS or name.endswith("_id"):
+        return len(text) <= LONGEST_IDENTIFIER
+    if name in _BINARY:
+        return text.isascii()
+    # An image or a sound within its address.
+    return name == "url" and text.startswith(("data:image/", "data:audio/", "data:video/"))

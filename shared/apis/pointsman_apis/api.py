@@ -1,0 +1,103 @@
+"""The description of an API: one value, made of data and functions."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, Protocol
+
+from pydantic import JsonValue
+
+from pointsman_apis.errors import openai_error, openai_error_event
+from pointsman_apis.fields import Document, Fields
+from pointsman_apis.streams import StreamEvent
+from pointsman_apis.texts import Answer, Slot
+from pointsman_apis.usage import UsageTail
+from pointsman_core.refusal import Refusal
+
+NONE: Final[frozenset[str]] = frozenset()
+
+
+class View(NamedTuple):
+    """The prompt of a request: a conversation, or prompts. Exactly one of the two is set."""
+
+    messages: list[Document] | None = None
+    """The turns of a conversation."""
+    head: tuple[JsonValue, ...] = ()
+    """Members that a chat template renders before the turns: tools, documents, instructions, its own arguments."""
+    prompts: list[str | list[int]] | None = None
+    """Texts, or the token ids of texts."""
+    answers: int = 1
+    """Answers that the engine generates."""
+
+
+class StreamEnd(Protocol):
+    """Follows a stream, to end it before its time."""
+
+    def saw(self, event: StreamEvent) -> None:
+        """An event has left for the client."""
+        ...
+
+    def filtered(self) -> bytes:
+        """The last events of a stream whose rest is withheld, in the API's words for filtered content."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """What the gateway knows about one API."""
+
+    name: str
+    """As `RequestFacts.api`."""
+    path: str
+    """Path of its requests, e.g. `/v1/chat/completions`."""
+
+    # The request.
+    fields: Fields
+    """Types and bounds of the body's members; others pass unchecked."""
+    view: Callable[[Document, list[str]], View]
+    """Reads the prompt; adds an entry to the list for each part that isn't text, e.g. `vision`. Raises Refusal 400."""
+    in_prompt: frozenset[str] = NONE
+    """Members that are serialised with the prompt, which bounds how deep they nest."""
+    output_limits: tuple[str, ...] = ()
+    """Members that limit the output in tokens, the stronger one first. Empty: the API generates no text."""
+    template: Literal["chat", "text"] | None = None
+    """How the engine makes tokens of the prompt: by its chat template, as plain text, or None for neither."""
+    keeps_prefix: bool = True
+    """Whether engines keep the prompt's blocks in their prefix cache."""
+    usage_option: bool = False
+    """Whether `stream_options.include_usage` makes a stream end with its usage."""
+
+    # The answer.
+    slots: Callable[[Answer], Iterable[Slot]]
+    """The texts of a whole answer or of one event of a stream, empty ones too."""
+    repeats: bool = False
+    """Whether later events of a stream repeat the texts of earlier ones as a whole."""
+    echoed: frozenset[str] = NONE
+    """Members of the answer that repeat the request."""
+    usage: Callable[[], UsageTail] = UsageTail
+    """Makes a reader of the answer's usage."""
+    end: Callable[[], StreamEnd]
+    error: Callable[[Refusal], bytes] = openai_error
+    """The body of an error."""
+    error_event: Callable[[str, str], bytes] = openai_error_event
+    """The last event of a stream that fails, made of a message and a code. Clients raise it; no `[DONE]` follows."""
+    request_id_header: bytes | None = None
+    """A second header for the request id, which the API's clients read."""
+
+    # Whether an answer may be given again.
+    conversation: str = ""
+    """The member whose last turn decides whether another request asks the same; empty for none."""
+    ends: Callable[[Answer], Iterable[str]]
+    """Why the answers in a document or event ended."""
+    complete: frozenset[str]
+    """Those reasons that say that an answer is complete."""
+    tool_ends: frozenset[str] = NONE
+    """Those reasons that say that an answer calls tools."""
+    calls_tools: Callable[[Answer], bool] = field(default=lambda _: False)
+    """Whether a document or event has calls of tools, where the reasons don't say so."""
+    last_data: bytes = b""
+    """Data of the last event of a complete stream; empty where any event may be the last."""
+
+    @property
+    def generates(self) -> bool:
+        """Whether it answers with generated text."""
+        return bool(self.output_limits)

@@ -1,0 +1,186 @@
+"""Types and bounds of a body's members, and the errors for wrong ones. A member that isn't listed passes unchecked.
+
+Types are those that OpenAI documents (Anthropic for its own API), wider where vLLM or SGLang takes more. Bounds are
+coarse: OpenAI, vLLM and SGLang all refuse a negative `temperature`. Engines differ about finer bounds and check them
+themselves: `temperature` above 2, a `top_p` of 0, `stream_options` without `stream`, an empty `input`.
+"""
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Final, NamedTuple, cast
+
+from pydantic import JsonValue
+
+from pointsman_core.refusal import Refusal
+
+Document = dict[str, JsonValue]
+"""A decoded body."""
+
+Rule = Callable[[str, JsonValue], None]
+"""Checks a value of the right type, given the name of its field. Raises Refusal 400."""
+
+
+class Expected(NamedTuple):
+    """What a field may hold."""
+
+    words: str
+    types: tuple[type, ...]
+    rule: Rule | None = None
+    """What else must be right about it."""
+
+
+def _bounded(words: str, types: tuple[type, ...], least: float, most: float = inf) -> Expected:
+    def rule(name: str, value: JsonValue) -> None:
+        if not least <= cast("float", value) <= most:
+            raise Refusal(
+                400,
+                f"Invalid value for '{name}': expected {words}, but got {value}.",
+                param=name,
+                code="invalid_value",
+            )
+
+    return Expected(words, types, rule)
+
+
+def _with_items(words: str, types: tuple[type, ...], item: Expected) -> Expected:
+    def rule(name: str, value: JsonValue) -> None:
+        if type(value) is list:
+            check_items(name, value, item)
+
+    return Expected(words, types, rule)
+
+
+TEXT: Final = Expected("a string", (str,))
+OBJECT: Final = Expected("an object", (dict,))
+TEXT_OR_OBJECT: Final = Expected("a string or an object", (str, dict))
+FLAG: Final = Expected("a boolean", (bool,))
+NUMBER: Final = Expected("a number", (int, float))
+INTEGER: Final = Expected("an integer", (int,))
+COUNT: Final = _bounded("an integer of 0 or more", (int,), 0)
+POSITIVE: Final = _bounded("an integer of 1 or more", (int,), 1)
+TEMPERATURE: Final = _bounded("a number of 0 or more", (int, float), 0)
+TOP_P: Final = _bounded("a number from 0 to 1", (int, float), 0, 1)
+# vLLM takes -1.
+ALTERNATIVES: Final = _bounded("an integer of 0 or more, or -1 for all of them", (int,), -1)
+# SGLang takes numbers.
+EFFORT: Final = Expected("a string or a number", (str, int, float))
+LIST: Final = Expected("an array", (list,))
+TEXTS: Final = _with_items("an array", (list,), TEXT)
+OBJECTS: Final = _with_items("an array", (list,), OBJECT)
+TEXT_OR_LIST: Final = Expected("a string or an array", (str, list))
+TEXT_OR_TEXTS: Final = _with_items("a string or an array", (str, list), TEXT)
+
+Fields = Mapping[str, Expected]
+
+COMMON: Final[Fields] = {
+    "model": TEXT,
+    "stream": FLAG,
+    "stream_options": OBJECT,
+    "temperature": TEMPERATURE,
+    "top_p": TOP_P,
+    "user": TEXT,
+    "metadata": OBJECT,
+    "cache_salt": TEXT,
+}
+"""Members of every API that generates text."""
+TOOLS: Final[Fields] = {"tools": OBJECTS, "tool_choice": TEXT_OR_OBJECT, "parallel_tool_calls": FLAG}
+TEXTS_OR_TOKENS: Final = "a string, an array of strings or an array of token ids"
+
+
+def check_fields(document: Document, fields: Fields) -> None:
+    """Refuse the first field that is wrong. A field that is null counts as absent."""
+    for name, value in document.items():
+        expected = fields.get(name)
+        if expected is None or value is None:
+            continue
+        if type(value) not in expected.types:
+            raise wrong_type(name, expected.words, value)
+        if expected.rule is not None:
+            expected.rule(name, value)
+
+
+def check_items(where: str, items: list[JsonValue], item: Expected) -> None:
+    """Refuse the first item that is of a wrong type."""
+    for position, value in enumerate(items):
+        if type(value) not in item.types:
+            raise wrong_type(f"{where}[{position}]", item.words, value)
+
+
+def wrong_type(param: str, expected: str, value: JsonValue) -> Refusal:
+    """The refusal of a value of the wrong type; it names the type, not the value."""
+    return Refusal(
+        400,
+        f"Invalid type for '{param}': expected {expected}, but got {kind_of(value)} instead.",
+        param=param,
+        code="invalid_type",
+    )
+
+
+def missing(param: str) -> Refusal:
+    """The refusal of a request without a field that it must have."""
+    return Refusal(400, f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
+
+
+def not_a_text(param: str, value: JsonValue) -> Refusal:
+    """The refusal of what is there in place of a text that must be there."""
+    return missing(param) if value is None else wrong_type(param, TEXT.words, value)
+
+
+def empty(param: str, expected: str) -> Refusal:
+    """The refusal of an array or text that must not be empty."""
+    return Refusal(400, f"Invalid '{param}': expected {expected}, but it is empty.", param=param, code="invalid_value")
+
+
+def kind_of(value: object) -> str:
+    """What a JSON value is, in words for a client."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int):
+        return "an integer"
+    if isinstance(value, float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    if isinstance(value, list):
+        return "an array"
+    return "an object"
+
+
+def texts_or_tokens(document: Document, name: str) -> list[str | list[int]]:
+    """One text, several texts, token ids of one prompt, or token ids of several. Raises Refusal 400."""
+    given = document.get(name)
+    if given is None:
+        raise missing(name)
+    if isinstance(given, str):
+        return [given]
+    items = cast("list[JsonValue]", given)
+    if not items:
+        raise empty(name, TEXTS_OR_TOKENS)
+    if type(items[0]) is int:
+        _check_tokens(items, name)
+        return [cast("list[int]", items)]
+    for position, item in enumerate(items):
+        if type(item) is list:
+            _check_tokens(item, f"{name}[{position}]")
+        elif type(item) is not str:
+            raise wrong_type(f"{name}[{position}]", "a string or an array of token ids", item)
+    return cast("list[str | list[int]]", items)
+
+
+def _check_tokens(items: list[JsonValue], where: str) -> None:
+    if not items:
+        raise empty(where, "at least one token id")
+    if set(map(type, items)) == {int} and min(cast("list[int]", items)) >= 0 and max(cast("list[int]", items)) < 2**32:
+        return
+    for position, item in enumerate(items):
+        if type(item) is not int:
+            raise wrong_type(f"{where}[{position}]", "an integer", item)
+        if not 0 <= item < 2**32:
+            raise Refusal(
+                400,
+                f"Invalid value for '{where}[{position}]': expected a token id from 0 to {2**32 - 1}.",
+                param=f"{where}[{position}]",
+                code="invalid_value",
+            )

@@ -1,0 +1,208 @@
+"""Server-sent events: the only place that cuts streams into them and writes them.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+import orjson
+
+from pointsman_contracts.journey import BodyEdit
+from pointsman_core.duplicate_members import has_duplicate_member
+
+Document = dict[str, object]
+
+HELD: Final = 2**20
+"""An event longer than this many bytes passes in pieces."""
+_END: Final = re.compile(rb"\r\n\r\n|\n\n|\n\r\n|\r\r")
+_ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
+_SPLIT: Final = 2
+"""Bytes of an end that may have arrived before the rest of it."""
+_DONE_DATA: Final = b"[DONE]"
+DONE: Final = b"data: [DONE]\n\n"
+"""Ends OpenAI's streams of choices."""
+_WITHOUT_TEXT: Final = re.compile(
+    rb"event: ?[\w.-]{0,64}|id: ?[\w.:-]{0,128}|retry:[ 0-9]{0,10}|:[ A-Za-z.-]{0,64}|data"
+)
+"""Lines beside the data that hold no text: names of events, and comments in words that keep a connection open."""
+
+
+class StreamEvent:
+    """One event with the bytes that it came in."""
+
+    __slots__ = ("_beside", "_document", "_parsed", "_readable", "changed", "data", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        lines = raw.splitlines()
+        values = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+        self._beside = lines if len(values) != 1 or len(lines) != 2 or lines[1] else None
+        self.data = b"\n".join(values)
+        """Its data; empty where it has none."""
+        self._document: Document | None = None
+        self._parsed = False
+        self.changed = False
+        """The document isn't what came any more."""
+        self._readable: bool | None = None
+
+    @property
+    def name(self) -> str:
+        """The event's type; empty where it has none."""
+        names = [line[6:].strip() for line in self._beside or () if line.startswith(b"event:")]
+        return names[-1].decode("utf-8", "replace") if names else ""
+
+    @property
+    def document(self) -> Document | None:
+        """The data as a JSON object; None when it isn't one, as `[DONE]`."""
+        if not self._parsed:
+            self._parsed = True
+            self._document = document_of(self.data) if self.data else None
+        return self._document
+
+    @property
+    def readable(self) -> bool:
+        """Whether `document` is all that a client can read in the event; asked before it is changed."""
+        if self._readable is None:
+            self._readable = self._is_readable()
+        return self._readable
+
+    def _is_readable(self) -> bool:
+        for line in self._beside or ():
+            if line and not line.startswith(b"data:") and not _WITHOUT_TEXT.fullmatch(line):
+                return False
+        if self.document is None:
+            return self.data.strip() in (b"", _DONE_DATA)
+        return _is_unambiguous(self.data.strip(), self.document)
+
+    def set(self, fields: Sequence[BodyEdit]) -> None:
+        """Set and remove fields of the top level, where there is a document."""
+        document = self.document
+        if document is None:
+            return
+        _ = self.readable  # of what came, which a stage behind may ask
+        for edit in fields:
+            if edit.remove:
+                document.pop(edit.field, None)
+            else:
+                document[edit.field] = edit.value
+        self.changed = True
+
+    def encode(self) -> bytes:
+        """The very bytes that came, unless the document was changed."""
+        if not self.changed:
+            return self.raw
+        kept = [line for line in self.raw.splitlines() if line and not line.startswith(b"data:")]
+        return b"\n".join((*kept, b"data: " + orjson.dumps(self.document), b"", b""))
+
+
+class WholeEvents:
+    """Holds the bytes of an event until its end has come. All others leave as they came.
+
+    A client can't use an incomplete event; and a stream that breaks off ends between two events, where an error event
+    can follow.
+    """
+
+    __slots__ = ("_before", "_held", "_longest", "size")
+
+    def __init__(self, longest: int | None = HELD) -> None:
+        """`longest`: an event of more bytes passes in pieces; None holds any."""
+        self._held: list[bytes] = []
+        self._longest = longest
+        self.size = 0
+        """Bytes that are held."""
+        self._before = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """The next bytes of the stream; returns those that complete events."""
+        if not self._held and data.endswith((b"\n\n", b"\r\n\r\n")):
+            return data
+        seen = self._before + data
+        end = max(seen.rfind(mark) + len(mark) if mark in seen else 0 for mark in _ENDS) - len(self._before)
+        if end <= 0:
+            self._hold(data)
+            return self.rest() if self._longest is not None and self.size > self._longest else b""
+        whole = b"".join((*self._held, data[:end]))
+        self.rest()
+        if end < len(data):
+            self._hold(data[end:])
+        return whole
+
+    def rest(self) -> bytes:
+        """The bytes that are held, which it drops."""
+        held = b"".join(self._held)
+        self._held = []
+        self.size = 0
+        self._before = b""
+        return held
+
+    def _hold(self, data: bytes) -> None:
+        self._held.append(data)
+        self.size += len(data)
+        self._before = (self._before + data)[-_SPLIT:]
+
+
+class EventSplitter:
+    """Cuts a stream into events, however its bytes arrive."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self) -> None:
+        self._whole = WholeEvents(longest=None)
+
+    @property
+    def size(self) -> int:
+        """Bytes of an event whose end hasn't come."""
+        return self._whole.size
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        """The events that are complete with the next bytes."""
+        whole = self._whole.feed(data)
+        events: list[StreamEvent] = []
+        start = 0
+        for end in _END.finditer(whole):
+            events.append(StreamEvent(whole[start : end.end()]))
+            start = end.end()
+        if start < len(whole):
+            # An empty line of another kind follows the end of the last event.
+            events.append(StreamEvent(whole[start:]))
+        return events
+
+    def rest(self) -> list[StreamEvent]:
+        """The event that the stream ends within; none where it ends with a whole event."""
+        left = self._whole.rest()
+        return [StreamEvent(left)] if left else []
+
+
+def document_of(data: bytes) -> Document | None:
+    """A JSON object; None when it is anything else."""
+    try:
+        document = cast("object", orjson.loads(data))
+    except orjson.JSONDecodeError:
+        return None
+    return cast("Document", document) if isinstance(document, dict) else None
+
+
+def unambiguous(data: bytes) -> Document | None:
+    """As `document_of`, of which every reader reads the same; None where a member occurs twice."""
+    document = document_of(data)
+    return document if document is not None and _is_unambiguous(data.strip(), document) else None
+
+
+def _is_unambiguous(data: bytes, document: Document) -> bool:
+    try:
+        return not has_duplicate_member(data, document)
+    except orjson.JSONEncodeError:  # deeper than orjson writes, as a changed one would have to be
+        return False
+
+
+def named_event(document: Mapping[str, object]) -> bytes:
+    """An event named as its `type`."""
+    return event(orjson.dumps(document), str(document["type"]))
+
+
+def event(data: bytes, name: str = "") -> bytes:
+    """An event as bytes; `data` has no end of line in it."""
+    head = b"event: %b\n" % name.encode() if name else b""
+    return b"%bdata: %b\n\n" % (head, data)

@@ -1,0 +1,163 @@
+"""Token usage, read from the end of an answer at a cost that doesn't grow with its length."""
+
+import json
+import re
+from collections import deque
+from typing import Final, cast
+
+from pointsman_contracts.response import Usage, token_count
+
+KEPT: Final = 8192
+"""Bytes of the end that are held. OpenAI-compatible engines put `usage` last, or last but a few flags; vLLM puts the
+prompt's log probabilities and token ids behind it (`ChatCompletionResponse`), which may be long."""
+_KEY: Final = b'"usage"'
+"""Can't be part of prompt or answer: a quote inside a JSON string is written `\\"`."""
+_REPORT: Final = re.compile(rb'"usage"\s*(?=:\s*\{)')
+_TRIED: Final = 16
+"""Objects called `usage` that are looked at in what isn't held any more: a schema may call anything so."""
+_TRIMMED_AT: Final = 4 * KEPT
+"""An answer comes in many small pieces: they are put together once for many of them."""
+_EVENT: Final = b"data:"
+_COUNTS: Final = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens")
+_DECODER: Final = json.JSONDecoder()
+
+
+class UsageTail:
+    """Keeps the last bytes of an answer as it passes, and counts."""
+
+    __slots__ = ("_events", "_kept", "_passed", "_pieces", "size")
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._kept = 0
+        self._events = 0
+        self._passed: Usage | None = None
+        self.size = 0
+        """Bytes that passed."""
+
+    @property
+    def events(self) -> int:
+        """Events that passed, if it is a stream; a few may be missing."""
+        return self._events + self.end.count(_EVENT)
+
+    @property
+    def end(self) -> bytes:
+        """The last bytes, all of them if they are few."""
+        self._trim()
+        return self._pieces[0] if self._pieces else b""
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the answer, whole or in pieces of any size."""
+        self._pieces.append(data)
+        self._kept += len(data)
+        self.size += len(data)
+        if self._kept > _TRIMMED_AT:
+            self._trim()
+
+    def usage(self) -> Usage | None:
+        """What the engine reported last; None when it reported nothing."""
+        end = self.end
+        position = end.rfind(_KEY)
+        while position >= 0:
+            found = _read(end[position + len(_KEY) :])
+            if found is not None:
+                return found
+            position = end.rfind(_KEY, 0, position)
+        return self._passed
+
+    def _trim(self) -> None:
+        held = b"".join(self._pieces)
+        past = max(0, len(held) - KEPT)
+        if past:
+            self._events += held.count(_EVENT, 0, past)
+            if held.find(_KEY, 0, past + len(_KEY)) >= 0:
+                self._passed = _last(held) or self._passed
+        self._pieces = [held[past:]]
+        self._kept = len(held) - past
+
+
+class UsageEnds(UsageTail):
+    """Keeps the first bytes too: streams of Anthropic's API tell the prompt's tokens in their first event."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._start = b""
+
+    def feed(self, data: bytes) -> None:
+        """As `UsageTail.feed`."""
+        if len(self._start) < KEPT:
+            self._start += data[: KEPT - len(self._start)]
+        super().feed(data)
+
+    def usage(self) -> Usage | None:
+        """What was reported last, and first where that says nothing about the prompt."""
+        last = super().usage()
+        if last is not None and last.prompt_tokens:
+            return last
+        first = _first(self._start)
+        if first is None or last is None:
+            return last or first
+        return last.model_copy(update={"prompt_tokens": first.prompt_tokens, "cached_tokens": first.cached_tokens})
+
+
+def _last(held: bytes) -> Usage | None:
+    for position in reversed(deque((found.end() for found in _REPORT.finditer(held)), _TRIED)):
+        found = _read(held[position : position + KEPT])
+        if found is not None:
+            return found
+    return None
+
+
+def _first(start: bytes) -> Usage | None:
+    position = start.find(_KEY)
+    while position >= 0:
+        found = _read(start[position + len(_KEY) :])
+        if found is not None:
+            return found
+        position = start.find(_KEY, position + 1)
+    return None
+
+
+def _read(text: bytes) -> Usage | None:
+    value = text.lstrip(b" \t\r\n")
+    if not value.startswith(b":"):
+        return None
+    try:
+        document, _ = _DECODER.raw_decode(value[1:].lstrip(b" \t\r\n").decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    fields = cast("dict[str, object]", document)
+    if fields.keys().isdisjoint(_COUNTS):
+        return None
+    # Anthropic counts the tokens that its cache had or got beside `input_tokens`, OpenAI within.
+    anthropic_cached = _count(fields, "cache_read_input_tokens")
+    beside = anthropic_cached + _count(fields, "cache_creation_input_tokens")
+    details = _details(fields, "prompt_tokens_details", "input_tokens_details")
+    return Usage(
+        prompt_tokens=_count(fields, "prompt_tokens", "input_tokens") + beside,
+        completion_tokens=_count(fields, "completion_tokens", "output_tokens"),
+        cached_tokens=_count(details, "cached_tokens") or anthropic_cached,
+        reasoning_tokens=_count(
+            _details(fields, "completion_tokens_details", "output_tokens_details"), "reasoning_tokens"
+        ),
+    )
+
+
+def _count(fields: dict[str, object], *names: str) -> int:
+    for name in names:
+        count = token_count(fields.get(name))
+        if count is not None:
+            return count
+    return 0
+
+
+def _details(fields: dict[str, object], *names: str) -> dict[str, object]:
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, dict):
+            return cast("dict[str, object]", value)
+    return {}

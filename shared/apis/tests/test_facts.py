@@ -1,0 +1,90 @@
+"""What stages and rules learn of a body."""
+
+import orjson
+import pytest
+from pydantic import JsonValue
+
+from pointsman_apis.facts import FIELDS_LIMIT, features, max_output_tokens, readable_fields
+from pointsman_apis.requests import StructuredBody, parse
+
+
+def body(path: str, **fields: JsonValue) -> StructuredBody:
+    return parse(path, orjson.dumps({"model": "m", **fields}))
+
+
+def chat(content: JsonValue = "hi", **fields: JsonValue) -> StructuredBody:
+    return body("/v1/chat/completions", messages=[{"role": "user", "content": content}], **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ()),
+        ({"tools": []}, ()),
+        ({"tools": [{"type": "function"}]}, ("tools",)),
+        ({"functions": [{"name": "f"}]}, ("tools",)),
+        ({"response_format": {"type": "json_schema"}}, ("json",)),
+        ({"response_format": {"type": "text"}}, ()),
+        ({"guided_json": {}}, ("json",)),
+        ({"reasoning_effort": "high"}, ("reasoning",)),
+        ({"logprobs": True}, ("logprobs",)),
+        ({"content": [{"type": "image_url", "image_url": {"url": "u"}}]}, ("vision",)),
+        ({"content": [{"type": "input_audio"}, {"type": "input_audio"}, {"type": "file"}]}, ("audio", "file")),
+    ],
+)
+def test_a_request_says_what_it_needs_of_a_model(fields: dict[str, JsonValue], expected: tuple[str, ...]) -> None:
+    assert features(chat(**fields)) == expected
+
+
+def test_responses_ask_for_json_in_their_text_format() -> None:
+    assert features(body("/v1/responses", input="x", text={"format": {"type": "json_schema"}})) == ("json",)
+
+
+def test_the_newer_limit_on_output_wins() -> None:
+    assert max_output_tokens(chat()) is None
+    assert max_output_tokens(chat(max_tokens=5)) == 5
+    assert max_output_tokens(chat(max_tokens=5, max_completion_tokens=9)) == 9
+    assert max_output_tokens(body("/v1/responses", input="x", max_output_tokens=7)) == 7
+    assert max_output_tokens(body("/v1/completions", prompt="x", max_tokens=0)) == 0
+    assert max_output_tokens(body("/v1/embeddings", input="x")) == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (chat(), 1),
+        (chat(n=None), 1),
+        (chat(n=4), 4),
+        (body("/v1/completions", prompt=["a", "b", "c"], n=2), 6),
+        (body("/v1/completions", prompt=["a", "b"], n=2, best_of=5), 10),
+        (body("/v1/completions", prompt=[1, 2, 3]), 1),
+        (body("/v1/embeddings", input=["a", "b"]), 1),
+        (body("/v1/responses", input="x", n=3), 1),
+    ],
+)
+def test_answers_are_counted_by_choices_and_prompts(asked: StructuredBody, expected: int) -> None:
+    assert asked.view.answers == expected
+
+
+def test_rules_read_numbers_flags_and_identifiers_but_nothing_that_people_wrote() -> None:
+    fields = readable_fields(
+        {
+            "model": "llama-3.1-8b",
+            "temperature": 0.5,
+            "stream": True,
+            "tier": "gold",
+            "prompt": "word",
+            "input": "word",
+            "stop": "END",
+            "system": "kind",
+            "note": "free text with blanks",
+            "long": "x" * 129,
+            "list": ["a"],
+            "nothing": None,
+        }
+    )
+    assert fields == {"model": "llama-3.1-8b", "temperature": 0.5, "stream": True, "tier": "gold"}
+
+
+def test_a_body_of_a_thousand_fields_stays_within_a_journey() -> None:
+    assert len(readable_fields({f"f{number}": number for number in range(1000)})) == FIELDS_LIMIT

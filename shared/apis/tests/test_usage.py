@@ -1,0 +1,161 @@
+"""Token usage in the answers of every API, whole and streamed, however they arrive."""
+
+import json
+import tracemalloc
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_apis import named
+from pointsman_apis.usage import KEPT
+from pointsman_contracts.response import Usage
+
+TEXT = 'They said "usage": {"prompt_tokens": 999}. ' + "word " * 40
+CHAT_USAGE = {"prompt_tokens": 31, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 16}}
+RESPONSE_USAGE = {
+    "input_tokens": 31,
+    "input_tokens_details": {"cached_tokens": 16},
+    "output_tokens": 7,
+    "output_tokens_details": {"reasoning_tokens": 0},
+}
+MESSAGE_USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 16}
+TOOL = {"type": "tool_use", "id": "t", "name": "f", "input": {"usage": {"kind": "none"}}}
+EXPECTED = Usage(prompt_tokens=31, completion_tokens=7, cached_tokens=16)
+UNCACHED = Usage(prompt_tokens=31, completion_tokens=0)
+
+
+def stream(*events: Mapping[str, object], done: bool = False) -> bytes:
+    lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+    return ("".join(lines) + ("data: [DONE]\n\n" if done else "")).encode()
+
+
+def whole(**members: object) -> bytes:
+    return json.dumps(members).encode()
+
+
+ANSWERS = [
+    ("chat.completions", whole(choices=[{"message": {"content": TEXT}}], usage=CHAT_USAGE), EXPECTED),
+    ("completions", whole(choices=[{"text": TEXT}], usage=CHAT_USAGE), EXPECTED),
+    (
+        # As vLLM sends it when it is asked for them.
+        "chat.completions",
+        whole(
+            choices=[{"message": {"content": TEXT}}],
+            usage=CHAT_USAGE,
+            prompt_logprobs=[{"1": {"logprob": -0.5, "decoded_token": "usage"}}] * 40,
+            prompt_token_ids=[*range(9000)],
+        ),
+        EXPECTED,
+    ),
+    ("embeddings", whole(data=[{"embedding": [0.5] * 50}], usage={"prompt_tokens": 31}), UNCACHED),
+    ("responses", whole(output=[{"text": TEXT}], usage=RESPONSE_USAGE, user=None), EXPECTED),
+    ("messages", whole(content=[{"text": TEXT}, TOOL], usage=MESSAGE_USAGE | {"output_tokens": 7}), EXPECTED),
+    (
+        "chat.completions",
+        stream(
+            {"type": "chunk", "choices": [{"delta": {"content": TEXT}}], "usage": None},
+            {"type": "chunk", "choices": [], "usage": CHAT_USAGE},
+            done=True,
+        ),
+        EXPECTED,
+    ),
+    (
+        "completions",
+        stream(
+            {"type": "x", "choices": [{"text": TEXT}]}, {"type": "x", "choices": [], "usage": CHAT_USAGE}, done=True
+        ),
+        EXPECTED,
+    ),
+    (
+        "responses",
+        stream(
+            {"type": "response.created", "response": {"output": [], "usage": None}},
+            {"type": "response.output_text.delta", "delta": TEXT},
+            {"type": "response.completed", "response": {"output": [{"text": TEXT}], "usage": RESPONSE_USAGE}},
+        ),
+        EXPECTED,
+    ),
+    (
+        # As Anthropic sends it: the prompt's tokens at the beginning only.
+        "messages",
+        stream(
+            {"type": "message_start", "message": {"content": [], "usage": MESSAGE_USAGE | {"output_tokens": 1}}},
+            *({"type": "content_block_delta", "delta": {"text": TEXT}} for _ in range(60)),
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}},
+            {"type": "message_stop"},
+        ),
+        EXPECTED,
+    ),
+    (
+        # As vLLM sends it: everything at the end.
+        "messages",
+        stream(
+            {"type": "message_start", "message": {"usage": {"input_tokens": 0, "output_tokens": 0}}},
+            {"type": "content_block_delta", "delta": {"text": TEXT}},
+            {"type": "message_delta", "usage": MESSAGE_USAGE | {"output_tokens": 7}},
+            {"type": "message_stop"},
+        ),
+        EXPECTED,
+    ),
+]
+
+
+@pytest.mark.requirement("S3-17")
+@pytest.mark.parametrize(("api", "answer", "usage"), ANSWERS)
+@given(data=st.data())
+def test_the_usage_of_every_api_is_read_wherever_the_answer_is_cut_into_pieces(
+    api: str, answer: bytes, usage: Usage, data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(min_value=0, max_value=len(answer)), max_size=8)))
+    reader = named(api).usage()
+    for start, stop in zip([0, *cuts], [*cuts, len(answer)], strict=True):
+        reader.feed(answer[start:stop])
+    assert reader.usage() == usage
+
+
+@pytest.mark.parametrize("count", ["9" * 400, "9" * 30, str(2**53 + 1), "-1", "1e3", "true"])
+def test_a_number_that_no_request_can_have_used_is_no_count(count: str) -> None:
+    reader = named("chat.completions").usage()
+    reader.feed(b'{"usage":{"prompt_tokens":%b,"completion_tokens":7}}' % count.encode())
+    assert reader.usage() == Usage(completion_tokens=7)
+
+
+@pytest.mark.parametrize("api", ["chat.completions", "messages"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        whole(content=[TOOL], usage=None),
+        stream({"type": "content_block_start", "content_block": TOOL}, {"type": "message_stop"}),
+        whole(choices=[{"message": {"content": TEXT}}]),
+        b'{"usage"',
+        b'{"usage":[1],"x":"usage"}',
+    ],
+)
+def test_an_answer_without_a_report_has_no_usage_whatever_else_is_called_so(api: str, answer: bytes) -> None:
+    reader = named(api).usage()
+    reader.feed(answer)
+    assert reader.usage() is None
+
+
+@pytest.mark.parametrize("api", ["chat.completions", "messages"])
+def test_of_an_answer_of_any_length_no_more_than_its_ends_is_held(api: str) -> None:
+    reader = named(api).usage()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(100):
+            reader.feed(bytes(KEPT))
+        held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert held < 8 * KEPT
+    assert reader.size == 100 * KEPT
+
+
+def test_a_message_that_breaks_off_leaves_what_its_beginning_said() -> None:
+    reader = named("messages").usage()
+    start = {"type": "message_start", "message": {"usage": MESSAGE_USAGE | {"output_tokens": 1}}}
+    reader.feed(stream(start) + b"x" * 20_000)
+    assert reader.usage() == Usage(prompt_tokens=31, completion_tokens=1, cached_tokens=16)

@@ -1,0 +1,34 @@
+"""The events of a provider's stream, as they arrive."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from pointsman_apis.streams import EventSplitter, StreamEvent
+from pointsman_providers.errors import BrokenAnswer
+
+LONGEST_EVENT: Final = 16 * 2**20
+"""A provider that sends more bytes without the end of an event isn't sending events."""
+
+
+class ProviderEvents:
+    """One stream; bytes may be split anywhere."""
+
+    __slots__ = ("_splitter",)
+
+    def __init__(self) -> None:
+        self._splitter = EventSplitter()
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        """The next bytes; returns the complete events that have data. Raises BrokenAnswer for one without end."""
+        events = _with_data(self._splitter.feed(data))
+        if self._splitter.size > LONGEST_EVENT:
+            raise BrokenAnswer("an event without end")
+        return events
+
+    def end(self) -> list[StreamEvent]:
+        """The stream is over; an event that lacks only its empty line still counts."""
+        return _with_data(self._splitter.rest())
+
+
+def _with_data(events: Iterable[StreamEvent]) -> list[StreamEvent]:
+    return [event for event in events if event.data]
