@@ -14,7 +14,8 @@ from pointsman_contracts.descriptions import Described
 from pointsman_contracts.journey import JOURNEY_LIMIT, Journey
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import REPLY
-from pointsman_contracts.subjects import ROOT, STAGES
+from pointsman_contracts.services import STAGES
+from pointsman_contracts.subjects import ROOT
 
 ASYNCAPI_FILE: Final = "asyncapi/pointsman.json"
 _OBJECT: Final[TypeAdapter[dict[str, JsonValue]]] = TypeAdapter(dict[str, JsonValue])
@@ -151,8 +152,8 @@ def _channels(message: type[Message]) -> list[tuple[str, str, tuple[str, ...]]]:
                 ".".join((ROOT, "rpc", "request", stage.verb, "v1", *(f"{{{part}}}" for part in stage.route))),
                 stage.route,
             )
-            for name, stage in STAGES.items()
-            if name != "preprocessor"
+            for stage in STAGES.values()
+            if Journey.address.type_id in stage.reads
         ]
     if message.__name__ in _REPLIES or address.route == ("inbox",):
         return [(f"reply.{address.name}", "{inbox}", ("inbox",))]

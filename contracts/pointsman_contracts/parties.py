@@ -1,100 +1,98 @@
-"""Who sends each message and who reads it, by service. The accounts of the NATS server are made of this table.
+"""Who publishes each message and who reads it, from the table of services. The accounts of the NATS server follow.
 
-A party is the name of a service, or one of `OPERATOR` and `AUDITOR`. A message whose route is an inbox is an answer: it
+A party is the name of a service, or one of `OPERATOR` and `AUDITOR`. A message whose route is an inbox is a reply: it
 goes to the inbox of its readers.
 """
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from pointsman_contracts.services import (
+    EVENTS,
+    ITINERARY,
+    PUBLISHED,
+    READ,
+    REVIEWER_PUBLISHES,
+    REVIEWER_READS,
+    SERVICES,
+    STAGES,
+    Service,
+    names,
+)
 
 AGENT: Final = "worker-agent"
 OPERATOR: Final = "operator"
 """The person at the command `pointsman`."""
 AUDITOR: Final = "auditor"
-"""Whoever keeps or looks at events outside this project."""
-
-EDGES: Final = ("frontend", "epp-adapter")
-PICKED: Final = ("model-selector", "guard", "semantic-cache", "scheduler")
-"""Stages that a profile puts in any order: each may hand a journey on to each."""
-STAGES_IN_ORDER: Final = ("preprocessor", "profile-picker", *PICKED)
-RESPONSE_STAGES: Final = ("guard", "semantic-cache")
-SERVICES: Final = (*EDGES, *STAGES_IN_ORDER, "metrics-collector", "recorder")
-"""Every service that has one login for all of its replicas. An agent has one of its own for each worker."""
+"""A program outside this project that reads events."""
 BUNDLE: Final = "bundle"
 """The login of a process that runs several services: it may do what each of them may."""
 WATCHERS: Final = ("recorder", AUDITOR, OPERATOR)
-"""Who reads every event."""
+"""The parties that read every event."""
+SHARED_LOGINS: Final = names("edge", "stage", "background")
+"""Every service whose replicas share one login. An agent has one of its own for each worker."""
+OWN_NAMES: Final = frozenset({*names("edge", "stage", "background", "agent"), BUNDLE, OPERATOR, AUDITOR, "system"})
+"""Names of this project's services and logins. A custom stage of such a name would get that login's permissions."""
+
+_PEOPLE: Final = {
+    OPERATOR: (
+        ("api.key.v1", "api.key-changed.v1", "cache.purge.v1", "request.story.v1", "usage.sums.v1"),
+        (
+            *EVENTS,
+            "pool.snapshot.v1",
+            "model.statistics.v1",
+            "service.presence.v1",
+            "api.key.v1",
+            "cache.purged.v1",
+            "request.story-answer.v1",
+            "usage.record.v1",
+            "usage.sums-answer.v1",
+        ),
+    ),
+    AUDITOR: ((), (*EVENTS, "usage.record.v1")),
+}
+"""Party that isn't a service → type ids that it publishes, and those that it reads."""
 
 
 class Parties(NamedTuple):
-    """Of one message."""
+    """The parties of one message."""
 
     senders: tuple[str, ...]
     readers: tuple[str, ...]
 
 
-PARTIES: Final[dict[str, Parties]] = {
-    "request.preprocess.v1": Parties(EDGES, ("preprocessor",)),
-    # Who hands on to whom is `NEXT`.
-    "request.journey.v1": Parties(STAGES_IN_ORDER, STAGES_IN_ORDER[1:]),
-    "request.decision.v1": Parties(STAGES_IN_ORDER, EDGES),
-    "request.rejection.v1": Parties(STAGES_IN_ORDER, EDGES),
-    "request.parked.v1": Parties(STAGES_IN_ORDER, EDGES),
-    "request.answer.v1": Parties(STAGES_IN_ORDER, EDGES),
-    "response.review.v1": Parties(EDGES, RESPONSE_STAGES),
-    "response.verdict.v1": Parties(RESPONSE_STAGES, EDGES),
-    # A stage before the scheduler decides by itself for a model of a provider.
-    "request.scheduled.v1": Parties(STAGES_IN_ORDER, WATCHERS),
-    "response.started.v1": Parties(EDGES, ("scheduler", *WATCHERS)),
-    "response.attempt-failed.v1": Parties(EDGES, ("scheduler", *WATCHERS)),
-    "request.answered.v1": Parties(EDGES, WATCHERS),
-    "request.rejected.v1": Parties(EDGES, WATCHERS),
-    "response.completed.v1": Parties(EDGES, ("scheduler", "metrics-collector", "preprocessor", *WATCHERS)),
-    "response.reviewed.v1": Parties(EDGES, WATCHERS),
-    "scheduler.reservation.v1": Parties(("scheduler",), ("scheduler",)),
-    "scheduler.state.v1": Parties(("scheduler",), ("scheduler",)),
-    "scheduler.state-answer.v1": Parties(("scheduler",), ("scheduler",)),
-    "worker.registration.v1": Parties((AGENT, "metrics-collector"), ("scheduler", "metrics-collector")),
-    "worker.announcement.v1": Parties((AGENT, "metrics-collector"), ("scheduler", "metrics-collector")),
-    "worker.load.v1": Parties((AGENT, "metrics-collector"), ("scheduler", "metrics-collector")),
-    "worker.kv.v1": Parties((AGENT,), ("scheduler",)),
-    "worker.kv-query.v1": Parties(("scheduler",), (AGENT,)),
-    "worker.kv-state.v1": Parties((AGENT,), ("scheduler",)),
-    "worker.joined.v1": Parties(("metrics-collector",), WATCHERS),
-    "worker.silent.v1": Parties(("metrics-collector",), WATCHERS),
-    "worker.left.v1": Parties(("metrics-collector",), WATCHERS),
-    "pool.snapshot.v1": Parties(("metrics-collector",), (*EDGES, "profile-picker", "model-selector", OPERATOR)),
-    "model.statistics.v1": Parties(("metrics-collector",), ("model-selector", OPERATOR)),
-    "service.presence.v1": Parties((*SERVICES, AGENT), (*SERVICES, AGENT, OPERATOR)),
-    "edge.open-requests.v1": Parties(("scheduler",), EDGES),
-    "edge.open-requests-answer.v1": Parties(EDGES, ("scheduler",)),
-    "limits.ask.v1": Parties(("preprocessor",), ("preprocessor",)),
-    "limits.verdicts.v1": Parties(("preprocessor",), ("preprocessor",)),
-    "limits.release.v1": Parties(("preprocessor",), ("preprocessor",)),
-    "limits.kept.v1": Parties(("preprocessor",), ("preprocessor",)),
-    "limits.hand-over.v1": Parties(("preprocessor",), ("preprocessor",)),
-    "limits.shard.v1": Parties(("preprocessor",), ("preprocessor",)),
-    "budget.reached.v1": Parties(("preprocessor",), WATCHERS),
-    "edge.content.v1": Parties(RESPONSE_STAGES, EDGES),
-    "edge.content-answer.v1": Parties(EDGES, RESPONSE_STAGES),
-    "edge.content-edits.v1": Parties(("guard",), EDGES),
-    "edge.content-edited.v1": Parties(EDGES, ("guard",)),
-    "edge.prompt-tokens.v1": Parties(("preprocessor",), EDGES),
-    "api.key.v1": Parties((OPERATOR,), ("preprocessor", OPERATOR)),
-    "api.key-changed.v1": Parties((OPERATOR,), WATCHERS),
-    "cache.purge.v1": Parties((OPERATOR,), ("semantic-cache",)),
-    "cache.purged.v1": Parties(("semantic-cache",), (OPERATOR,)),
-    "pool.rules.v1": Parties(("metrics-collector",), ("metrics-collector", "preprocessor")),
-    "request.story.v1": Parties((OPERATOR,), ("recorder",)),
-    "request.story-answer.v1": Parties(("recorder",), (OPERATOR,)),
-    "usage.record.v1": Parties(("recorder",), ("recorder", AUDITOR, OPERATOR)),
-    "usage.sums.v1": Parties((OPERATOR,), ("recorder",)),
-    "usage.sums-answer.v1": Parties(("recorder",), (OPERATOR,)),
-}
+def _published(service: Service) -> tuple[str, ...]:
+    return (*PUBLISHED[service.kind], *(REVIEWER_PUBLISHES if service.review else ()), *service.publishes)
+
+
+def _read(service: Service) -> tuple[str, ...]:
+    return (*READ[service.kind], *(REVIEWER_READS if service.review else ()), *service.reads)
+
+
+def _parties() -> Iterator[tuple[str, Parties]]:
+    published = {each.name: _published(each) for each in SERVICES} | {name: own for name, (own, _) in _PEOPLE.items()}
+    read = {each.name: _read(each) for each in SERVICES} | {name: own for name, (_, own) in _PEOPLE.items()}
+    for message in sorted({one for own in (*published.values(), *read.values()) for one in own}):
+        yield (
+            message,
+            Parties(
+                tuple(name for name, own in published.items() if message in own),
+                tuple(name for name, own in read.items() if message in own),
+            ),
+        )
+
+
+PARTIES: Final[dict[str, Parties]] = dict(_parties())
 """By type id."""
 
-NEXT: Final[dict[str, tuple[str, ...]]] = {
-    "preprocessor": ("profile-picker",),
-    "profile-picker": PICKED,
-    **dict.fromkeys(PICKED, PICKED),
-}
-"""Stage → stages that it hands journeys to; itself too, for another replica or for another model's pool."""
+
+def _next() -> Iterator[tuple[str, tuple[str, ...]]]:
+    before = [stage for stage in STAGES if stage not in ITINERARY]
+    for position, stage in enumerate(before):
+        yield stage, (before[position + 1],) if position + 1 < len(before) else ITINERARY
+    for stage in ITINERARY:
+        yield stage, ITINERARY
+
+
+NEXT: Final[dict[str, tuple[str, ...]]] = dict(_next())
+"""Stage → the stages to which it forwards journeys; itself too, for another replica or for another model's pool."""

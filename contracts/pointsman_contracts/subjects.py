@@ -11,6 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 from pointsman_contracts.message import Message
+from pointsman_contracts.services import STAGES
 
 ROOT: Final = "pm"
 ANY: Final = "*"
@@ -57,28 +58,14 @@ def kv_key(message: type[Message], *route: str) -> str:
     return _join("", message.address.route, route)
 
 
-class StageAddress(NamedTuple):
-    """The subject of a stage: its verb, and the names of its route tokens."""
-
-    verb: str
-    route: tuple[str, ...] = ()
-
-
-STAGES: Final[dict[str, StageAddress]] = {
-    "preprocessor": StageAddress("preprocess"),
-    "profile-picker": StageAddress("pick-profile"),
-    "model-selector": StageAddress("select-model"),
-    "guard": StageAddress("guard"),
-    "semantic-cache": StageAddress("look-up"),
-    "scheduler": StageAddress("schedule", ("pool",)),
-}
-"""The stages of this project by service name. A stage of somebody else's uses its own name as the verb."""
-
-
 def stage_subject(stage: str, *route: str) -> str:
-    """The queue-group subject of a stage, e.g. `pm.rpc.request.schedule.v1.<pool>`."""
-    address = STAGES.get(stage) or StageAddress(token(stage))
-    return f"{ROOT}.{_join(f'rpc.request.{address.verb}.v1', address.route, route)}"
+    """The queue-group subject of a stage, e.g. `pm.rpc.request.schedule.v1.<pool>`.
+
+    The verb of a custom stage is its name.
+    """
+    service = STAGES.get(stage)
+    verb, names = (token(stage), ()) if service is None else (service.verb, service.route)
+    return f"{ROOT}.{_join(f'rpc.request.{verb}.v1', names, route)}"
 
 
 def direct_subject(stage: str, instance: str, *route: str) -> str:

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.journey import Journey
+from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import (
     ANY,
     REST,
-    STAGES,
     direct_subject,
     kv_key,
     parse,

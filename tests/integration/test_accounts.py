@@ -28,10 +28,11 @@ from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.message import Message
-from pointsman_contracts.parties import AGENT, BUNDLE, NEXT, PARTIES, SERVICES
+from pointsman_contracts.parties import AGENT, BUNDLE, NEXT, PARTIES, SHARED_LOGINS
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.response_stage import ResponseReview
-from pointsman_contracts.subjects import STAGES, direct_subject, inbox, stage_subject, subject
+from pointsman_contracts.services import STAGES
+from pointsman_contracts.subjects import direct_subject, inbox, stage_subject, subject
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_testing import Processes, eventually
@@ -217,7 +218,7 @@ async def _look_as_the_operator(accounts: Accounts, monkeypatch: pytest.MonkeyPa
 async def test_a_login_may_speak_and_hear_as_its_service_and_not_otherwise(
     stack: Stack, accounts: Accounts, user: str
 ) -> None:
-    parties = (*SERVICES, AGENT) if user == BUNDLE else (AGENT if user == AGENTS[0].user else user,)
+    parties = (*SHARED_LOGINS, AGENT) if user == BUNDLE else (AGENT if user == AGENTS[0].user else user,)
     said: dict[str, bool] = {}
     heard: dict[str, bool] = {}
     for message in MESSAGES:

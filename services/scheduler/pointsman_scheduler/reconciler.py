@@ -8,17 +8,17 @@ from typing import Final
 from pydantic import ValidationError
 
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
-from pointsman_plugins.scheduling.worker import Hold
+from pointsman_contracts.services import EDGES
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NobodyListens
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.domain.ledger import Hold
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.metrics import Metrics
 
-EDGES: Final = ("frontend", "epp-adapter")
 TURN_S: Final = 1.0
 EDGE_GONE_AFTER_S: Final = 10.0
 """An edge that doesn't beat for this long is dead, and its connections to engines with it."""

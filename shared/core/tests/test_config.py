@@ -181,7 +181,7 @@ def test_a_pipeline_is_preprocessing_profiles_and_postprocessing_and_nothing_is_
     ("changes", "problem"),
     [
         ({"postprocessing": ["guad"]}, r"postprocessing\.0.*guad"),
-        ({"postprocessing": ["scheduler"]}, "doesn't look at answers"),
+        ({"postprocessing": ["scheduler"]}, "doesn't review responses"),
         ({"profiles": {"p": {"response": [{"stage": "mine", "mode": "window"}]}}}, "needs `content: text`"),
         ({"profiles": {"p": {"request": [{"stage": "mine", "mode": "after"}, "scheduler"]}}}, "on the way back"),
         ({"stages": {"mine": {"mode": "window", "content": "text", "overlap": 512}}}, "must be less than `window`"),

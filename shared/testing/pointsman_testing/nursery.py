@@ -16,20 +16,13 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Final
 
+from pointsman_contracts.services import SERVICES
+
 _FORKED: Final = (
     "pointsman",
     "pointsman-bundle",
-    "pointsman-frontend",
-    "pointsman-guard",
-    "pointsman-metrics-collector",
-    "pointsman-model-selector",
-    "pointsman-preprocessor",
-    "pointsman-profile-picker",
-    "pointsman-recorder",
-    "pointsman-scheduler",
-    "pointsman-semantic-cache",
     "pointsman-simulator",
-    "pointsman-worker-agent",
+    *(f"pointsman-{service.name}" for service in SERVICES if service.name != "epp-adapter"),
 )
 """Without the epp-adapter: gRPC's threads don't outlive a fork."""
 

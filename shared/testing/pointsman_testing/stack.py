@@ -11,22 +11,20 @@ import aiohttp
 import yaml
 from pydantic import JsonValue
 
+from pointsman_contracts.services import SERVICES as EVERY
+from pointsman_contracts.services import names
 from pointsman_testing.eventually import eventually
 from pointsman_testing.nats_server import NatsServer, new_nats_server
 from pointsman_testing.ports import free_port
 from pointsman_testing.processes import READY_TIMEOUT_S, Processes, ServiceProcess
 
 POOL: Final = "llama-8b"
+OPTIONAL: Final = ("recorder", *(service.name for service in EVERY if service.optional))
+"""Services that a stack is without unless it is asked for replicas of them."""
 SERVICES: Final = (
-    "preprocessor",
-    "profile-picker",
-    "model-selector",
-    "scheduler",
-    "metrics-collector",
+    *(name for name in names("stage", "background") if name not in OPTIONAL),
     "frontend",
 )
-OPTIONAL: Final = ("recorder", "guard", "semantic-cache")
-"""Services that a stack is without unless it is asked for replicas of them."""
 
 
 class Served(NamedTuple):

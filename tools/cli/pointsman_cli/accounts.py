@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from pointsman_cli.permissions import Permissions, Worker, of_agent, of_service, of_stage
-from pointsman_contracts.parties import AUDITOR, BUNDLE, OPERATOR, SERVICES
+from pointsman_contracts.parties import AUDITOR, BUNDLE, OPERATOR, SHARED_LOGINS
 
-LOGINS = (*SERVICES, BUNDLE, OPERATOR, AUDITOR)
+LOGINS = (*SHARED_LOGINS, BUNDLE, OPERATOR, AUDITOR)
 """Those that every gateway has."""
 SYSTEM = "system"
 """The login of the server's own account, for those who look after the server."""

@@ -11,8 +11,9 @@ import yaml
 from pointsman_cli import accounts
 from pointsman_cli.permissions import Worker
 from pointsman_cli.words import CommandError
-from pointsman_contracts.parties import AGENT, BUNDLE, SERVICES
-from pointsman_contracts.subjects import ANY, REST, STAGES, token
+from pointsman_contracts.parties import AGENT, BUNDLE, SHARED_LOGINS
+from pointsman_contracts.services import STAGES
+from pointsman_contracts.subjects import ANY, REST, token
 from pointsman_core.config.stages import STAGE_NAME
 
 ROUNDS: Final = 4
@@ -107,7 +108,7 @@ def _secrets(server: dict[str, str], logins: dict[str, str], agents: dict[str, t
     """Secrets for `kubectl apply`: the server's, one for each login, and one with a settings file for each agent."""
     documents = [_secret("pointsman-nats-users", server)]
     for user, password in logins.items():
-        kind = user if user in (*SERVICES, BUNDLE) else f"login-{user}"
+        kind = user if user in (*SHARED_LOGINS, BUNDLE) else f"login-{user}"
         documents.append(
             _secret(f"pointsman-nats-{kind}", {"POINTSMAN_NATS_USER": user, "POINTSMAN_NATS_PASSWORD": password})
         )

@@ -7,10 +7,11 @@ from typing import Final
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.message import Message
-from pointsman_contracts.parties import AGENT, AUDITOR, BUNDLE, NEXT, OPERATOR, PARTIES, SERVICES, WATCHERS
+from pointsman_contracts.parties import AGENT, AUDITOR, BUNDLE, NEXT, OPERATOR, PARTIES, SHARED_LOGINS, WATCHERS
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.response_stage import ResponseReview
-from pointsman_contracts.subjects import ANY, REST, STAGES, direct_subject, inbox, stage_subject, subject
+from pointsman_contracts.services import STAGES
+from pointsman_contracts.subjects import ANY, REST, direct_subject, inbox, stage_subject, subject
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, EVENT_STREAM, EVENT_SUBJECTS, PROBE_STREAM
 
 JS: Final = "$JS.API"
@@ -18,7 +19,7 @@ _BUCKET: Final = "KV_"
 """How the name of a bucket's stream begins."""
 _KINDS_IN_STREAMS: Final = {"evt": EVENT_STREAM, "rec": "PM_USAGE"}
 _MAKERS: Final = {
-    EVENT_STREAM: (*SERVICES, OPERATOR),
+    EVENT_STREAM: (*SHARED_LOGINS, OPERATOR),
     "PM_USAGE": ("recorder", OPERATOR),
 }
 """Stream → who may make it where there is none. A bucket is made by those who write or read it, agents excepted."""
@@ -56,7 +57,7 @@ def of_service(party: str, stages: Iterable[str] = ()) -> Permissions:
     """A service's, a bundle's, the operator's or the auditor's, in a gateway with these foreign stages."""
     if party != BUNDLE:
         return _sorted(_publishes(party, None, tuple(stages)), _subscribes(party, None))
-    members = (*SERVICES, AGENT)
+    members = (*SHARED_LOGINS, AGENT)
     published = {one for each in members for one in _publishes(each, None, tuple(stages))}
     subscribed = {one for each in members for one in _subscribes(each, None)} - {_inbox(each) for each in members}
     return _sorted(published, (*subscribed, _inbox(BUNDLE)))
@@ -180,7 +181,7 @@ def _writers(stream: str) -> set[str]:
 def _readers(stream: str) -> set[str]:
     """Who reads what is stored; events as they come are anybody's who subscribes to them."""
     if stream == f"{_BUCKET}{CONFIG_BUCKET}":
-        return {*SERVICES, OPERATOR}
+        return {*SHARED_LOGINS, OPERATOR}
     return set(WATCHERS) if stream == EVENT_STREAM else _parties_of(stream, 1)
 
 

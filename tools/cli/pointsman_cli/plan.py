@@ -11,30 +11,21 @@ from typing import Final
 
 from pointsman_cli.ports import free_port
 from pointsman_cli.words import CommandError
+from pointsman_contracts.parties import AGENT
+from pointsman_contracts.services import SERVICES as EVERY
 from pointsman_core.config import Config, active
 
 RECORDER: Final = "recorder"
 CACHE: Final = "semantic-cache"
-SERVICES: Final[tuple[str, ...]] = (
-    "frontend",
-    "preprocessor",
-    "profile-picker",
-    "model-selector",
-    "guard",
-    CACHE,
-    "scheduler",
-    "metrics-collector",
-    RECORDER,
-)
-"""The services of a stack, in the order in which they are shown."""
-OPTIONAL: Final = ("guard", CACHE)
-"""Those that a stack is without unless its configuration names them in an itinerary."""
 FRONTEND: Final = "frontend"
-SINGLE: Final = ("metrics-collector", RECORDER)
-"""Services of which one bundle of a gateway is enough."""
-AGENT: Final = "worker-agent"
 ADAPTER: Final = "epp-adapter"
 """The edge behind Envoy; part of a stack that has one."""
+SERVICES: Final = tuple(service.name for service in EVERY if service.name not in (ADAPTER, AGENT))
+"""The services of a stack without Envoy, in the order in which they are shown."""
+OPTIONAL: Final = tuple(service.name for service in EVERY if service.optional)
+"""The services that a stack runs only if its configuration names them in an itinerary."""
+SINGLE: Final = tuple(service.name for service in EVERY if service.single)
+"""The services that only one bundle of a gateway runs."""
 PORT: Final = "{port}"
 """Stands for the process's port in a command or environment: 0 at first, afterwards the one it got, so that a process
 that is started again is found where it was."""

@@ -7,8 +7,8 @@ from typing import Final
 from pointsman_cli.facts import Facts, Heard
 from pointsman_cli.finding import Finding, fail, ok, warn
 from pointsman_contracts.generation import Generations
-from pointsman_contracts.parties import EDGES
 from pointsman_contracts.presence import ServicePresence
+from pointsman_contracts.services import EDGES, ITINERARY, STAGES
 from pointsman_core.config import Config, active
 
 SKEW_WARNING_MS: Final = 250.0
@@ -100,11 +100,13 @@ def _needed(config: Config | None) -> dict[str, list[str]]:
     """Service → profiles that need it; no profile when every request does."""
     if config is None:
         return {}
-    needed: dict[str, list[str]] = {"preprocessor": [], "profile-picker": [], "metrics-collector": []}
+    always = (*(name for name in STAGES if name not in ITINERARY), "metrics-collector")
+    needed: dict[str, list[str]] = {name: [] for name in always}
     for name, profile in config.profiles.items():
         for use in active(profile.request):
-            insists = use.on_error not in ("allow", "degrade") and not use.shadow
-            if insists and use.service not in config.stages:
+            if use.service in config.stages or use.shadow:
+                continue
+            if (use.on_error or STAGES[use.service].on_error) == "deny":
                 profiles = needed.setdefault(use.service, [])
                 if name not in profiles:
                     profiles.append(name)

@@ -11,7 +11,7 @@ from pointsman_cli import accounts, logins
 from pointsman_cli.app import app
 from pointsman_cli.permissions import Worker, of_agent, of_service
 from pointsman_cli.words import CommandError
-from pointsman_core.config.stages import OWN_NAMES
+from pointsman_contracts.parties import OWN_NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
 ENGINE = Worker("llama-8b", "engine-1")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from pointsman_plugins.plugin import ParamsT_co, Plugin
+from pointsman_core.plugins import Plugin
 
 Direction = Literal["request", "response"]
 
@@ -99,11 +99,8 @@ class Outside(Protocol):
         ...
 
 
-class Detector(Plugin[ParamsT_co]):
+class Detector(Plugin):
     """Looks at texts. Instances live as long as a configuration and are shared by all requests."""
-
-    group = "pointsman.guard.detectors"
-    stability = "beta"
 
     waits: ClassVar[bool] = False
     """Whether it may take longer than an edge waits without a word."""

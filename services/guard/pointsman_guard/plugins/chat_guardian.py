@@ -1,10 +1,12 @@
 """A guardian model behind a chat API, which answers in words, as Llama Guard and Granite Guardian do."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
 
 from pydantic import Field, JsonValue
 
+from pointsman_core.plugins import Params, Plugin
 from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding
 from pointsman_guard.domain.guardian import Guardian, GuardianParams, Object, member
 
@@ -25,14 +27,19 @@ class ChatGuardianParams(GuardianParams):
     max_tokens: int = Field(default=32, ge=1)
 
 
-class ChatGuardian(Guardian[ChatGuardianParams]):
+class ChatGuardian(Guardian):
     """Shows the conversation, with what is checked as its last word."""
 
-    type_name = "chat-guardian"
+    type_name: ClassVar[str] = "chat-guardian"
+    params_type: ClassVar[type[Params]] = ChatGuardianParams
+
+    def __init__(self, name: str, params: ChatGuardianParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._params: Final = params
 
     def question(self, checked: Checked, shown: Sequence[int]) -> Object:
         """As `Guardian.question`."""
-        params = self.params
+        params = self._params
         messages: list[JsonValue] = []
         if params.instructions is not None:
             messages.append({"role": "system", "content": params.instructions})
@@ -48,7 +55,7 @@ class ChatGuardian(Guardian[ChatGuardianParams]):
         first = choices[0] if isinstance(choices, list) and choices else None
         said = member(member(first, "message"), "content")
         words = said.strip().lower() if isinstance(said, str) else ""
-        params = self.params
+        params = self._params
         if words.startswith(params.unsafe.lower()):
             named = re.findall(r"[a-z0-9][a-z0-9_\-]*", words[len(params.unsafe) :])
             categories = [f"{params.prefix}.{name}" for name in named] or [params.prefix]

@@ -20,6 +20,7 @@ from pointsman_contracts.limits import (
     LimitWindow,
 )
 from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.services import EDGES
 from pointsman_preprocessor.adapters.keeper_questions import Questions
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
@@ -43,7 +44,6 @@ SLACK_S: Final = 0.2
 """How far the clocks of two preprocessors may differ, and how long an event may take."""
 EDGE_GONE_S: Final = 5.0
 """An edge that was silent for so long has ended, and its requests with it."""
-EDGES: Final = ("frontend", "epp-adapter")
 
 _log = Log("limits")
 

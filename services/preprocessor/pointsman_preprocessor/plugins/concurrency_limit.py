@@ -1,8 +1,12 @@
 """`concurrency-limit`: so many requests at the same time."""
 
+from collections.abc import Mapping
+from typing import cast
+
 from pydantic import Field, JsonValue
 
 from pointsman_contracts.limits import LimitWindow
+from pointsman_core.plugins import Params, Plugin
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 
 
@@ -13,14 +17,16 @@ class ConcurrencyLimitParams(LimitParams):
     """Requests that have begun and not ended."""
 
 
-class ConcurrencyLimit(Limit[ConcurrencyLimitParams]):
+class ConcurrencyLimit(Limit):
     """A request counts from here to the end of its answer."""
 
     type_name = "concurrency-limit"
+    params_type = ConcurrencyLimitParams
 
-    def setup(self) -> None:
-        super().setup()
-        self._windows_configured = (LimitWindow(unit="concurrency", amount=self.params.limit),)
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        limit = cast("ConcurrencyLimitParams", params)
+        self._windows_configured = (LimitWindow(unit="concurrency", amount=limit.limit),)
 
     @property
     def windows(self) -> tuple[LimitWindow, ...]:

@@ -7,10 +7,12 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from pointsman_contracts.parties import OWN_NAMES
+from pointsman_contracts.services import ITINERARY, OrderRule
 from pointsman_core.config.caching import Cache, cache_problems
 from pointsman_core.config.edge import Edge
 from pointsman_core.config.guarding import Guard, guard_problems, response_guard_problems
-from pointsman_core.config.order import OrderRule, request_order_problems, response_order_problems
+from pointsman_core.config.order import request_order_problems, response_order_problems
 from pointsman_core.config.pool import Pool
 from pointsman_core.config.processing import ProcessorUse
 from pointsman_core.config.provider import Provider
@@ -20,9 +22,7 @@ from pointsman_core.config.section import ConfigError, Problem, Section
 from pointsman_core.config.selection import PickerUse, Selector
 from pointsman_core.config.served_model import Model
 from pointsman_core.config.stages import (
-    OWN_NAMES,
     STAGE_NAME,
-    STAGES,
     CustomStage,
     Itinerary,
     StageUse,
@@ -111,7 +111,7 @@ class Config(Section):
         processors = dict.fromkeys(use.name or use.use for use in self.preprocessing)
         for position, name in enumerate(self.edge.static_skips):
             need(f"edge.static_skips.{position}", "preprocessing plugin", name, processors)
-        stages = dict.fromkeys((*STAGES, *self.stages))
+        stages = dict.fromkeys((*ITINERARY, *self.stages))
         for name in self.stages:
             if name in OWN_NAMES:
                 problems.append(

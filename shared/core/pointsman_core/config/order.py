@@ -1,28 +1,20 @@
 """Which stages must come before which others, and why (S3-2). Any other order is the operator's choice."""
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
+from pointsman_contracts.services import STAGES, Before
 from pointsman_core.config.section import Problem
 from pointsman_core.config.stages import StageUse, active
 
-OrderRule = Literal["guard-before-cache", "selection-before-cache", "check-before-populate"]
+
+def _rules(orders: Iterable[tuple[str, tuple[Before, ...]]]) -> tuple[tuple[str, Before], ...]:
+    """Each rule with the stage that has it."""
+    return tuple((name, rule) for name, order in orders for rule in order)
 
 
-class _Before(NamedTuple):
-    rule: OrderRule
-    first: str
-    then: str
-    why: str
-
-
-_ON_THE_WAY_IN: Final = (
-    _Before("guard-before-cache", "guard", "semantic-cache", "it would answer prompts that nobody checked"),
-    _Before("selection-before-cache", "model-selector", "semantic-cache", "its entries belong to a model"),
-)
-_ON_THE_WAY_BACK: Final = (
-    _Before("check-before-populate", "guard", "semantic-cache", "it would keep answers that nobody checked"),
-)
+_ON_THE_WAY_IN: Final = _rules((stage.name, stage.order) for stage in STAGES.values())
+_ON_THE_WAY_BACK: Final = _rules((stage.name, stage.review.order) for stage in STAGES.values() if stage.review)
 
 
 def request_order_problems(where: str, stages: Sequence[StageUse], excepted: Collection[str]) -> Iterator[Problem]:
@@ -47,20 +39,20 @@ def response_order_problems(
 
 
 def _misplaced(
-    placed: Sequence[tuple[str, StageUse]], rules: Sequence[_Before], excepted: Collection[str]
+    placed: Sequence[tuple[str, StageUse]], rules: Sequence[tuple[str, Before]], excepted: Collection[str]
 ) -> Iterator[Problem]:
     running = [(place, use) for place, use in placed if active((use,))]
-    for rule in rules:
+    for stage, rule in rules:
         if rule.rule in excepted:
             continue
-        early = next((place for place, use in running if use.service == rule.then), None)
-        late = [place for place, use in running if use.service == rule.first]
+        early = next((place for place, use in running if use.service == stage), None)
+        late = [place for place, use in running if use.service == rule.earlier]
         if early is None or not late:
             continue
         places = [place for place, _ in running]
         if places.index(late[-1]) > places.index(early):
             yield (
                 early,
-                f"{rule.then} stands before {rule.first} ({late[-1]}), and {rule.why}; put it behind, or name "
+                f"{stage} stands before {rule.earlier} ({late[-1]}), and {rule.why}; put it behind, or name "
                 f"the rule in `order_exceptions` ({rule.rule})",
             )

@@ -4,10 +4,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator
 
+from pointsman_contracts.services import OnError
 from pointsman_core.config.section import PluginUse
 from pointsman_core.units import PositiveDuration
 
-OnError = Literal["allow", "deny", "degrade"]
 Switch = Literal["enforce", "shadow", "off"]
 
 

@@ -2,29 +2,18 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Final, NamedTuple, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from pointsman_core.config.processing import OnError, Switch, switched_off
+from pointsman_contracts.services import STAGES, Content, OnError, ReviewMode
+from pointsman_core.config.processing import Switch, switched_off
 from pointsman_core.config.section import Section
 from pointsman_core.units import PositiveDuration
 
-STAGES: Final = ("model-selector", "guard", "semantic-cache", "scheduler")
-"""Stages of this project that an itinerary may name; others are declared under `stages`."""
-OWN_NAMES: Final = frozenset(
-    {
-        *STAGES, "preprocessor", "profile-picker", "frontend", "epp-adapter", "metrics-collector", "recorder",
-        "worker-agent", "bundle", "operator", "auditor", "system",
-    }
-)  # fmt: skip
-"""Names of this project's services and logins: one of somebody else's stage would be let in as theirs."""
 STAGE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
-Mode = Literal["buffer", "window", "after"]
-Content = Literal["none", "text", "body"]
-
-_ANSWER_MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+_ANSWER_MODES: Final[tuple[ReviewMode, ...]] = get_args(ReviewMode)
 
 
 def _stage_of(value: object) -> object:
@@ -39,7 +28,7 @@ class StageUse(Section):
     on_error: OnError | None = None
     """When it has nobody, fails or takes too long. `deny`: the request ends. `allow`: the request goes on without it.
     `degrade`: the stage does what it still can; one that can't be asked is left out, as by `allow`."""
-    mode: Annotated[Switch | Mode | None, BeforeValidator(switched_off)] = None
+    mode: Annotated[Switch | ReviewMode | None, BeforeValidator(switched_off)] = None
     """`enforce`: what it decides is done. `shadow`: it decides and is reported, and the request goes on as without it;
     about answers it is asked when the client has everything. `off`: it isn't asked. On the way back also `buffer`,
     `window` and `after`, instead of what the stage declares; so are the following."""
@@ -62,7 +51,7 @@ class StageUse(Section):
         return self.mode == "shadow"
 
     @property
-    def answer_mode(self) -> Mode | None:
+    def answer_mode(self) -> ReviewMode | None:
         """When it is asked about answers; None leaves it to what the stage declares."""
         if self.mode == "shadow":
             return "after"
@@ -82,7 +71,7 @@ class CustomStage(Section):
 
     timeout: PositiveDuration = 1.0
     on_error: OnError = "deny"
-    mode: Mode = "after"
+    mode: ReviewMode = "after"
     """On the way back. `buffer`: it is asked about the whole answer before the client has any of it. `window`: about
     each piece of a stream before the client has it, and about an answer that isn't streamed as a whole. `after`: when
     the client has everything."""
@@ -105,7 +94,7 @@ class CustomStage(Section):
 
 
 class _Declared(NamedTuple):
-    mode: Mode
+    mode: ReviewMode
     content: Content
     window: int
     overlap: int
@@ -120,22 +109,25 @@ def _misfit(answer: CustomStage | _Declared) -> str | None:
     return None
 
 
-_OWN_ON_THE_WAY_BACK: Final = {
-    "guard": CustomStage(mode="window", content="text", overlap=128, sentences=True),
-    "semantic-cache": CustomStage(mode="after", content="body", on_error="allow"),
+_REVIEWERS: Final = {
+    stage.name: CustomStage(
+        mode=stage.review.mode,
+        content=stage.review.content,
+        on_error=stage.review.on_error,
+        overlap=stage.review.overlap,
+        sentences=stage.review.sentences,
+    )
+    for stage in STAGES.values()
+    if stage.review
 }
-"""How the project's own stages are asked about answers, where nothing else is configured."""
-
-_ON_THE_WAY_IN: Final[Mapping[str, OnError]] = {"semantic-cache": "allow"}
-"""What happens without one of the project's own stages on the way in, where nothing else is configured: a cache that is
-missing costs time and nothing else. Of others `deny`."""
+"""How this project's stages review responses where the configuration says nothing."""
 
 
 def stage_entry(use: StageUse, declared: Mapping[str, CustomStage]) -> dict[str, object]:
     """An entry on the way in as the contracts' `Stage` has it."""
     custom = declared.get(use.service)
     timeout = use.timeout if use.timeout is not None else (custom.timeout if custom else None)
-    on_error = use.on_error or (custom.on_error if custom else _ON_THE_WAY_IN.get(use.service, "deny"))
+    on_error = use.on_error or (custom.on_error if custom else STAGES[use.service].on_error)
     return {
         "service": use.service,
         "policy": use.policy,
@@ -164,13 +156,14 @@ def request_problem(use: StageUse) -> str | None:
 
 def response_problem(use: StageUse, declared: Mapping[str, CustomStage]) -> str | None:
     """What is wrong with an entry on the way back, whose stage exists."""
-    if use.service not in declared and use.service not in _OWN_ON_THE_WAY_BACK:
-        return f"{use.service!r} doesn't look at answers; `guard`, `semantic-cache` and stages of your own do"
+    if use.service not in declared and use.service not in _REVIEWERS:
+        own = ", ".join(f"`{name}`" for name in _REVIEWERS)
+        return f"{use.service!r} doesn't review responses; {own} and your own stages do"
     return _misfit(_answer(use, _declaration(use, declared)))
 
 
 def _declaration(use: StageUse, declared: Mapping[str, CustomStage]) -> CustomStage:
-    return declared.get(use.service) or _OWN_ON_THE_WAY_BACK[use.service]
+    return declared.get(use.service) or _REVIEWERS[use.service]
 
 
 def _answer(use: StageUse, custom: CustomStage) -> _Declared:

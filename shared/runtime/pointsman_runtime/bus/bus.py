@@ -12,7 +12,8 @@ from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessReques
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
 from pointsman_contracts.response_stage import ResponseReview
-from pointsman_contracts.subjects import ANY, STAGES, direct_subject, stage_subject, subject
+from pointsman_contracts.services import STAGES
+from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.addresses import Addresses
 from pointsman_runtime.bus.errors import BusDisconnected, MessageTooLarge, NobodyListens, NoReply

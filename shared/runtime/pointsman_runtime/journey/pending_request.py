@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
-from pointsman_contracts.subjects import STAGES, direct_subject, stage_subject
+from pointsman_contracts.services import STAGES
+from pointsman_contracts.subjects import direct_subject, stage_subject
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, BusError, NobodyListens, NoReply

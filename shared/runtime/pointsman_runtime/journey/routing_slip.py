@@ -5,7 +5,7 @@ from typing import Final
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, Stage, StageReport
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Rejection
-from pointsman_contracts.subjects import STAGES
+from pointsman_contracts.services import STAGES
 
 SHADOW: Final = "shadow"
 """Mode of a stage that only says what it would do."""

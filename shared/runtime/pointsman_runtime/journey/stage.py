@@ -12,7 +12,7 @@ from pointsman_contracts.journey import HeaderEdit, Journey, PreprocessRequest, 
 from pointsman_contracts.journey import Stage as StageEntry
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
 from pointsman_contracts.response import Usage
-from pointsman_contracts.subjects import STAGES
+from pointsman_contracts.services import STAGES
 from pointsman_core.refusal import Refusal
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge, PayloadTooLarge

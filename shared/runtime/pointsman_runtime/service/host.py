@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import uvloop
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector, disable_created_metrics
 
-from pointsman_contracts.parties import EDGES
+from pointsman_contracts.services import EDGES
 from pointsman_core.config import ConfigError
 from pointsman_core.plugins import PluginError
 from pointsman_runtime.bus.cancellation import end_all

@@ -1,12 +1,12 @@
 """`shadow`: other policies decide beside the one in force, and are only recorded."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar, Final
 
-from pointsman_core.plugins import PluginError
-from pointsman_plugins.plugin import Params
-from pointsman_plugins.scheduling.points import ProfileHandler, need_profile
-from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_plugins.scheduling.run import Run, Selection
+from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_scheduler.domain.outcome import Run, Selection
+from pointsman_scheduler.domain.points import ProfileHandler, need_profile
+from pointsman_scheduler.domain.request import ScheduleRequest
 
 
 class ShadowParams(Params):
@@ -14,14 +14,19 @@ class ShadowParams(Params):
     """Scheduling profile whose choice is used; all others are shadows."""
 
 
-class Shadow(ProfileHandler[ShadowParams]):
+class Shadow(ProfileHandler):
     """Runs the primary profile, then all others on the same candidates. Nothing that a shadow does reaches the
     request: it runs later, reserves nothing, and may fail."""
 
-    type_name = "shadow"
+    type_name: ClassVar[str] = "shadow"
+    params_type: ClassVar[type[Params]] = ShadowParams
+
+    def __init__(self, name: str, params: ShadowParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._primary: Final = params.primary
 
     def check(self, profiles: Collection[str]) -> None:
-        need_profile(self, self.params.primary, profiles)
+        need_profile(self, self._primary, profiles)
         if len(profiles) < 2:
             raise PluginError(f"profile handler {self.name!r} (shadow) needs a second scheduling profile as the shadow")
 
@@ -29,9 +34,9 @@ class Shadow(ProfileHandler[ShadowParams]):
         self, request: ScheduleRequest, profiles: Collection[str], results: Mapping[str, Run | None]
     ) -> Sequence[str]:
         if not results:
-            return (self.params.primary,)
+            return (self._primary,)
         return tuple(profile for profile in profiles if profile not in results)
 
     def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
-        run = results[self.params.primary]
+        run = results[self._primary]
         return None if run is None else Selection(run)

@@ -1,12 +1,13 @@
 """`destination-header`: tells a proxy where the request goes (Endpoint Picker Protocol 004)."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_plugins.scheduling.points import PreRequest
-from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_plugins.scheduling.run import Selection
+from pointsman_core.plugins import Params, Plugin
+from pointsman_scheduler.domain.outcome import Selection
+from pointsman_scheduler.domain.points import PreRequest
+from pointsman_scheduler.domain.request import ScheduleRequest
 
 DESTINATION_HEADER: Final = "x-gateway-destination-endpoint"
 KEPT: Final = 4096
@@ -16,9 +17,10 @@ KEPT: Final = 4096
 class DestinationHeader(PreRequest):
     """`x-gateway-destination-endpoint: host:port[,host:port…]`, the choice first, then the fallbacks."""
 
-    type_name = "destination-header"
+    type_name: ClassVar[str] = "destination-header"
 
-    def setup(self) -> None:
+    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
         self._epoch = -1
         self._written: dict[tuple[int, ...], tuple[HeaderEdit]] = {}
         """By the rows of the endpoints."""

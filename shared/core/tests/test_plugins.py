@@ -5,21 +5,27 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, EntryPoints
 from types import ModuleType, SimpleNamespace
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 from pydantic import Field
 
-import pointsman_plugins.registry
-from pointsman_core.plugins import Key, PluginError, Spec
-from pointsman_plugins.plugin import Params, ParamsT_co, Plugin, Reference
-from pointsman_plugins.registry import Registry, check_dataflow
+import pointsman_core.plugins
+from pointsman_core.plugins import (
+    Key,
+    Params,
+    Plugin,
+    PluginError,
+    Reference,
+    Registry,
+    Spec,
+    check_dataflow,
+    refer,
+)
 
 
-class Shape(Plugin[ParamsT_co]):
+class Shape(Plugin):
     """An extension point of these tests."""
-
-    group = "pointsman.test.shapes"
 
     @abstractmethod
     def area(self) -> float: ...
@@ -29,11 +35,13 @@ class CircleParams(Params):
     radius: float = Field(default=1.0, gt=0)
 
 
-class Circle(Shape[CircleParams]):
+class Circle(Shape):
     type_name = "circle"
+    params_type = CircleParams
 
-    def setup(self) -> None:
-        self.radius = self.params.radius
+    def __init__(self, name: str, params: CircleParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self.radius = params.radius
 
     def area(self) -> float:
         return 3 * self.radius**2
@@ -44,18 +52,20 @@ class SumParams(Params):
     base: Reference | None = None
 
 
-class Sum(Shape[SumParams]):
+class Sum(Shape):
     type_name = "sum"
+    params_type = SumParams
 
-    def setup(self) -> None:
-        self.parts = [self.refer(other, Shape) for other in self.params.of]
+    def __init__(self, name: str, params: SumParams, others: Mapping[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self.parts = [refer(others, other, Shape, name) for other in params.of]
 
     def area(self) -> float:
         return sum(part.area() for part in self.parts)
 
 
 def registry() -> Registry[Shape]:
-    return Registry(Shape, (Circle, Sum))
+    return Registry(Shape, (Circle, Sum), "pointsman.test.shapes")
 
 
 def test_one_type_can_be_used_twice_under_two_names() -> None:
@@ -117,7 +127,7 @@ def test_a_plugin_that_cannot_be_built_is_refused_by_its_place_whatever_it_raise
         def __init__(self, name: str, params: CircleParams, others: Mapping[str, Plugin]) -> None:
             raise error
 
-    shapes = Registry(Shape, (Circle, Broken))
+    shapes = Registry(Shape, (Circle, Broken), "pointsman.test.shapes")
     with pytest.raises(PluginError, match=rf"^shape 'mine' \(broken\): {words}$") as among_others:
         shapes.build([Spec("circle", "c", {}), Spec("broken", "mine", {})])
     assert among_others.value.path == (1,)
@@ -130,7 +140,7 @@ def test_two_classes_cannot_share_a_type_name() -> None:
         type_name = "circle"
 
     with pytest.raises(PluginError, match="shape type 'circle' is taken"):
-        Registry(Shape, (Circle, Impostor))
+        Registry(Shape, (Circle, Impostor), "pointsman.test.shapes")
 
 
 class Offered(Shape):
@@ -151,7 +161,7 @@ class Half(Shape):
 def test_types_of_other_distributions_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     def offer(value: str) -> None:
         found = EntryPoints([EntryPoint("some", value, "pointsman.test.shapes")])
-        monkeypatch.setattr(pointsman_plugins.registry, "installed", lambda: found)
+        monkeypatch.setattr(pointsman_core.plugins, "installed", lambda: found)
 
     monkeypatch.setitem(
         sys.modules, "offering_distribution", cast("ModuleType", SimpleNamespace(Offered=Offered, Half=Half))
@@ -174,12 +184,12 @@ TENANT: Key[str] = Key("tenant", str)
 
 class Producer(Plugin):
     type_name = "producer"
-    produces = (TENANT,)
+    produces: ClassVar[tuple[Key[object], ...]] = (TENANT,)
 
 
 class Consumer(Plugin):
     type_name = "consumer"
-    consumes = (TENANT,)
+    consumes: ClassVar[tuple[Key[object], ...]] = (TENANT,)
 
 
 def test_an_attribute_must_be_produced_before_it_is_consumed() -> None:

@@ -1,0 +1,278 @@
+"""Every service of this project: its subject, its place in a journey, and the messages that it publishes and reads.
+
+Data only. Subjects, parties, permissions on NATS, the stages that an itinerary may name and their order, and the
+processes of a stack follow from this table. Adding a service: docs/where-to-change.md.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["edge", "stage", "background", "agent"]
+"""`edge`: takes requests from clients. `stage`: gets journeys, on a subject of its own. `background`: neither.
+`agent`: runs beside each engine, with a login for each worker."""
+OnError = Literal["allow", "deny", "degrade"]
+"""When a stage has no replica, fails or times out. `deny`: reject the request. `allow`: skip the stage. `degrade`: the
+stage does what it still can; it is skipped when it can't be reached."""
+OrderRule = Literal["guard-before-cache", "selection-before-cache", "check-before-populate"]
+"""Names of the rules below, as `order_exceptions` of the configuration uses them."""
+ReviewMode = Literal["buffer", "window", "after"]
+"""When a stage reviews a response: before the client has any of it, before each window of it, or afterwards."""
+Content = Literal["none", "text", "body"]
+"""The parts of a response that a stage gets."""
+
+
+class Before(NamedTuple):
+    """A rule of an itinerary's order: the stage `earlier` must come before the stage that has this rule."""
+
+    rule: OrderRule
+    earlier: str
+    why: str
+    """Completes "<stage> stands before <earlier>, and"."""
+
+
+class Review(NamedTuple):
+    """How a stage reviews responses where the configuration says nothing; fields as of the configuration's `stages`."""
+
+    mode: ReviewMode
+    content: Content
+    on_error: OnError = "deny"
+    overlap: int = 64
+    """Characters."""
+    sentences: bool = False
+    order: tuple[Before, ...] = ()
+
+
+class Service(NamedTuple):
+    """One service."""
+
+    name: str
+    """Of its folder, package, command, logs, metrics, queue group and login."""
+    kind: Kind
+    verb: str = ""
+    """Of a stage: the message of its subject, e.g. `schedule` in `pm.rpc.request.schedule.v1`."""
+    route: tuple[str, ...] = ()
+    """Of a stage: what the tokens behind its subject mean."""
+    itinerary: bool = False
+    """A stage that a profile may put into its itinerary. The other stages come before, in the order of the table."""
+    on_error: OnError = "deny"
+    """Of a stage, where the itinerary says nothing."""
+    order: tuple[Before, ...] = ()
+    """Rules of the order on the way in."""
+    review: Review | None = None
+    """Set for a stage that may also stand on the way back."""
+    optional: bool = False
+    """A stack runs without it unless a profile names it."""
+    single: bool = False
+    """A gateway of several bundles runs it in one of them."""
+    publishes: tuple[str, ...] = ()
+    """Type ids of messages, beyond those of every service of its kind (`PUBLISHED`)."""
+    reads: tuple[str, ...] = ()
+    """Type ids of messages, beyond those of every service of its kind (`READ`)."""
+
+
+EVENTS: Final = (
+    "request.scheduled.v1",
+    "response.started.v1",
+    "response.attempt-failed.v1",
+    "request.answered.v1",
+    "request.rejected.v1",
+    "response.completed.v1",
+    "response.reviewed.v1",
+    "worker.joined.v1",
+    "worker.silent.v1",
+    "worker.left.v1",
+    "budget.reached.v1",
+    "api.key-changed.v1",
+)
+"""Every message of the kind `evt`: what recorders, auditors and operators read."""
+
+_LIMITS: Final = (
+    "limits.ask.v1",
+    "limits.verdicts.v1",
+    "limits.release.v1",
+    "limits.kept.v1",
+    "limits.hand-over.v1",
+    "limits.shard.v1",
+)
+_WORKERS: Final = ("worker.registration.v1", "worker.announcement.v1", "worker.load.v1")
+
+SERVICES: Final = (
+    Service("frontend", "edge"),
+    Service("epp-adapter", "edge"),
+    Service(
+        "preprocessor",
+        "stage",
+        verb="preprocess",
+        publishes=(*_LIMITS, "budget.reached.v1", "edge.prompt-tokens.v1"),
+        reads=("request.preprocess.v1", "response.completed.v1", *_LIMITS, "api.key.v1", "pool.rules.v1"),
+    ),
+    Service(
+        "profile-picker",
+        "stage",
+        verb="pick-profile",
+        reads=("request.journey.v1", "pool.snapshot.v1"),
+    ),
+    Service(
+        "model-selector",
+        "stage",
+        verb="select-model",
+        itinerary=True,
+        reads=("request.journey.v1", "pool.snapshot.v1", "model.statistics.v1"),
+    ),
+    Service(
+        "guard",
+        "stage",
+        verb="guard",
+        itinerary=True,
+        review=Review("window", "text", overlap=128, sentences=True),
+        optional=True,
+        publishes=("edge.content-edits.v1",),
+        reads=("request.journey.v1", "edge.content-edited.v1"),
+    ),
+    Service(
+        "semantic-cache",
+        "stage",
+        verb="look-up",
+        itinerary=True,
+        # A missing cache costs time and nothing else.
+        on_error="allow",
+        order=(
+            Before("guard-before-cache", "guard", "it would answer prompts that nobody checked"),
+            Before("selection-before-cache", "model-selector", "its entries belong to a model"),
+        ),
+        review=Review(
+            "after",
+            "body",
+            on_error="allow",
+            order=(Before("check-before-populate", "guard", "it would keep answers that nobody checked"),),
+        ),
+        optional=True,
+        publishes=("cache.purged.v1",),
+        reads=("request.journey.v1", "cache.purge.v1"),
+    ),
+    Service(
+        "scheduler",
+        "stage",
+        verb="schedule",
+        route=("pool",),
+        itinerary=True,
+        publishes=(
+            "scheduler.reservation.v1",
+            "scheduler.state.v1",
+            "scheduler.state-answer.v1",
+            "worker.kv-query.v1",
+            "edge.open-requests.v1",
+        ),
+        reads=(
+            "request.journey.v1",
+            "response.started.v1",
+            "response.attempt-failed.v1",
+            "response.completed.v1",
+            "scheduler.reservation.v1",
+            "scheduler.state.v1",
+            "scheduler.state-answer.v1",
+            *_WORKERS,
+            "worker.kv.v1",
+            "worker.kv-state.v1",
+            "edge.open-requests-answer.v1",
+        ),
+    ),
+    Service(
+        "metrics-collector",
+        "background",
+        single=True,
+        # Of engines without an agent it is the agent.
+        publishes=(
+            *_WORKERS,
+            "worker.joined.v1",
+            "worker.silent.v1",
+            "worker.left.v1",
+            "pool.snapshot.v1",
+            "model.statistics.v1",
+            "pool.rules.v1",
+        ),
+        reads=(*_WORKERS, "response.completed.v1", "pool.rules.v1"),
+    ),
+    Service(
+        "recorder",
+        "background",
+        single=True,
+        publishes=("request.story-answer.v1", "usage.record.v1", "usage.sums-answer.v1"),
+        reads=(*EVENTS, "request.story.v1", "usage.record.v1", "usage.sums.v1"),
+    ),
+    Service(
+        "worker-agent",
+        "agent",
+        publishes=(*_WORKERS, "worker.kv.v1", "worker.kv-state.v1"),
+        reads=("worker.kv-query.v1",),
+    ),
+)
+"""In the order in which commands list them."""
+
+PUBLISHED: Final[dict[Kind, tuple[str, ...]]] = {
+    "edge": (
+        "service.presence.v1",
+        "request.preprocess.v1",
+        "response.review.v1",
+        "response.started.v1",
+        "response.attempt-failed.v1",
+        "request.answered.v1",
+        "request.rejected.v1",
+        "response.completed.v1",
+        "response.reviewed.v1",
+        "edge.open-requests-answer.v1",
+        "edge.content-answer.v1",
+        "edge.content-edited.v1",
+    ),
+    "stage": (
+        "service.presence.v1",
+        "request.journey.v1",
+        "request.decision.v1",
+        "request.rejection.v1",
+        "request.parked.v1",
+        "request.answer.v1",
+        # A stage before the scheduler decides by itself for a model of a provider.
+        "request.scheduled.v1",
+    ),
+    "background": ("service.presence.v1",),
+    "agent": ("service.presence.v1",),
+}
+"""Kind → type ids that each service of the kind publishes."""
+
+READ: Final[dict[Kind, tuple[str, ...]]] = {
+    "edge": (
+        "service.presence.v1",
+        "request.decision.v1",
+        "request.rejection.v1",
+        "request.parked.v1",
+        "request.answer.v1",
+        "response.verdict.v1",
+        "pool.snapshot.v1",
+        "edge.open-requests.v1",
+        "edge.content.v1",
+        "edge.content-edits.v1",
+        "edge.prompt-tokens.v1",
+    ),
+    "stage": ("service.presence.v1",),
+    "background": ("service.presence.v1",),
+    "agent": ("service.presence.v1",),
+}
+"""Kind → type ids that each service of the kind reads."""
+
+REVIEWER_PUBLISHES: Final = ("response.verdict.v1", "edge.content.v1")
+"""Type ids that each stage with a `review` publishes."""
+REVIEWER_READS: Final = ("response.review.v1", "edge.content-answer.v1")
+"""Type ids that each stage with a `review` reads."""
+
+
+def names(*kinds: Kind) -> tuple[str, ...]:
+    """The names of all services of these kinds, in the order of the table."""
+    return tuple(service.name for service in SERVICES if service.kind in kinds)
+
+
+EDGES: Final = names("edge")
+STAGES: Final = {service.name: service for service in SERVICES if service.kind == "stage"}
+"""By name, in the order of the table: first those that every request passes, then those of itineraries."""
+ITINERARY: Final = tuple(service.name for service in SERVICES if service.itinerary)
+"""The stages that a profile may put into its itinerary, in any order that the rules allow."""
+REVIEWERS: Final = tuple(service.name for service in SERVICES if service.review is not None)
+"""The stages that a profile may put on the way back."""
