@@ -25,6 +25,7 @@ from pointsman_contracts.journey import Journey, RequestFacts, Target
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, ResponseStarted, Usage
 from pointsman_contracts.worker import WorkerLoad
+from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.stage import Hop
@@ -34,7 +35,6 @@ from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.domain.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
 from pointsman_scheduler.metrics import Metrics

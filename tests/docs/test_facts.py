@@ -17,16 +17,16 @@ from pointsman_contracts.parties import AGENT, PARTIES, SHARED_LOGINS, WATCHERS
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import stage_subject, subject
 from pointsman_core.config import Config, SchedulingPolicy
-from pointsman_core.plugins import Registry
 from pointsman_guard.configuration import plugins as detectors
 from pointsman_model_selector.configuration import plugins as model_plugins
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.scheduling.points import ProfileHandler
 from pointsman_preprocessor.configuration import processors
 from pointsman_profile_picker.configuration import pickers as profile_pickers
 from pointsman_profile_picker.domain.picking import ProfilePicker
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY, WORKERS_BUCKET
-from pointsman_scheduler.domain.points import ProfileHandler
 from pointsman_scheduler.plugins import registries as scheduling_registries
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +79,7 @@ def test_every_group_of_plugins_is_documented_with_its_base_class() -> None:
     ]
     text = (ROOT / "docs" / "writing-a-plugin.md").read_text()
     rows = re.findall(r"^\| `(pointsman\.[^`]+)` \|.*\| `([^`]+)` \|$", text, re.MULTILINE)
-    assert sorted(rows) == sorted((r.group, f"{r.point.__module__}.{r.point.__name__}") for r in registries)
+    assert sorted(rows) == sorted((r.point.group, f"{r.point.__module__}.{r.point.__name__}") for r in registries)
 
 
 def test_a_documented_configuration_is_right() -> None:

@@ -3,19 +3,18 @@
 from functools import cache
 
 from pointsman_core.config import Config
-from pointsman_core.plugins import Registry
 from pointsman_guard.domain.checking import Detector, Outside
 from pointsman_guard.domain.policy import Policy, compile_policies
 from pointsman_guard.plugins import BUILTIN
+from pointsman_plugins.registry import Registry
 
-GROUP = "pointsman.guard.detectors"
 """Entry points of other distributions' detectors."""
 
 
 @cache
 def plugins() -> Registry[Detector]:
     """The types that this environment has, made once."""
-    return Registry(Detector, BUILTIN, GROUP)
+    return Registry(Detector, BUILTIN)
 
 
 def compile_all(config: Config, outside: Outside | None = None) -> dict[str, Policy]:

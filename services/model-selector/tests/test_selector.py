@@ -2,9 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import Final, cast
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import ConfigError, load
-from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_core.plugins import PluginError
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.configuration import check
 from pointsman_model_selector.domain.candidate import OLD_AFTER_S, Candidate, Standing
@@ -28,6 +28,7 @@ from pointsman_model_selector.domain.selector import (
     registries,
 )
 from pointsman_model_selector.plugins import BUILTIN
+from pointsman_plugins.plugin import Params
 from pointsman_testing import builders
 
 THREE: Final[dict[str, object]] = {
@@ -47,18 +48,13 @@ class TableParams(Params):
     scores: dict[str, float]
 
 
-class Table(ModelScorer):
+class Table(ModelScorer[TableParams]):
     """Scores from a table."""
 
     type_name = "table"
-    params_type = TableParams
-
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._scores = cast("TableParams", params).scores
 
     def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
-        return [self._scores.get(candidate.name, 0.0) for candidate in candidates]
+        return [self.params.scores.get(candidate.name, 0.0) for candidate in candidates]
 
 
 class Turns(ModelScorer):
@@ -66,8 +62,7 @@ class Turns(ModelScorer):
 
     type_name = "turns"
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
+    def setup(self) -> None:
         self._taken = Counter[str]()
 
     def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:

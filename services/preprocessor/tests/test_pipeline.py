@@ -1,7 +1,7 @@
 """Processors: their order, what they leave behind, and how a wrong configuration is told."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from typing import cast
 
 import orjson
@@ -12,9 +12,10 @@ from pointsman_apis.requests import parse
 from pointsman_contracts.journey import HeaderEdit, StageReport
 from pointsman_core.body_edit import edit_fields
 from pointsman_core.config import ConfigError, load
-from pointsman_core.plugins import Key, Params, Plugin, PluginError
+from pointsman_core.plugins import Key, PluginError
 from pointsman_core.prefix import salt
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.configuration import check
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, registry
@@ -31,19 +32,14 @@ class MarkParams(Params):
     mark: str = "mark"
 
 
-class Mark(RequestProcessor):
+class Mark(RequestProcessor[MarkParams]):
     """Notes that it ran."""
 
     type_name = "mark"
-    params_type = MarkParams
     produces = (SEEN,)
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._mark = cast("MarkParams", params).mark
-
     def process(self, incoming: Incoming) -> None:
-        incoming.write(SEEN, [*(incoming.read(SEEN) or []), self._mark])
+        incoming.write(SEEN, [*(incoming.read(SEEN) or []), self.params.mark])
 
 
 class Slow(RequestProcessor):

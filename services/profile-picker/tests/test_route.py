@@ -8,8 +8,9 @@ from pydantic import ValidationError
 from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import Config, load
-from pointsman_core.plugins import PluginError, Registry
+from pointsman_core.plugins import PluginError
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.registry import Registry
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker
 from pointsman_profile_picker.domain.pools import PoolStates
@@ -155,7 +156,7 @@ class ByLength(ProfilePicker):
 def test_a_picker_of_somebody_else_decides_in_python_by_request_and_pools() -> None:
     profiles: dict[str, object] = {name: {"request": ["scheduler"]} for name in ("on-a", "on-b", "long")}
     config = load({"profiles": profiles, "profile-picker": {"use": "by-length", "default": "long"}})
-    routing = Routing(config, Registry(ProfilePicker, (ByLength,), "pointsman.tests.none"))
+    routing = Routing(config, Registry(ProfilePicker, (ByLength,)))
     pools = PoolStates()
     pools.update(snapshot("a", 0.9), 0.0)
     pools.update(snapshot("b", 0.1), 0.0)
@@ -180,14 +181,14 @@ class Unbindable(ProfilePicker):
 
 @pytest.mark.requirement("S0-36")
 def test_a_plugin_that_chooses_an_unknown_profile_is_an_error() -> None:
-    registry = Registry(ProfilePicker, (Astray, Unbindable), "pointsman.tests.none")
+    registry = Registry(ProfilePicker, (Astray, Unbindable))
     routing = Routing(load({"profile-picker": {"use": "astray"}}), registry)
     with pytest.raises(PickError, match="astray: it chose the profile 'nowhere', which doesn't exist"):
         routing.pick(builders.journey("profile-picker"), PoolStates(), 0.0)
 
 
 def test_a_picker_may_refuse_a_configuration() -> None:
-    registry = Registry(ProfilePicker, (Astray, Unbindable), "pointsman.tests.none")
+    registry = Registry(ProfilePicker, (Astray, Unbindable))
     with pytest.raises(PluginError, match="not with me"):
         Routing(load({"profile-picker": {"use": "unbindable"}}), registry)
 

@@ -8,12 +8,12 @@ from typing import Final
 from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.message import Message
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
+from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge
 from pointsman_runtime.journey.stage import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN
-from pointsman_scheduler.domain.ledger import Hold
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.metrics import Metrics

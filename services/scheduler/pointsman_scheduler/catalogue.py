@@ -14,7 +14,8 @@ from typing import Final, Literal, cast, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from pointsman_contracts.descriptions import descriptions
-from pointsman_core.plugins import Plugin, Registry
+from pointsman_plugins.plugin import Plugin
+from pointsman_plugins.registry import Registry
 from pointsman_scheduler.plugins import registries
 
 README: Final = Path(__file__).resolve().parent.parent / "README.md"
@@ -35,7 +36,7 @@ def _point(registry: Registry[Plugin]) -> Iterator[str]:
     yield ""
     yield _words(registry.point)
     yield ""
-    yield f"Others by entry point `{registry.group}`."
+    yield f"Others by entry point `{registry.point.group}`."
     yield ""
     for name, plugin in registry.types.items():
         yield f"#### `{name}`"

@@ -11,13 +11,13 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_runtime.configuring.configuration import Configuration, Revision
 from pointsman_runtime.journey.stage import Hop
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.domain.outcome import Refused, Scheduled
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.metrics import Metrics
 
 _HASHES: Final = np.dtype("<u8")

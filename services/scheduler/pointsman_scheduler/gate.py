@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.journey.stage import Hop
 from pointsman_runtime.telling.logs import Log
@@ -14,7 +15,6 @@ from pointsman_scheduler.domain.flow_control import Dispatch, Drop, Dropped, Fig
 from pointsman_scheduler.domain.gauge import Gauge
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.domain.request import RequestKey
 from pointsman_scheduler.metrics import Metrics
 
 WOKEN_AT_ONCE: Final = 16

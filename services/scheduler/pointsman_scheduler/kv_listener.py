@@ -10,13 +10,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from pydantic import ValidationError
 
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_plugins.scheduling.arrays import Blocks
+from pointsman_plugins.scheduling.worker import Worker
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.telling.logs import Log
-from pointsman_scheduler.domain.arrays import Blocks
 from pointsman_scheduler.domain.kv_following import KvFollower, Told
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.domain.worker import Worker
 
 TURN_S: Final = 0.1
 ANSWER_TIMEOUT_S: Final = 5.0

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.services import EDGES
+from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NobodyListens
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.announcer import Announcer
-from pointsman_scheduler.domain.ledger import Hold
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate

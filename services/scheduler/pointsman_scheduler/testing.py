@@ -9,12 +9,12 @@ from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ProfileRun, ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN, explain
 from pointsman_scheduler.domain.outcome import Refused, Scheduled
 from pointsman_scheduler.domain.policy import Instances, Policy, compile_policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
-from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.scheduled_event import to_json
 

@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.journey import JOURNEY_LIMIT, Target
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_contracts.subjects import ANY
+from pointsman_plugins.scheduling.run import Removed
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import Announcer
-from pointsman_scheduler.domain.outcome import Removed
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import Metrics
 from pointsman_scheduler.testing import Bench

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ReservationChange
+from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_scheduler.domain.ledger import ASK_AGAIN_S, SURPLUS_AFTER_S
-from pointsman_scheduler.domain.request import RequestKey
 from pointsman_scheduler.metrics import Metrics
 from pointsman_scheduler.testing import Bench
 

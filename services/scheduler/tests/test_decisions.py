@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 from pointsman_core.config import SchedulingPolicy
-from pointsman_core.plugins import Registry
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import ProfileHandler, Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Selection
 from pointsman_scheduler.domain import explanation, profile
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.candidates import Candidates
 from pointsman_scheduler.domain.delay import estimator
 from pointsman_scheduler.domain.explanation import explain
-from pointsman_scheduler.domain.outcome import Refused, Selection
-from pointsman_scheduler.domain.points import ProfileHandler, Scorer
+from pointsman_scheduler.domain.outcome import Refused
 from pointsman_scheduler.domain.policy import compile_policy
-from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import HANDLERS, SCORERS, registries
 from pointsman_scheduler.plugins.producers import delay
 from pointsman_scheduler.plugins.scorers import load
@@ -57,7 +58,7 @@ def test_the_choice_may_be_somebody_elses_in_this_process_or_outside(how: str) -
     bench = fresh()
     request = bench.request()
     if how == "a scorer in this process":
-        extended = registries()._replace(scorers=Registry(Scorer, (*SCORERS, _Prefers), "pointsman.scheduler.scorers"))
+        extended = registries()._replace(scorers=Registry(Scorer, (*SCORERS, _Prefers)))
         settings = SchedulingPolicy.model_validate({"scorers": ["prefers"]})
         bench.policy = compile_policy("chat", settings, extended)
     else:
@@ -374,9 +375,7 @@ class _Idle(_Stubborn):
 @pytest.mark.parametrize(("handler", "runs"), [("stubborn", 1), ("idle", 0)])
 def test_a_handler_can_neither_loop_nor_pass_for_a_decision(handler: str, runs: int) -> None:
     bench = fresh(1)
-    extended = registries()._replace(
-        handlers=Registry(ProfileHandler, (*HANDLERS, _Stubborn, _Idle), "pointsman.scheduler.handlers")
-    )
+    extended = registries()._replace(handlers=Registry(ProfileHandler, (*HANDLERS, _Stubborn, _Idle)))
     policy = compile_policy("default", SchedulingPolicy.model_validate({"handler": handler}), extended)
     outcome = bench.pool.decide(bench.request(), bench.now, 1, policy)
     assert isinstance(outcome, Refused)

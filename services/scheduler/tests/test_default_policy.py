@@ -7,11 +7,11 @@ import pytest
 
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
-from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
 from pointsman_scheduler.testing import Bench

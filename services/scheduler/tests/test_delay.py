@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_scheduler.domain.arrays import FEW
+from pointsman_plugins.scheduling.arrays import FEW
 from pointsman_scheduler.domain.delay import DelayEstimator
 from pointsman_scheduler.domain.delay.formula import BOUNDLESS, Figures, Standing, ask, delay, stand
 from pointsman_scheduler.domain.delay.one_by_one import delays

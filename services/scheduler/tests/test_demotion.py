@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman_scheduler.domain.demotion import Standing
+from pointsman_plugins.scheduling.demotion import Standing
 
 Step = tuple[str, float]
 """What happened, and when: `answered`, `tried`, an outcome, or an outcome's status."""

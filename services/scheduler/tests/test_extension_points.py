@@ -6,12 +6,11 @@ import pytest
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.config import SchedulingPolicy
-from pointsman_core.plugins import Params, Plugin, Reference, Registry, refer
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.ledger import Hold
-from pointsman_scheduler.domain.outcome import Run, Scheduled, Selection
-from pointsman_scheduler.domain.points import (
+from pointsman_plugins.plugin import Params, Reference
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import (
     Decider,
     Filter,
     Picker,
@@ -22,8 +21,11 @@ from pointsman_scheduler.domain.points import (
     ResponseObserver,
     Scorer,
 )
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Run, Selection
+from pointsman_plugins.scheduling.worker import Hold
+from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import compile_policy
-from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.testing import Bench
 
@@ -73,13 +75,11 @@ class HandlerParams(Params):
     decider: Reference
 
 
-class TracedHandler(ProfileHandler):
+class TracedHandler(ProfileHandler[HandlerParams]):
     type_name = "handler"
-    params_type = HandlerParams
 
-    def __init__(self, name: str, params: HandlerParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self.decider = refer(others, params.decider, Decider, name)
+    def setup(self) -> None:
+        self.decider = self.refer(self.params.decider, Decider)
 
     def pick(
         self, request: ScheduleRequest, profiles: Collection[str], results: Mapping[str, Run | None]
@@ -158,14 +158,14 @@ ResponseObserver.gone answer at w1
 @pytest.mark.requirement("S2-1", "S2-7", "S2-18", "S2-26", "S2-31")
 def test_the_extension_points_are_called_in_this_order() -> None:
     traced = registries()._replace(
-        producers=Registry(Producer, (TracedProducer,), "none"),
-        deciders=Registry(Decider, (TracedDecider,), "none"),
-        handlers=Registry(ProfileHandler, (TracedHandler,), "none"),
-        filters=Registry(Filter, (TracedFilter,), "none"),
-        scorers=Registry(Scorer, (TracedScorer,), "none"),
-        pickers=Registry(Picker, (TracedPicker,), "none"),
-        pre_requests=Registry(PreRequest, (TracedPreRequest,), "none"),
-        observers=Registry(ResponseObserver, (TracedObserver,), "none"),
+        producers=Registry(Producer, (TracedProducer,)),
+        deciders=Registry(Decider, (TracedDecider,)),
+        handlers=Registry(ProfileHandler, (TracedHandler,)),
+        filters=Registry(Filter, (TracedFilter,)),
+        scorers=Registry(Scorer, (TracedScorer,)),
+        pickers=Registry(Picker, (TracedPicker,)),
+        pre_requests=Registry(PreRequest, (TracedPreRequest,)),
+        observers=Registry(ResponseObserver, (TracedObserver,)),
     )
     settings: dict[str, object] = {
         "handler": {"use": "handler", "decider": "decider"},

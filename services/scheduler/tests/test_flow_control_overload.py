@@ -9,7 +9,8 @@ import numpy as np
 
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config.flow_control import FlowControl
-from pointsman_scheduler.domain.fleet import Fleet
+from pointsman_plugins.scheduling.fleet import Fleet
+from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.domain.flow_control import (
     Capacity,
     Dispatch,
@@ -18,7 +19,7 @@ from pointsman_scheduler.domain.flow_control import (
     Item,
     compile_flow_control,
 )
-from pointsman_scheduler.domain.ledger import Hold, Ledger
+from pointsman_scheduler.domain.ledger import Ledger
 from pointsman_scheduler.plugins.flow_control import flow_registries
 
 ENGINES, SLOTS, SERVICE_S = 4, 8, 2.0

@@ -11,13 +11,15 @@ import pytest
 import pointsman_scheduler
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.config import SchedulingPolicy
-from pointsman_core.plugins import Key, Registry
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.outcome import Scheduled, Selection
-from pointsman_scheduler.domain.points import PreRequest, Producer, Scorer
+from pointsman_core.plugins import Key
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import PreRequest, Producer, Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Selection
+from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy, compile_policy
-from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import PRE_REQUESTS, SCORERS, registries
 from pointsman_scheduler.testing import Bench, explained
 
@@ -60,9 +62,9 @@ class Stamp(PreRequest):
 
 def traced(settings: dict[str, object]) -> Policy:
     extended = registries()._replace(
-        producers=Registry(Producer, (Number,), "none"),
-        scorers=Registry(Scorer, (*SCORERS, Curious), "none"),
-        pre_requests=Registry(PreRequest, (*PRE_REQUESTS, Stamp), "none"),
+        producers=Registry(Producer, (Number,)),
+        scorers=Registry(Scorer, (*SCORERS, Curious)),
+        pre_requests=Registry(PreRequest, (*PRE_REQUESTS, Stamp)),
     )
     return compile_policy("traced", SchedulingPolicy.model_validate(settings), extended)
 
@@ -134,7 +136,7 @@ def test_implementations_are_grouped_by_kind_and_share_their_types() -> None:
             assert path[:2] == ["pointsman_scheduler", "plugins"]
             assert path[2] in {folder.name for folder in (PACKAGE / "plugins").iterdir() if folder.is_dir()}
             assert issubclass(plugin, registry.point)
-            assert registry.point.__module__.startswith("pointsman_scheduler.domain.")
+            assert registry.point.__module__.startswith("pointsman_plugins.scheduling.")
 
 
 @pytest.mark.requirement("S2-36", "S2-37")

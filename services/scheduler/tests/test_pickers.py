@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_scheduler.domain.arrays import FEW
-from pointsman_scheduler.domain.dice import Dice
+from pointsman_plugins.scheduling.arrays import FEW
+from pointsman_plugins.scheduling.dice import Dice
 from pointsman_scheduler.plugins.pickers.ranking import best
 from pointsman_scheduler.testing import Bench
 

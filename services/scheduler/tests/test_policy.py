@@ -3,14 +3,16 @@
 import pytest
 
 from pointsman_core.config import ConfigError, SchedulingPolicy, load
-from pointsman_core.plugins import Key, Params, PluginError, Registry
+from pointsman_core.plugins import Key, PluginError
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Producer, Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.configuration import check, compile_policies
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import Producer, Scorer
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.policy import compile_policy
-from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import SCORERS, registries
 
 
@@ -116,20 +118,18 @@ class Thermometer(Producer):
 
 @pytest.mark.requirement("S2-38")
 def test_an_input_that_nobody_produces_is_refused_and_a_producer_that_is_installed_is_added() -> None:
-    scorers = Registry(Scorer, (*SCORERS, Cool), "pointsman.scheduler.scorers")
+    scorers = Registry(Scorer, (*SCORERS, Cool))
     settings = SchedulingPolicy.model_validate({"scorers": ["cool"]})
     with pytest.raises(PluginError, match="'cool' needs the attribute 'gpu-temperature': no configured plugin"):
         compile_policy("chat", settings, registries()._replace(scorers=scorers))
-    installed = registries()._replace(
-        scorers=scorers, producers=Registry(Producer, (Thermometer,), "pointsman.scheduler.producers")
-    )
+    installed = registries()._replace(scorers=scorers, producers=Registry(Producer, (Thermometer,)))
     policy = compile_policy("chat", settings, installed)
     assert [producer.name for producer in policy.producers] == ["thermometer"]
 
 
 def test_two_plugin_types_of_the_same_name_are_refused() -> None:
     with pytest.raises(PluginError, match="scorer type 'queue' is taken"):
-        Registry(Scorer, (*SCORERS, type("Twin", (Cool,), {"type_name": "queue"})), "pointsman.scheduler.scorers")
+        Registry(Scorer, (*SCORERS, type("Twin", (Cool,), {"type_name": "queue"})))
 
 
 def test_equal_policies_have_equal_hashes_and_others_have_others() -> None:

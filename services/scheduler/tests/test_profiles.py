@@ -5,12 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 import pytest
 
 from pointsman_core.config import ConfigError, SchedulingPolicy, load
-from pointsman_core.plugins import Registry
-from pointsman_scheduler.domain.outcome import Run, Scheduled, Selection
-from pointsman_scheduler.domain.points import ProfileHandler
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.scheduling.points import ProfileHandler
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Run, Selection
+from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.policy import compile_policy
-from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.testing import Bench
 
@@ -74,7 +75,7 @@ class _Both(ProfileHandler):
 @pytest.mark.requirement("S2-28")
 @pytest.mark.parametrize(("role", "ran"), [("decode", ["one", "two"]), ("encode", ["one", "two", "three"])])
 def test_a_handler_may_run_several_profiles_at_a_time_and_more_after_them(role: str, ran: list[str]) -> None:
-    extended = registries()._replace(handlers=Registry(ProfileHandler, (_Both,), "pointsman.scheduler.handlers"))
+    extended = registries()._replace(handlers=Registry(ProfileHandler, (_Both,)))
     profiles: dict[str, object] = {"one": {}, "two": {"filters": [{"use": "role", "role": role}]}, "three": {}}
     settings = SchedulingPolicy.model_validate({"handler": "both", "profiles": profiles})
     bench = Bench()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pointsman_contracts.scheduling import ReservationChange, SchedulerStateQuery
+from pointsman_plugins.scheduling.request import RequestKey
+from pointsman_plugins.scheduling.worker import HoldKey
 from pointsman_scheduler.domain import state as parts
-from pointsman_scheduler.domain.ledger import HoldKey
-from pointsman_scheduler.domain.request import RequestKey
 from pointsman_scheduler.domain.state import part_of, take_prefixes, take_reservations
 from pointsman_scheduler.testing import Bench
 

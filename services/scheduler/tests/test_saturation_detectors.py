@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.plugins import Spec
-from pointsman_scheduler.domain.arrays import FEW
-from pointsman_scheduler.domain.fleet import Fleet
-from pointsman_scheduler.domain.flow_control.points import SaturationDetector
-from pointsman_scheduler.domain.ledger import Hold, Ledger
+from pointsman_plugins.scheduling.arrays import FEW
+from pointsman_plugins.scheduling.fleet import Fleet
+from pointsman_plugins.scheduling.flow_control import SaturationDetector
+from pointsman_plugins.scheduling.worker import Hold
+from pointsman_scheduler.domain.ledger import Ledger
 from pointsman_scheduler.plugins.detectors import utilization
 from pointsman_scheduler.plugins.flow_control import flow_registries
 

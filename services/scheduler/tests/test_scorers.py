@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from pointsman_core.config import SchedulingPolicy
-from pointsman_core.plugins import Registry
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.dice import Dice
-from pointsman_scheduler.domain.ledger import Hold
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.dice import Dice
+from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.domain.outcome import Scheduled
-from pointsman_scheduler.domain.points import MATCHED_TOKENS, Scorer
 from pointsman_scheduler.domain.policy import compile_policy
-from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import SCORERS, registries
 from pointsman_scheduler.plugins.filters.slo_headroom import SloHeadroom, SloHeadroomParams
 from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
@@ -371,7 +371,7 @@ class _Wild(Scorer):
 def test_scores_outside_the_range_are_clamped_and_what_is_no_number_counts_as_nothing() -> None:
     bench = Bench()
     bench.join("a", "b", "c", "d", "e", "f")
-    extended = registries()._replace(scorers=Registry(Scorer, (*SCORERS, _Wild), "pointsman.scheduler.scorers"))
+    extended = registries()._replace(scorers=Registry(Scorer, (*SCORERS, _Wild)))
     settings = SchedulingPolicy.model_validate({"scorers": [{"use": "wild", "weight": 2}]})
     outcome = bench.pool.decide(bench.request(), bench.now, 1, compile_policy("wild", settings, extended))
     assert isinstance(outcome, Scheduled)

@@ -17,8 +17,8 @@ from pydantic.fields import FieldInfo
 from pointsman_cli.plan import SERVICES
 from pointsman_contracts.descriptions import descriptions
 from pointsman_core.config import Config, PluginUse, Section
-from pointsman_core.plugins import Plugin
 from pointsman_core.units import seconds, size
+from pointsman_plugins.plugin import Plugin
 
 _HEAD: Final = """\
 # Configuration reference
@@ -162,14 +162,11 @@ def _plugins() -> dict[str, list[type[Plugin]]]:
                 raise
             continue
         for module in pkgutil.walk_packages(folder.__path__, f"{package}."):
-            for plugin in vars(importlib.import_module(module.name)).values():
-                if (
-                    isinstance(plugin, type)
-                    and issubclass(plugin, Plugin)
-                    and plugin.type_name
-                    and plugin.__module__ == module.name
-                ):
-                    found.setdefault(f"{service}: {_point(plugin)}", []).append(plugin)
+            for value in vars(importlib.import_module(module.name)).values():
+                if isinstance(value, type) and issubclass(value, Plugin) and value.__module__ == module.name:
+                    plugin = cast("type[Plugin]", value)
+                    if plugin.type_name:
+                        found.setdefault(f"{service}: {_point(plugin)}", []).append(plugin)
     return {point: sorted(plugins, key=lambda plugin: plugin.type_name) for point, plugins in found.items()}
 
 

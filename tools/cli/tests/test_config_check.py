@@ -4,7 +4,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-import pointsman_core.plugins
+import pointsman_plugins.registry
 from pointsman_cli import configuration
 
 
@@ -105,7 +105,7 @@ def test_an_installed_plugin_that_cannot_be_imported_is_a_problem_with_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = EntryPoints([EntryPoint("mine", "no_such_distribution:Mine", "pointsman.scheduler.filters")])
-    monkeypatch.setattr(pointsman_core.plugins, "installed", lambda: found)
+    monkeypatch.setattr(pointsman_plugins.registry, "installed", lambda: found)
     (line,) = told("pools: {p: {models: [m]}}")
     assert line.startswith("entry point 'mine' of pointsman.scheduler.filters: no_such_distribution:Mine can't be")
 

@@ -6,12 +6,12 @@ import numpy as np
 
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
-from pointsman_scheduler.domain.arrays import Blocks
+from pointsman_plugins.scheduling.arrays import Blocks
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.outcome import Refused
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
-from pointsman_scheduler.domain.request import ScheduleRequest
 from pointsman_scheduler.plugins import registries
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.policy import Arrival, KvChanged, Load, Observation, Started

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from pointsman_core.plugins import Plugin
+from pointsman_plugins.plugin import ParamsT_co, Plugin
 
 Direction = Literal["request", "response"]
 
@@ -99,8 +99,11 @@ class Outside(Protocol):
         ...
 
 
-class Detector(Plugin):
+class Detector(Plugin[ParamsT_co]):
     """Looks at texts. Instances live as long as a configuration and are shared by all requests."""
+
+    group = "pointsman.guard.detectors"
+    stability = "beta"
 
     waits: ClassVar[bool] = False
     """Whether it may take longer than an edge waits without a word."""

@@ -1,17 +1,17 @@
 """What detectors that ask somebody over HTTP have in common."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final, Self, cast
+from collections.abc import Sequence
+from typing import ClassVar, Self, TypeVar, cast
 
 from pydantic import Field, JsonValue, model_validator
 
 from pointsman_core.header_names import SettableHeader
-from pointsman_core.plugins import Params, Plugin
 from pointsman_core.references import HttpUrl, SecretReference
 from pointsman_core.units import PositiveDuration
 from pointsman_core.url_addresses import check_url
 from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, DetectorFailed, Finding, Outside
+from pointsman_plugins.plugin import Params
 
 Object = dict[str, JsonValue]
 
@@ -38,15 +38,15 @@ class GuardianParams(Params):
         return self
 
 
-class Guardian(Detector):
+GuardianParamsT_co = TypeVar("GuardianParamsT_co", bound=GuardianParams, covariant=True)
+
+
+class Guardian(Detector[GuardianParamsT_co]):
     """Shows texts to somebody, and reads what they say."""
 
-    params_type: ClassVar[type[Params]] = GuardianParams
     waits: ClassVar[bool] = True
 
-    def __init__(self, name: str, params: GuardianParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._asks: Final = params
+    def setup(self) -> None:
         self._outside: Outside | None = None
 
     def bind(self, outside: Outside) -> None:
@@ -55,7 +55,7 @@ class Guardian(Detector):
 
     async def detect(self, checked: Checked) -> Sequence[Finding]:
         """One question about all texts that it gets."""
-        asks = self._asks
+        asks = self.params
         everybody = checked.direction == "response" or ANY_ROLE in asks.roles
         shown = [at for at, text in enumerate(checked.texts) if everybody or text.role in asks.roles]
         if not shown:

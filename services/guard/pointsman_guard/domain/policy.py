@@ -11,8 +11,9 @@ from pydantic import JsonValue
 
 from pointsman_contracts.guarding import Guarded
 from pointsman_core.config import DEFAULT_GUARD, Config, ConfigError, Guard
-from pointsman_core.plugins import Gathering, PluginError, Registry, within
+from pointsman_core.plugins import Gathering, PluginError, within
 from pointsman_guard.domain.checking import Checked, Detector, DetectorFailed, Finding, Outside
+from pointsman_plugins.registry import Registry
 
 RULES: Final = 6
 """Number of the built-in patterns and readings: raised when they change what is found, and part of the epoch."""

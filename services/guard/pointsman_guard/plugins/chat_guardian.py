@@ -1,12 +1,10 @@
 """A guardian model behind a chat API, which answers in words, as Llama Guard and Granite Guardian do."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Sequence
 
 from pydantic import Field, JsonValue
 
-from pointsman_core.plugins import Params, Plugin
 from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding
 from pointsman_guard.domain.guardian import Guardian, GuardianParams, Object, member
 
@@ -27,19 +25,14 @@ class ChatGuardianParams(GuardianParams):
     max_tokens: int = Field(default=32, ge=1)
 
 
-class ChatGuardian(Guardian):
+class ChatGuardian(Guardian[ChatGuardianParams]):
     """Shows the conversation, with what is checked as its last word."""
 
-    type_name: ClassVar[str] = "chat-guardian"
-    params_type: ClassVar[type[Params]] = ChatGuardianParams
-
-    def __init__(self, name: str, params: ChatGuardianParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params: Final = params
+    type_name = "chat-guardian"
 
     def question(self, checked: Checked, shown: Sequence[int]) -> Object:
         """As `Guardian.question`."""
-        params = self._params
+        params = self.params
         messages: list[JsonValue] = []
         if params.instructions is not None:
             messages.append({"role": "system", "content": params.instructions})
@@ -55,7 +48,7 @@ class ChatGuardian(Guardian):
         first = choices[0] if isinstance(choices, list) and choices else None
         said = member(member(first, "message"), "content")
         words = said.strip().lower() if isinstance(said, str) else ""
-        params = self._params
+        params = self.params
         if words.startswith(params.unsafe.lower()):
             named = re.findall(r"[a-z0-9][a-z0-9_\-]*", words[len(params.unsafe) :])
             categories = [f"{params.prefix}.{name}" for name in named] or [params.prefix]

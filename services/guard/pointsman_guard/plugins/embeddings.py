@@ -5,17 +5,18 @@ apart for all-MiniLM-L6-v2); the difference to harmless phrases about the same w
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_core.plugins import PluginError
 from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, DetectorFailed, Embedder, Finding, Outside
 from pointsman_guard.domain.folding import fold
 from pointsman_guard.plugins.catalogue.phrases import ATTACKS, HARMLESS
+from pointsman_plugins.plugin import Params
 
 PIECE: Final = 320
 """Characters of a text that are compared as one."""
@@ -41,29 +42,26 @@ class EmbeddingsParams(Params):
     """Whose texts of a prompt it looks at; `*` is everybody's. Of an answer it looks at all."""
 
 
-class Embeddings(Detector):
+class Embeddings(Detector[EmbeddingsParams]):
     """Finds texts that mean what attacks mean, whatever their words."""
 
-    type_name: ClassVar[str] = "embeddings"
-    params_type: ClassVar[type[Params]] = EmbeddingsParams
+    type_name = "embeddings"
     waits: ClassVar[bool] = True
 
-    def __init__(self, name: str, params: EmbeddingsParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params: Final = params
+    def setup(self) -> None:
         self._embedder: Embedder | None = None
         self._known: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
     def bind(self, outside: Outside) -> None:
         """Load the model."""
         try:
-            self._embedder = outside.embedder(self._params.model)
+            self._embedder = outside.embedder(self.params.model)
         except (OSError, ValueError) as error:
             raise PluginError(f"{self.name!r}: the model can't be used: {error}", ("model",)) from error
 
     async def detect(self, checked: Checked) -> Sequence[Finding]:
         """Texts with a piece that is closer to an attack."""
-        params = self._params
+        params = self.params
         if self._embedder is None:
             raise DetectorFailed("isn't bound")
         everybody = checked.direction == "response" or ANY_ROLE in params.roles

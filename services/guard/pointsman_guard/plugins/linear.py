@@ -1,14 +1,14 @@
 """A small classifier of one's own: logistic regression over hashed n-grams of characters, in a file."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Sequence
 
 from pydantic import Field, ValidationError
 
-from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_core.plugins import PluginError
 from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, DetectorFailed, Finding, Outside
 from pointsman_guard.domain.folding import fold
 from pointsman_guard.domain.linear_model import LinearModel
+from pointsman_plugins.plugin import Params
 
 
 class LinearParams(Params):
@@ -23,31 +23,28 @@ class LinearParams(Params):
     """Whose texts of a prompt it looks at; `*` is everybody's. Of an answer it looks at all."""
 
 
-class Linear(Detector):
+class Linear(Detector[LinearParams]):
     """Finds texts that resemble what it was trained on."""
 
-    type_name: ClassVar[str] = "linear"
-    params_type: ClassVar[type[Params]] = LinearParams
+    type_name = "linear"
 
-    def __init__(self, name: str, params: LinearParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params: Final = params
+    def setup(self) -> None:
         self._model: LinearModel | None = None
 
     def bind(self, outside: Outside) -> None:
         """Read the model."""
         try:
-            self._model = LinearModel.decode(outside.read(self._params.file))
+            self._model = LinearModel.decode(outside.read(self.params.file))
         except OSError as error:
-            raise PluginError(f"{self.name!r}: {self._params.file}: {type(error).__name__}", ("file",)) from error
+            raise PluginError(f"{self.name!r}: {self.params.file}: {type(error).__name__}", ("file",)) from error
         except (ValidationError, ValueError) as error:
             raise PluginError(
-                f"{self.name!r}: {self._params.file} isn't a model: {type(error).__name__}", ("file",)
+                f"{self.name!r}: {self.params.file} isn't a model: {type(error).__name__}", ("file",)
             ) from error
 
     def detect(self, checked: Checked) -> Sequence[Finding]:
         """Texts above the threshold."""
-        model, params = self._model, self._params
+        model, params = self._model, self.params
         if model is None:
             raise DetectorFailed("isn't bound")
         everybody = checked.direction == "response" or ANY_ROLE in params.roles

@@ -1,11 +1,9 @@
 """A classifier with OpenAI's moderation API."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Sequence
 
 from pydantic import Field, JsonValue
 
-from pointsman_core.plugins import Params, Plugin
 from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding
 from pointsman_guard.domain.guardian import Guardian, GuardianParams, Object, member
 
@@ -21,21 +19,16 @@ class ModerationParams(GuardianParams):
     """Scores by the service's category, or `*`, from which on it is found; without one what the service flags is."""
 
 
-class Moderation(Guardian):
+class Moderation(Guardian[ModerationParams]):
     """Asks once for all texts."""
 
-    type_name: ClassVar[str] = "openai-moderation"
-    params_type: ClassVar[type[Params]] = ModerationParams
-
-    def __init__(self, name: str, params: ModerationParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params: Final = params
+    type_name = "openai-moderation"
 
     def question(self, checked: Checked, shown: Sequence[int]) -> Object:
         """As `Guardian.question`."""
         document: Object = {"input": [checked.texts[at].text for at in shown]}
-        if self._params.model is not None:
-            document["model"] = self._params.model
+        if self.params.model is not None:
+            document["model"] = self.params.model
         return document
 
     def findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
@@ -44,7 +37,7 @@ class Moderation(Guardian):
         if not isinstance(results, list) or len(results) != len(shown):
             raise DetectorFailed("gave an answer without a result for each text")
         return [
-            Finding(f"{self._params.prefix}.{category}", self.name, at)
+            Finding(f"{self.params.prefix}.{category}", self.name, at)
             for at, result in zip(shown, results, strict=True)
             for category in self._flagged(result)
         ]
@@ -53,7 +46,7 @@ class Moderation(Guardian):
         flags, scores = member(result, "categories"), member(result, "category_scores")
         if not isinstance(flags, dict):
             raise DetectorFailed("gave a result without categories")
-        thresholds = self._params.thresholds
+        thresholds = self.params.thresholds
         found: list[str] = []
         for category, flag in flags.items():
             threshold = thresholds.get(category, thresholds.get("*"))

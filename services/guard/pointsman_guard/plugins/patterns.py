@@ -1,11 +1,10 @@
 """Patterns over texts as they look, and over what is hidden in them."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Final, Literal
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Final, Literal
 
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
 from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, Finding, Text
 from pointsman_guard.domain.decoding import BETWEEN, Work, hidden
 from pointsman_guard.domain.disguises import disguises
@@ -19,6 +18,7 @@ from pointsman_guard.plugins.catalogue.jailbreak import JAILBREAK
 from pointsman_guard.plugins.catalogue.other_languages import OTHER_LANGUAGES
 from pointsman_guard.plugins.catalogue.personal import PERSONAL
 from pointsman_guard.plugins.catalogue.secrets import SECRETS
+from pointsman_plugins.plugin import Params
 
 UNREADABLE_LONG: Final = "unreadable.long"
 
@@ -48,25 +48,23 @@ class PatternsParams(Params):
     """Characters of a request or answer above which only plain forms are looked for; `unreadable.long` then says so."""
 
 
-class Patterns(Detector):
+class Patterns(Detector[PatternsParams]):
     """Finds what has a known form: credentials, personal data, phrases that attack a prompt, and an operator's own."""
 
-    type_name: ClassVar[str] = "patterns"
-    params_type: ClassVar[type[Params]] = PatternsParams
+    type_name = "patterns"
 
-    def __init__(self, name: str, params: PatternsParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        own = [Pattern(category, regex) for category, regexes in params.patterns.items() for regex in regexes]
-        said = [pattern for group in params.groups if group != "injection" for pattern in _BUILT_IN[group]]
-        attacks = _BUILT_IN["injection"] if "injection" in params.groups else ()
-        keys = _BUILT_IN["secrets"] if "secrets" in params.groups else ()
-        self._said: Final = pattern_set((*said, *own), params.allow, name)
+    def setup(self) -> None:
+        own = [Pattern(category, regex) for category, regexes in self.params.patterns.items() for regex in regexes]
+        said = [pattern for group in self.params.groups if group != "injection" for pattern in _BUILT_IN[group]]
+        attacks = _BUILT_IN["injection"] if "injection" in self.params.groups else ()
+        keys = _BUILT_IN["secrets"] if "secrets" in self.params.groups else ()
+        self._said = pattern_set((*said, *own), self.params.allow, self.name)
         """What nobody should say."""
-        self._everything: Final = pattern_set((*said, *own, *attacks), params.allow, name)
-        self._disguised: Final = pattern_set((*attacks, *own), params.allow, name)
-        self._together: Final = pattern_set((*attacks, *own, *keys), params.allow, name)
-        self._roles: Final = frozenset(params.injection_roles)
-        self._deep: Final = params.disguised_up_to if params.disguised else -1
+        self._everything = pattern_set((*said, *own, *attacks), self.params.allow, self.name)
+        self._disguised = pattern_set((*attacks, *own), self.params.allow, self.name)
+        self._together = pattern_set((*attacks, *own, *keys), self.params.allow, self.name)
+        self._roles = frozenset(self.params.injection_roles)
+        self._deep = self.params.disguised_up_to if self.params.disguised else -1
 
     @property
     def categories(self) -> Sequence[str]:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding
-from pointsman_guard.domain.guardian import Guardian, Object
+from pointsman_guard.domain.guardian import Guardian, GuardianParams, Object
 
 
 class WebhookFinding(BaseModel):
@@ -30,7 +30,7 @@ class WebhookAnswer(BaseModel):
     findings: tuple[WebhookFinding, ...]
 
 
-class Webhook(Guardian):
+class Webhook(Guardian[GuardianParams]):
     """Sends `{"direction", "policy", "request_id", "texts": [{"part", "role", "text"}]}`."""
 
     type_name: ClassVar[str] = "webhook"

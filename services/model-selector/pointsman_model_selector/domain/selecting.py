@@ -6,8 +6,8 @@ from random import Random
 from typing import NamedTuple
 
 from pointsman_contracts.journey import Journey
-from pointsman_core.plugins import Plugin
 from pointsman_model_selector.domain.candidate import Candidate, Standing
+from pointsman_plugins.plugin import ParamsT_co, Plugin
 
 
 class Question(NamedTuple):
@@ -21,15 +21,18 @@ class Question(NamedTuple):
     """Unix time."""
 
 
-class StatePlugin(Plugin):
+class StatePlugin(Plugin[ParamsT_co]):
     """What filters and scorers have in common."""
 
     reads_pools: bool = False
     """Whether results depend on the state of pools, so that old state is told."""
 
 
-class ModelFilter(StatePlugin):
+class ModelFilter(StatePlugin[ParamsT_co]):
     """Takes candidates out."""
+
+    group = "pointsman.model_selector.filters"
+    stability = "beta"
 
     @abstractmethod
     def objection(self, question: Question, candidate: Candidate) -> str | None:
@@ -41,8 +44,11 @@ class ModelFilter(StatePlugin):
         return None
 
 
-class ModelScorer(StatePlugin):
+class ModelScorer(StatePlugin[ParamsT_co]):
     """Says how much it likes each candidate."""
+
+    group = "pointsman.model_selector.scorers"
+    stability = "beta"
 
     def bind(self, candidates: Sequence[Candidate]) -> None:
         """Look at the models of the selector. Raises PluginError; called once, before `scores`."""
@@ -58,16 +64,22 @@ class ModelScorer(StatePlugin):
         return None
 
 
-class ModelPicker(Plugin):
+class ModelPicker(Plugin[ParamsT_co]):
     """Decides on the weighted sums of the scores."""
+
+    group = "pointsman.model_selector.pickers"
+    stability = "beta"
 
     @abstractmethod
     def order(self, totals: Sequence[float], random: Random) -> list[int]:
         """Positions in order of preference: the choice, then the fallbacks. `totals` has at least one entry."""
 
 
-class RankingChooser(Plugin):
+class RankingChooser(Plugin[ParamsT_co]):
     """Chooses by which ranking a selector ranks a request's models (S0-48)."""
+
+    group = "pointsman.model_selector.choosers"
+    stability = "beta"
 
     def named(self) -> Sequence[str]:
         """Rankings that the parameters name, to be checked against those of the selector."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config, Ranking, Selector
 from pointsman_core.permission import allowed_models, may_use, not_allowed
-from pointsman_core.plugins import Gathering, PluginError, Registry, unknown, within
+from pointsman_core.plugins import Gathering, PluginError, unknown, within
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.domain.candidate import OLD_AFTER_S, Candidate, candidates_of
 from pointsman_model_selector.domain.selecting import (
@@ -21,6 +21,7 @@ from pointsman_model_selector.domain.selecting import (
     RankingChooser,
     StatePlugin,
 )
+from pointsman_plugins.registry import Registry
 
 _NOT_ALLOWED: Final = "allowed: not allowed for this identity"
 
@@ -48,12 +49,11 @@ class Builtin(NamedTuple):
 
 def registries(builtin: Builtin) -> Registries:
     """All plugin types: the built-in ones and those of other distributions."""
-    group = "pointsman.model_selector"
     return Registries(
-        Registry(ModelFilter, builtin.filters, f"{group}.filters"),
-        Registry(ModelScorer, builtin.scorers, f"{group}.scorers"),
-        Registry(ModelPicker, builtin.pickers, f"{group}.pickers"),
-        Registry(RankingChooser, builtin.choosers, f"{group}.choosers"),
+        Registry(ModelFilter, builtin.filters),
+        Registry(ModelScorer, builtin.scorers),
+        Registry(ModelPicker, builtin.pickers),
+        Registry(RankingChooser, builtin.choosers),
     )
 
 

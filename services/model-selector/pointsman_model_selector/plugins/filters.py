@@ -1,14 +1,11 @@
 """Filters over models."""
 
-from collections.abc import Mapping
-from typing import cast
-
 from pydantic import Field
 
 from pointsman_core.permission import allowed_models, may_use
-from pointsman_core.plugins import Params, Plugin
 from pointsman_model_selector.domain.candidate import Candidate
 from pointsman_model_selector.domain.selecting import ModelFilter, Question
+from pointsman_plugins.plugin import Params
 
 
 class Capable(ModelFilter):
@@ -38,19 +35,14 @@ class HealthyParams(Params):
     """Fewer recent requests say nothing."""
 
 
-class Healthy(ModelFilter):
+class Healthy(ModelFilter[HealthyParams]):
     """`healthy`: takes out models that no live worker serves, or whose recent requests mostly failed.
 
     A pool or model that nobody has told anything about stays in.
     """
 
     type_name = "healthy"
-    params_type = HealthyParams
     reads_pools = True
-
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params = cast("HealthyParams", params)
 
     def objection(self, question: Question, candidate: Candidate) -> str | None:
         target = candidate.target
@@ -59,9 +51,9 @@ class Healthy(ModelFilter):
             if pool is not None and target.model not in pool.models:
                 return "no live worker serves it"
         statistics = question.standing.statistics(candidate.name)
-        if statistics is not None and statistics.requests >= self._params.min_requests:
+        if statistics is not None and statistics.requests >= self.params.min_requests:
             rate = statistics.errors / statistics.requests
-            if rate > self._params.max_error_rate:
+            if rate > self.params.max_error_rate:
                 return f"{rate:.0%} of recent requests failed"
         return None
 
@@ -91,15 +83,10 @@ class RateLimitedParams(Params):
     """Part of the provider's quota that stays unused."""
 
 
-class RateLimited(ModelFilter):
+class RateLimited(ModelFilter[RateLimitedParams]):
     """`rate-limited`: takes out models whose provider asked for a pause, or whose quota is used up."""
 
     type_name = "rate-limited"
-    params_type = RateLimitedParams
-
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params = cast("RateLimitedParams", params)
 
     def objection(self, question: Question, candidate: Candidate) -> str | None:
         statistics = question.standing.statistics(candidate.name)
@@ -107,7 +94,7 @@ class RateLimited(ModelFilter):
             return None
         if statistics.limited_until_ms is not None and statistics.limited_until_ms > question.now_ms:
             return "its provider asked for a pause"
-        if statistics.remaining is not None and statistics.remaining <= self._params.min_remaining:
+        if statistics.remaining is not None and statistics.remaining <= self.params.min_remaining:
             return "its quota is used up"
         return None
 
@@ -123,20 +110,17 @@ class GroupParams(Params):
     keyword: str = "auto"
 
 
-class Group(ModelFilter):
+class Group(ModelFilter[GroupParams]):
     """`group`: `auto` keeps all models, `auto/<group>` those of the group, and the name of a model that model."""
 
     type_name = "group"
-    params_type = GroupParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._keyword = cast("GroupParams", params).keyword
-        self._prefix = f"{self._keyword}/"
+    def setup(self) -> None:
+        self._prefix = f"{self.params.keyword}/"
 
     def objection(self, question: Question, candidate: Candidate) -> str | None:
         model = question.journey.wanted
-        if model == self._keyword:
+        if model == self.params.keyword:
             return None
         if model.startswith(self._prefix):
             group = model[len(self._prefix) :]

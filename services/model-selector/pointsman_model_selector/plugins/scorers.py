@@ -1,14 +1,14 @@
 """Scorers over models: numbers in [0,1], 1 is best."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Literal, cast
+from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
 from pointsman_model_selector.domain.candidate import Candidate
 from pointsman_model_selector.domain.selecting import ModelScorer, Question
+from pointsman_plugins.plugin import Params
 
 USUAL_OUTPUT_TOKENS = 256
 """Length of an answer while nobody knows better."""
@@ -35,15 +35,10 @@ class CostParams(Params):
     cheapest, `cheapest / price`."""
 
 
-class Cost(ModelScorer):
+class Cost(ModelScorer[CostParams]):
     """`cost`: prompt tokens and expected output tokens at the model's prices."""
 
     type_name = "cost"
-    params_type = CostParams
-
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._worst = cast("CostParams", params).worst
 
     def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
         prompt, answers = question.journey.request.prompt_tokens, question.journey.request.answers
@@ -52,8 +47,8 @@ class Cost(ModelScorer):
             (prompt * candidate.input_cost + answers * output * candidate.output_cost) / 1e6
             for candidate, output in zip(candidates, outputs, strict=True)
         ]
-        if self._worst is not None:
-            return [1.0 - price / self._worst for price in prices]
+        if self.params.worst is not None:
+            return [1.0 - price / self.params.worst for price in prices]
         return _against_the_lowest(prices)
 
 
@@ -65,15 +60,10 @@ class LatencyParams(Params):
     """Score of a model that nobody has measured yet."""
 
 
-class Latency(ModelScorer):
+class Latency(ModelScorer[LatencyParams]):
     """`latency`: time to the first token, or to the end of an answer of the expected length, as completions taught."""
 
     type_name = "latency"
-    params_type = LatencyParams
-
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params = cast("LatencyParams", params)
 
     def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
         outputs = expected_output(question, candidates)
@@ -83,15 +73,15 @@ class Latency(ModelScorer):
         ]
         known = [time for time in times if time is not None]
         if not known:
-            return [self._params.unknown] * len(candidates)
+            return [self.params.unknown] * len(candidates)
         fastest = min(known)
-        return [self._params.unknown if t is None else (fastest / t if t > 0 else 1.0) for t in times]
+        return [self.params.unknown if t is None else (fastest / t if t > 0 else 1.0) for t in times]
 
     def _expected_ms(self, question: Question, candidate: Candidate, output: float) -> float | None:
         statistics = question.standing.statistics(candidate.name)
         if statistics is None or statistics.ttft_ms is None:
             return None
-        if self._params.of == "first-token":
+        if self.params.of == "first-token":
             return statistics.ttft_ms
         return statistics.ttft_ms + (statistics.itl_ms or 0.0) * output
 

@@ -1,14 +1,14 @@
 """`semantic-match`: models whose described strengths are about what the prompt is about."""
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, Vector, decode, rarity, similarity, vector
-from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_core.plugins import PluginError
 from pointsman_model_selector.domain.candidate import Candidate
 from pointsman_model_selector.domain.selecting import ModelScorer, Question
+from pointsman_plugins.plugin import Params
 
 
 class SemanticMatchParams(Params):
@@ -18,17 +18,14 @@ class SemanticMatchParams(Params):
     """Similarity below which prompt and strengths have nothing to do with each other."""
 
 
-class SemanticMatch(ModelScorer):
+class SemanticMatch(ModelScorer[SemanticMatchParams]):
     """1 for the model whose `strengths` are closest to the prompt, others by their share of that; 0 for all when none
     is close. It compares words, and the decision says so: `semantic-match: lexical`."""
 
     type_name = "semantic-match"
-    params_type = SemanticMatchParams
     consumes = (PROMPT_VECTOR,)
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._least = cast("SemanticMatchParams", params).least
+    def setup(self) -> None:
         self._strengths: dict[str, Vector] = {}
         self._weights: list[float] = []
 
@@ -46,9 +43,9 @@ class SemanticMatch(ModelScorer):
         asked = decode(values)
         found = [similarity(asked, self._strengths[candidate.name], self._weights) for candidate in candidates]
         best = max(found)
-        if best < self._least:
+        if best < self.params.least:
             return [0.0] * len(candidates)
-        return [value / best if value >= self._least else 0.0 for value in found]
+        return [value / best if value >= self.params.least else 0.0 for value in found]
 
     def remark(self, question: Question) -> str | None:
         return "no text to match" if _values(question) is None else LEXICAL

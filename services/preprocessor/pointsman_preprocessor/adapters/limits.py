@@ -54,7 +54,7 @@ class Limits:
 
     def configured(self, revision: Revision[Pipeline]) -> None:
         """A new revision counts."""
-        limits = [processor for processor in revision.compiled.processors if isinstance(processor, Limit)]
+        limits: list[Limit] = [processor for processor in revision.compiled.processors if isinstance(processor, Limit)]
         self.limiter.prices = {limit.name: limit.price for limit in limits if isinstance(limit, TokenLimit)}
         if limits:
             self._keeper.begin()

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from pointsman_core.plugins import Params
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
 
 NAME: Final = "authentication"

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field, JsonValue
 
 from pointsman_contracts.api_key import ApiKey as StoredKey
-from pointsman_core.plugins import Params
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.identities import Grant
 
 _PREFIX: Final = 16

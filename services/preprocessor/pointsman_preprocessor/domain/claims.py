@@ -5,7 +5,7 @@ from typing import cast
 
 from pydantic import Field, JsonValue
 
-from pointsman_core.plugins import Params
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.identities import Grant
 
 

@@ -7,8 +7,9 @@ from pointsman_apis.facts import features, max_output_tokens, readable_fields
 from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage, StageReport, edited
 from pointsman_core.config import Config, ProcessorUse, active
 from pointsman_core.fingerprint import deciding, fingerprint
-from pointsman_core.plugins import Registry, within
+from pointsman_core.plugins import within
 from pointsman_core.prefix import salt
+from pointsman_plugins.registry import Registry
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.chain import Chain, Step, Within
@@ -19,7 +20,6 @@ from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Inco
 from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt
 from pointsman_preprocessor.domain.prompt_tokens import TokenReaders
 
-ENTRY_POINTS: Final = "pointsman.preprocessor.processors"
 """Group in which other distributions offer request processors."""
 
 NOTE_LIMIT: Final = 256
@@ -34,7 +34,7 @@ _DEFAULT_BLOCK_TOKENS: Final = 64
 
 def registry(builtin: Iterable[type[RequestProcessor]]) -> Registry[RequestProcessor]:
     """All request processors: the built-in ones and those of other distributions."""
-    return Registry(RequestProcessor, builtin, ENTRY_POINTS)
+    return Registry(RequestProcessor, builtin)
 
 
 class Pipeline:

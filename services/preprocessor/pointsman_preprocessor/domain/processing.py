@@ -12,7 +12,8 @@ from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
 from pointsman_contracts.limits import LimitAsk
 from pointsman_core.config import Config
-from pointsman_core.plugins import Key, Plugin, PluginError
+from pointsman_core.plugins import Key, PluginError
+from pointsman_plugins.plugin import ParamsT_co, Plugin
 from pointsman_preprocessor.domain.prompt import Prompt, prompt_of
 from pointsman_preprocessor.domain.request_headers import HeaderFacts
 
@@ -175,8 +176,11 @@ class Incoming:
             self.body_edits[name] = BodyEdit(field=name, remove=True)
 
 
-class RequestProcessor(Plugin):
+class RequestProcessor(Plugin[ParamsT_co]):
     """Runs for every request, whichever profile it gets."""
+
+    group = "pointsman.preprocessor.processors"
+    stability = "beta"
 
     reports: ClassVar[bool] = False
     """Whether its verdict is told of every request. That of others is told when they say something, end the request or

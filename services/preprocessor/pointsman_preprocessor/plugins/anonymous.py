@@ -1,12 +1,9 @@
 """`anonymous`: requests without a credential are let in, as whom the configuration says."""
 
-from collections.abc import Mapping
-from typing import cast
-
 from pydantic import Field, JsonValue
 
 from pointsman_core.config import Config
-from pointsman_core.plugins import Params, Plugin
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.admission import CREDENTIAL_HEADERS
 from pointsman_preprocessor.domain.identities import Grant, ModelGroups, identity_of
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
@@ -27,18 +24,15 @@ class AnonymousParams(Params):
     that nobody knows is refused."""
 
 
-class Anonymous(RequestProcessor):
+class Anonymous(RequestProcessor[AnonymousParams]):
     """Produces the identity of requests that carry no credential. It stands behind the processors that read some."""
 
     type_name = "anonymous"
-    params_type = AnonymousParams
     produces = (IDENTITY,)
     authenticates = True
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params = cast("AnonymousParams", params)
-        self._headers = tuple(header.lower() for header in self._params.headers)
+    def setup(self) -> None:
+        self._headers = tuple(header.lower() for header in self.params.headers)
         self._identity: dict[str, JsonValue] = {}
         self._fill(ModelGroups())
 
@@ -52,10 +46,10 @@ class Anonymous(RequestProcessor):
         if any(headers.get(header) for header in (*self._headers, *incoming.credentials)):
             return
         incoming.write(IDENTITY, dict(self._identity))
-        incoming.say(f"anonymous, tenant {self._params.tenant}")
+        incoming.say(f"anonymous, tenant {self.params.tenant}")
 
     def _fill(self, groups: ModelGroups) -> None:
-        params = self._params
+        params = self.params
         limits: dict[str, JsonValue] = dict(params.limits)
         grant = Grant(params.tenant, "", params.plan, params.scopes, params.models, limits)
         self._identity = identity_of(grant, self.name, groups)

@@ -1,12 +1,12 @@
 """`api-key-auth`: clients are known by their API keys, of which only the hashes are kept."""
 
-from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from pydantic import Field, JsonValue, field_validator
 
 from pointsman_core.config import Config
-from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_core.plugins import PluginError
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.admission import CREDENTIAL_HEADERS, unauthorized
 from pointsman_preprocessor.domain.api_keys import ApiKey, KeyFacts, KeyStore, KeyTable
 from pointsman_preprocessor.domain.credentials import digest, presented
@@ -46,34 +46,31 @@ class ApiKeyAuthParams(Params):
         return tuple(name.lower() for name in value)
 
 
-class ApiKeyAuth(RequestProcessor):
+class ApiKeyAuth(RequestProcessor[ApiKeyAuthParams]):
     """Produces the identity of a known key. An unknown one is left to the processors behind it, and refused with 401
     when none of them knows it either."""
 
     type_name = "api-key-auth"
-    params_type = ApiKeyAuthParams
     produces = (IDENTITY,)
     authenticates = True
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params = cast("ApiKeyAuthParams", params)
-        self.credentials = self._params.headers
-        self._table = KeyTable((key.digest, key) for key in self._params.keys)
+    def setup(self) -> None:
+        self.credentials = self.params.headers
+        self._table = KeyTable((key.digest, key) for key in self.params.keys)
         self._store: KeyStore | None = None
         self._groups = ModelGroups()
         self._identities: dict[str, tuple[KeyFacts, dict[str, JsonValue]]] = {}
 
     def bind(self, config: Config) -> None:
         self._groups = ModelGroups(config)
-        for position, key in enumerate(self._params.keys):
+        for position, key in enumerate(self.params.keys):
             try:
                 identity_of(key.grant(), self.name, self._groups)
             except ValueError as error:
                 raise PluginError(f"{self.name!r}: {error}", ("keys", position)) from error
 
     def connect(self, ports: Ports) -> None:
-        if self._params.stored:
+        if self.params.stored:
             self._store = ports.find(KeyStore)
             if self._store is not None:
                 self._store.follow()
@@ -81,11 +78,11 @@ class ApiKeyAuth(RequestProcessor):
     def process(self, incoming: Incoming) -> None:
         if incoming.read(IDENTITY) is not None:
             return
-        for header, key in presented(incoming.envelope.headers, self._params.headers):
+        for header, key in presented(incoming.envelope.headers, self.params.headers):
             digested = digest(key)
             facts = self._find(digested)
             # The edge keeps the usual headers from engines by itself, and they may hold another processor's credential.
-            if not self._params.forward and (facts is not None or header not in CREDENTIAL_HEADERS):
+            if not self.params.forward and (facts is not None or header not in CREDENTIAL_HEADERS):
                 incoming.hide_header(header)
             if facts is None:
                 continue
@@ -112,7 +109,7 @@ class ApiKeyAuth(RequestProcessor):
 
     def _find(self, digested: str) -> KeyFacts | None:
         found = self._table.find(digested)
-        if found is not None or not self._params.stored:
+        if found is not None or not self.params.stored:
             return found
         if self._store is None:
             raise Unavailable("the stored keys aren't here")

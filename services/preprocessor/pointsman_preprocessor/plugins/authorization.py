@@ -1,12 +1,9 @@
 """`authorization`: what an identity must be allowed to before anything else is done for it."""
 
-from collections.abc import Mapping
-from typing import cast
-
 from pydantic import Field
 
 from pointsman_core.config import Api
-from pointsman_core.plugins import Params, Plugin
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.admission import forbidden
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
 
@@ -20,21 +17,17 @@ class AuthorizationParams(Params):
     """Only for requests of these APIs, e.g. `embeddings`; default: all."""
 
 
-class Authorization(RequestProcessor):
+class Authorization(RequestProcessor[AuthorizationParams]):
     """Refuses with 403 whoever lacks a scope. Which models an identity may use is in its `models`, and is looked at
     where the model is settled."""
 
     type_name = "authorization"
-    params_type = AuthorizationParams
     consumes = (IDENTITY,)
     reports = True
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        parameters = cast("AuthorizationParams", params)
-        self._scopes = parameters.scopes
-        self._needed = frozenset(parameters.scopes)
-        self._apis = frozenset[str](parameters.apis)
+    def setup(self) -> None:
+        self._needed = frozenset(self.params.scopes)
+        self._apis = frozenset[str](self.params.apis)
 
     def process(self, incoming: Incoming) -> None:
         if self._apis and incoming.body.api.name not in self._apis:
@@ -43,4 +36,4 @@ class Authorization(RequestProcessor):
         held = {str(scope) for scope in scopes} if isinstance(scopes, list) else set[str]()
         lacking = self._needed - held
         if lacking:
-            raise forbidden(incoming, f"This needs the scope {', '.join(sorted(lacking))}.", self._scopes)
+            raise forbidden(incoming, f"This needs the scope {', '.join(sorted(lacking))}.", self.params.scopes)

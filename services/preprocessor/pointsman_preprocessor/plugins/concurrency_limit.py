@@ -1,12 +1,8 @@
 """`concurrency-limit`: so many requests at the same time."""
 
-from collections.abc import Mapping
-from typing import cast
-
 from pydantic import Field, JsonValue
 
 from pointsman_contracts.limits import LimitWindow
-from pointsman_core.plugins import Params, Plugin
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 
 
@@ -17,16 +13,14 @@ class ConcurrencyLimitParams(LimitParams):
     """Requests that have begun and not ended."""
 
 
-class ConcurrencyLimit(Limit):
+class ConcurrencyLimit(Limit[ConcurrencyLimitParams]):
     """A request counts from here to the end of its answer."""
 
     type_name = "concurrency-limit"
-    params_type = ConcurrencyLimitParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        limit = cast("ConcurrencyLimitParams", params)
-        self._windows_configured = (LimitWindow(unit="concurrency", amount=limit.limit),)
+    def setup(self) -> None:
+        super().setup()
+        self._windows_configured = (LimitWindow(unit="concurrency", amount=self.params.limit),)
 
     @property
     def windows(self) -> tuple[LimitWindow, ...]:

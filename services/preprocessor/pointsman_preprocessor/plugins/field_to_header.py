@@ -1,12 +1,11 @@
 """`field-to-header`: a field of the body in a header."""
 
-from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from pydantic import Field, JsonValue
 
 from pointsman_core.header_names import SettableHeader
-from pointsman_core.plugins import Params, Plugin
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
 
 LONGEST_VALUE: Final = 1024
@@ -20,17 +19,13 @@ class FieldToHeaderParams(Params):
     header: SettableHeader
 
 
-class FieldToHeader(RequestProcessor):
+class FieldToHeader(RequestProcessor[FieldToHeaderParams]):
     """Sets the header to the text, number or boolean; removes what the client sent there when the field has none."""
 
     type_name = "field-to-header"
-    params_type = FieldToHeaderParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        parameters = cast("FieldToHeaderParams", params)
-        self._top, *self._below = parameters.field.split(".")
-        self._header = parameters.header
+    def setup(self) -> None:
+        self._top, *self._below = self.params.field.split(".")
 
     def process(self, incoming: Incoming) -> None:
         value = incoming.field(self._top)
@@ -38,9 +33,9 @@ class FieldToHeader(RequestProcessor):
             value = value.get(step) if isinstance(value, dict) else None
         text = _as_header(value)
         if text is None:
-            incoming.remove_header(self._header)
+            incoming.remove_header(self.params.header)
         else:
-            incoming.set_header(self._header, text)
+            incoming.set_header(self.params.header, text)
 
 
 def _as_header(value: JsonValue) -> str | None:

@@ -1,15 +1,13 @@
 """`header-guard`: headers that must not reach an engine or provider."""
 
 import re
-from collections.abc import Mapping
 from fnmatch import translate
 from functools import lru_cache
-from typing import cast
 
 from pydantic import Field, field_validator
 
 from pointsman_core.header_names import EDGES_OWN, settable
-from pointsman_core.plugins import Params, Plugin
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
 
 
@@ -30,16 +28,13 @@ class HeaderGuardParams(Params):
         return tuple(settable(name) for name in value)
 
 
-class HeaderGuard(RequestProcessor):
+class HeaderGuard(RequestProcessor[HeaderGuardParams]):
     """Removes them. Processors behind it may set headers of the same names."""
 
     type_name = "header-guard"
-    params_type = HeaderGuardParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        parameters = cast("HeaderGuardParams", params)
-        remove, keep = _any_of(parameters.remove), _any_of(parameters.keep)
+    def setup(self) -> None:
+        remove, keep = _any_of(self.params.remove), _any_of(self.params.keep)
 
         @lru_cache(maxsize=1024)
         def goes(header: str) -> bool:

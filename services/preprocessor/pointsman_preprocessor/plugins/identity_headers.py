@@ -1,12 +1,11 @@
 """`identity-headers`: a trusted proxy in front has authenticated the client and says so in headers."""
 
-from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from pydantic import Field, JsonValue, field_validator
 
-from pointsman_core.plugins import Params, Plugin
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
 
 _STRIPPED: Final = ("x-pointsman-", "x-gateway-")
@@ -40,23 +39,18 @@ class IdentityHeadersParams(Params):
         return {field: header.lower() for field, header in value.items()}
 
 
-class IdentityHeaders(RequestProcessor):
+class IdentityHeaders(RequestProcessor[IdentityHeadersParams]):
     """Produces the identity from headers that edges take from trusted proxies only."""
 
     type_name = "identity-headers"
-    params_type = IdentityHeadersParams
     produces = (IDENTITY,)
-
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params = cast("IdentityHeadersParams", params)
 
     def process(self, incoming: Incoming) -> None:
         headers = incoming.envelope.headers
         identity: dict[str, JsonValue] = {
-            field: value for field, header in self._params.fields.items() if (value := headers.get(header))
+            field: value for field, header in self.params.fields.items() if (value := headers.get(header))
         }
-        for field in self._params.required:
+        for field in self.params.required:
             if field not in identity:
                 raise Refusal(
                     401,

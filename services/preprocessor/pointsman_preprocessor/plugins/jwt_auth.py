@@ -2,17 +2,17 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Mapping
-from typing import Final, NamedTuple, Self, cast
+from collections.abc import Awaitable
+from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue, model_validator
 
 from pointsman_core.config import Config
-from pointsman_core.plugins import Params, Plugin
 from pointsman_core.references import HttpUrl
 from pointsman_core.units import Duration
 from pointsman_core.url_addresses import check_url
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.admission import unauthorized
 from pointsman_preprocessor.domain.claims import ClaimNames, grant_of
 from pointsman_preprocessor.domain.credentials import bearer
@@ -79,20 +79,17 @@ class _Checked(NamedTuple):
     keys: KeySet
 
 
-class JwtAuth(RequestProcessor):
+class JwtAuth(RequestProcessor[JwtAuthParams]):
     """Produces the identity of a valid token: signed by a key of its issuer with that key's own algorithm, not expired,
     for this audience. One that claims to be of this issuer and isn't valid is refused with 401."""
 
     type_name = "jwt-auth"
-    params_type = JwtAuthParams
     produces = (IDENTITY,)
     authenticates = True
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params = cast("JwtAuthParams", params)
-        self._expected = Expected(self._params.issuer, self._params.audience, self._params.leeway)
-        self._own = KeySet(self._params.keys) if self._params.keys else None
+    def setup(self) -> None:
+        self._expected = Expected(self.params.issuer, self.params.audience, self.params.leeway)
+        self._own = KeySet(self.params.keys) if self.params.keys else None
         self._sets: KeySets | None = None
         self._groups = ModelGroups()
         self._checked: OrderedDict[bytes, _Checked] = OrderedDict()
@@ -101,10 +98,10 @@ class JwtAuth(RequestProcessor):
         self._groups = ModelGroups(config)
 
     def connect(self, ports: Ports) -> None:
-        if self._params.jwks is not None:
+        if self.params.jwks is not None:
             self._sets = ports.find(KeySets)
             if self._sets is not None:
-                self._sets.follow(self._params.jwks, private=self._params.private)
+                self._sets.follow(self.params.jwks, private=self.params.private)
 
     def process(self, incoming: Incoming) -> Awaitable[None] | None:
         if incoming.read(IDENTITY) is not None:
@@ -120,10 +117,10 @@ class JwtAuth(RequestProcessor):
             self._recognised(incoming, known.identity)
             return None
         head = head_of(token)
-        if head is None or head.issuer != self._params.issuer:
+        if head is None or head.issuer != self.params.issuer:
             return None
         if keys is None or not keys.names(head.kid):
-            waiting = None if self._sets is None else self._sets.refresh(self._params.jwks or "")
+            waiting = None if self._sets is None else self._sets.refresh(self.params.jwks or "")
             if waiting is not None:
                 return self._check_anew(waiting, incoming, token, head, digest)
         self._check(incoming, token, head, digest)
@@ -138,7 +135,7 @@ class JwtAuth(RequestProcessor):
     def _check(self, incoming: Incoming, token: str, head: TokenHead, digest: bytes) -> None:
         keys = self._keys()
         if keys is None:
-            raise Unavailable(f"the keys of {self._params.issuer} aren't known")
+            raise Unavailable(f"the keys of {self.params.issuer} aren't known")
         key = keys.find(head.kid, head.algorithm)
         now_s = incoming.envelope.received_ms / 1000
         if key is None:
@@ -148,24 +145,24 @@ class JwtAuth(RequestProcessor):
             raise unauthorized(incoming, text, "invalid_token")
         try:
             claims = verified(token, key, self._expected, now_s)
-            grant = grant_of(claims, self._params.claims, self._params.tenant)
+            grant = grant_of(claims, self.params.claims, self.params.tenant)
             identity = identity_of(grant, self.name, self._groups)
         except TokenRefused as refused:
             raise unauthorized(incoming, str(refused), refused.code) from refused
         except ValueError as error:
             raise unauthorized(incoming, f"The token can't be used: {error}.", "invalid_token") from error
-        lacking = [part for part in self._params.required if not getattr(grant, part)]
+        lacking = [part for part in self.params.required if not getattr(grant, part)]
         if lacking:
             raise unauthorized(incoming, f"The token names no {' and no '.join(lacking)}.", "invalid_token")
         expires = claims.get("exp")
-        until_s = min(now_s + self._params.remember, float(expires) if isinstance(expires, int | float) else now_s)
+        until_s = min(now_s + self.params.remember, float(expires) if isinstance(expires, int | float) else now_s)
         self._checked[digest] = _Checked(identity, until_s, keys)
         while len(self._checked) > _KEPT:
             self._checked.popitem(last=False)
         self._recognised(incoming, identity)
 
     def _recognised(self, incoming: Incoming, identity: dict[str, JsonValue]) -> None:
-        if not self._params.forward:
+        if not self.params.forward:
             incoming.hide_header("authorization")
         incoming.write(IDENTITY, dict(identity))
         incoming.say(f"token, tenant {identity['tenant']}" if identity["tenant"] else "token")
@@ -173,4 +170,4 @@ class JwtAuth(RequestProcessor):
     def _keys(self) -> KeySet | None:
         if self._own is not None:
             return self._own
-        return None if self._sets is None else self._sets.get(self._params.jwks or "")
+        return None if self._sets is None else self._sets.get(self.params.jwks or "")

@@ -1,15 +1,16 @@
 """What all limits do alike: whose count a request belongs to, which amounts hold for it, what a refusal says."""
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from math import ceil
-from typing import Final, cast
+from typing import Final
 
 from pydantic import Field, JsonValue, ValidationError
+from typing_extensions import TypeVar
 
 from pointsman_contracts.limits import LimitAsk, LimitVerdict, LimitWindow
-from pointsman_core.plugins import Params, Plugin
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.domain.limits.scope import ScopeName, Scopes
 from pointsman_preprocessor.domain.limits.told import tell
@@ -33,22 +34,20 @@ class LimitParams(Params):
     """Tell clients what is left (`x-ratelimit-*`)."""
 
 
-class Limit(RequestProcessor):
+LimitParamsT_co = TypeVar("LimitParamsT_co", bound=LimitParams, default=LimitParams, covariant=True)
+
+
+class Limit(RequestProcessor[LimitParamsT_co]):
     """Counts requests, and ends those that are too many with 429."""
 
-    params_type = LimitParams
     reports = True
     kept = False
     """What it counts stays counted when another limit refuses the request."""
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        limit = cast("LimitParams", params)
-        self._claim = limit.claim
-        self._tell = limit.tell
-        self.scopes = Scopes(name, limit.per)
-        if self.scopes.need_identity or limit.claim is not None:
-            self.consumes = (IDENTITY,)  # pyright: ignore[reportAttributeAccessIssue] - others of its class need none
+    def setup(self) -> None:
+        self.scopes = Scopes(self.name, self.params.per)
+        if self.scopes.need_identity or self.params.claim is not None:
+            self.consumes = (IDENTITY,)
         self._limiter: Limiter = OwnBook()
         self._claimed: dict[str, tuple[LimitWindow, ...] | None] = {}
 
@@ -117,10 +116,10 @@ class Limit(RequestProcessor):
         )
 
     def _windows(self, incoming: Incoming) -> tuple[LimitWindow, ...]:
-        if self._claim is None:
+        if self.params.claim is None:
             return self.windows
         limits = (incoming.read(IDENTITY) or {}).get("limits")
-        value = limits.get(self._claim) if isinstance(limits, dict) else None
+        value = limits.get(self.params.claim) if isinstance(limits, dict) else None
         if value is None:
             return self.windows
         key = repr(value)
@@ -133,13 +132,13 @@ class Limit(RequestProcessor):
                 self._claimed[key] = None
         found = self._claimed[key]
         if found is None:
-            incoming.say(f"the claim {self._claim!r} is no amount; the configured one counts")
-            incoming.degraded.append(f"{self.name}: claim {self._claim!r} is no amount")
+            incoming.say(f"the claim {self.params.claim!r} is no amount; the configured one counts")
+            incoming.degraded.append(f"{self.name}: claim {self.params.claim!r} is no amount")
             return self.windows
         return found
 
     def _ruled(self, incoming: Incoming, ask: LimitAsk, verdict: LimitVerdict) -> None:
-        if self._tell or verdict.outcome == "refused":
+        if self.params.tell or verdict.outcome == "refused":
             tell(incoming, ask.windows, verdict)
         if verdict.outcome == "admitted":
             incoming.charges.append(ask)

@@ -1,13 +1,11 @@
 """`model-to-header`: the model of the body in a header, for routes and proxies that only see headers (S1-14)."""
 
-from collections.abc import Mapping
-from typing import cast
-
 from pydantic import Field
 
 from pointsman_core.config import Config
 from pointsman_core.header_names import SettableHeader
-from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_core.plugins import PluginError
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
 
 
@@ -20,15 +18,12 @@ class ModelToHeaderParams(Params):
     """Adapter → base model, for pools that list more than one base model."""
 
 
-class ModelToHeader(RequestProcessor):
+class ModelToHeader(RequestProcessor[ModelToHeaderParams]):
     """Sets both headers; the base model is empty when nobody knows it."""
 
     type_name = "model-to-header"
-    params_type = ModelToHeaderParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params = cast("ModelToHeaderParams", params)
+    def setup(self) -> None:
         self._base: dict[str, str] = {}
 
     def bind(self, config: Config) -> None:
@@ -37,8 +32,8 @@ class ModelToHeader(RequestProcessor):
             bases = [model for model in pool.models if model not in pool.loras]
             base |= {model: model for model in bases}
             for lora in pool.loras:
-                if lora in self._params.bases:
-                    base[lora] = self._params.bases[lora]
+                if lora in self.params.bases:
+                    base[lora] = self.params.bases[lora]
                 elif len(bases) == 1:
                     base[lora] = bases[0]
                 elif bases:
@@ -51,5 +46,5 @@ class ModelToHeader(RequestProcessor):
 
     def process(self, incoming: Incoming) -> None:
         model = incoming.model
-        incoming.set_header(self._params.header, model, tells="model")
-        incoming.set_header(self._params.base_header, self._base.get(model, ""), tells="base_model")
+        incoming.set_header(self.params.header, model, tells="model")
+        incoming.set_header(self.params.base_header, self._base.get(model, ""), tells="base_model")

@@ -1,12 +1,9 @@
 """`request-id`: the engine's logs carry the gateway's request id."""
 
-from collections.abc import Mapping
-from typing import cast
-
 from pydantic import Field, field_validator
 
 from pointsman_core.header_names import HEADER_NAME, REQUEST_ID, settable
-from pointsman_core.plugins import Params, Plugin
+from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
 
 
@@ -22,15 +19,13 @@ class RequestIdParams(Params):
         return value if value.lower() == REQUEST_ID else settable(value)
 
 
-class RequestId(RequestProcessor):
+class RequestId(RequestProcessor[RequestIdParams]):
     """Sets the header to the request's id."""
 
     type_name = "request-id"
-    params_type = RequestIdParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        header = cast("RequestIdParams", params).header
+    def setup(self) -> None:
+        header = self.params.header
         self._header = None if header.lower() == REQUEST_ID else header
 
     def process(self, incoming: Incoming) -> None:

@@ -1,12 +1,10 @@
 """`request-limit`: so many requests in so much time, by tenant, plan, model or whatever else a request has."""
 
-from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from pydantic import Field, JsonValue
 
 from pointsman_contracts.limits import LimitWindow
-from pointsman_core.plugins import Params, Plugin
 from pointsman_preprocessor.domain.limits.rate import Rate, Rates, rates
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
@@ -26,31 +24,27 @@ class RequestLimitParams(LimitParams):
     """How many may come at once; default: a tenth of the amount, at least 10, at most the amount."""
 
 
-class RequestLimit(Limit):
+class RequestLimit(Limit[RequestLimitParams]):
     """Requests arrive at most at the rate, but for a burst."""
 
     type_name = "request-limit"
-    params_type = RequestLimitParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        limit = cast("RequestLimitParams", params)
-        self._burst = limit.burst
-        self._rates = limit.rate
-        self._windows_configured = tuple(self._window(each) for each in limit.rate)
+    def setup(self) -> None:
+        super().setup()
+        self._windows_configured = tuple(self._window(each) for each in self.params.rate)
 
     @property
     def windows(self) -> tuple[LimitWindow, ...]:
         return self._windows_configured
 
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
-        return tuple(self._window(each) for each in amounts(value, self._rates))
+        return tuple(self._window(each) for each in amounts(value, self.params.rate))
 
     def until_ms(self, incoming: Incoming) -> int:
         return incoming.envelope.received_ms + SENT_AGAIN_MS
 
     def _window(self, each: Rate) -> LimitWindow:
-        burst = min(each.amount, max(_SMALL, each.amount / 10)) if self._burst is None else self._burst
+        burst = min(each.amount, max(_SMALL, each.amount / 10)) if self.params.burst is None else self.params.burst
         return LimitWindow(
             unit="requests", amount=each.amount, period_s=each.period_s, burst=max(1.0, burst) if each.amount else 0.0
         )

@@ -1,9 +1,8 @@
 """`token-limit`: so many tokens in so much time, reserved before a request runs and settled by what it used."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from math import ceil
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
@@ -11,7 +10,6 @@ from pointsman_apis.facts import max_output_tokens
 from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_contracts.limits import LimitWindow
 from pointsman_contracts.response import Usage
-from pointsman_core.plugins import Params, Plugin
 from pointsman_preprocessor.domain.limits.rate import Rate, Rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
@@ -48,20 +46,16 @@ class TokenLimitParams(LimitParams):
     default: what 95 % of the model's answers to this tenant don't exceed, as is 95 % certain by what it got lately."""
 
 
-class TokenLimit(Limit):
+class TokenLimit(Limit[TokenLimitParams]):
     """Tokens of what was used lately, and of what runs."""
 
     type_name = "token-limit"
-    params_type = TokenLimitParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        limit = cast("TokenLimitParams", params)
-        self._amounts = limit.amount
-        self._reactive = limit.charging == "reactive"
-        self._expected_output = limit.expected_output
-        self._windows_configured = tuple(_window(each) for each in limit.amount)
-        self.price = TokenCost(limit.cost)
+    def setup(self) -> None:
+        super().setup()
+        self._reactive = self.params.charging == "reactive"
+        self._windows_configured = tuple(_window(each) for each in self.params.amount)
+        self.price = TokenCost(self.params.cost)
         """What used tokens cost."""
 
     @property
@@ -73,7 +67,7 @@ class TokenLimit(Limit):
         return self._reactive
 
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
-        return tuple(_window(each) for each in amounts(value, self._amounts))
+        return tuple(_window(each) for each in amounts(value, self.params.amount))
 
     def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> tuple[float, float]:
         if self._reactive:
@@ -94,7 +88,7 @@ class TokenLimit(Limit):
     def _output(self, incoming: Incoming) -> tuple[int, int]:
         """Tokens of one answer: what is expected, and what it may have as far as the request says."""
         most = max_output_tokens(incoming.body)
-        expected = self._expected_output
+        expected = self.params.expected_output
         if expected is not None:
             return (expected, expected) if most is None else (min(most, expected), most)
         tenant = ""

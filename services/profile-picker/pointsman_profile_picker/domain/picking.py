@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
-from pointsman_core.plugins import Plugin, PluginError, unknown
+from pointsman_core.plugins import PluginError, unknown
+from pointsman_plugins.plugin import ParamsT_co, Plugin
 from pointsman_profile_picker.domain.pools import PoolStates
 
 
@@ -25,8 +26,11 @@ class PickError(Exception):
         self.reason = reason
 
 
-class ProfilePicker(Plugin):
+class ProfilePicker(Plugin[ParamsT_co]):
     """Chooses one of the profiles. It runs once per request and never again (S0-23)."""
+
+    group = "pointsman.profile_picker.pickers"
+    stability = "beta"
 
     reads_pools: bool = False
     """Whether choices depend on the state of pools, so that old state is told."""

@@ -6,13 +6,12 @@ from typing import Final, NamedTuple
 from pointsman_contracts.journey import Journey, Stage, Target
 from pointsman_core.config import Config, active, response_entry, stage_entry
 from pointsman_core.permission import may_use, not_allowed
-from pointsman_core.plugins import Registry
 from pointsman_core.refusal import Refusal
 from pointsman_core.unknown_model import unknown_model
+from pointsman_plugins.registry import Registry
 from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker
 from pointsman_profile_picker.domain.pools import UNHEARD_OF, PoolStates
 
-ENTRY_POINTS: Final = "pointsman.profile_picker.pickers"
 """Group in which other distributions offer profile pickers."""
 
 _SELECTOR: Final = "model-selector"
@@ -20,7 +19,7 @@ _SELECTOR: Final = "model-selector"
 
 def registry(builtin: Iterable[type[ProfilePicker]]) -> Registry[ProfilePicker]:
     """All profile pickers: the built-in ones and those of other distributions."""
-    return Registry(ProfilePicker, builtin, ENTRY_POINTS)
+    return Registry(ProfilePicker, builtin)
 
 
 class Route(NamedTuple):

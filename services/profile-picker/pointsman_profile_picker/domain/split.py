@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat
 from pointsman_contracts.identity import IDENTITY
 from pointsman_contracts.journey import Journey
 from pointsman_core.dealing import Dealer
-from pointsman_core.plugins import Params
+from pointsman_plugins.plugin import Params
 
 
 class Share(Params):

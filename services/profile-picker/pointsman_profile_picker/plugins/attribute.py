@@ -7,7 +7,7 @@ from pydantic import Field
 
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
-from pointsman_core.plugins import Params, Plugin
+from pointsman_plugins.plugin import Params
 from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker, need_profile
 from pointsman_profile_picker.domain.pools import PoolStates
 
@@ -21,18 +21,14 @@ class AttributeParams(Params):
     """Value → profile; default: the value is the name of a profile."""
 
 
-class Attribute(ProfilePicker):
+class Attribute(ProfilePicker[AttributeParams]):
     """Undecided when the attribute is absent; a value that means no profile is an error."""
 
     type_name = "attribute"
-    params_type = AttributeParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        parameters = cast("AttributeParams", params)
-        self._attribute = parameters.attribute
-        self._path = parameters.attribute.split(".")
-        self._profiles: Mapping[str, str] | None = parameters.profiles
+    def setup(self) -> None:
+        self._path = self.params.attribute.split(".")
+        self._profiles: Mapping[str, str] | None = self.params.profiles
         self._known: Mapping[str, str] = {}
 
     def bind(self, config: Config) -> None:
@@ -49,5 +45,5 @@ class Attribute(ProfilePicker):
             return None
         profile = self._known.get(str(value))
         if profile is None:
-            raise PickError(self._attribute, f"its value names none of {', '.join(self._known)}")
-        return Choice(profile, f"attribute {self._attribute}")
+            raise PickError(self.params.attribute, f"its value names none of {', '.join(self._known)}")
+        return Choice(profile, f"attribute {self.params.attribute}")

@@ -3,14 +3,15 @@
 import zlib
 from collections.abc import Mapping
 from random import Random
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 from cel_expr_python import cel
 from pydantic import Field
 
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
-from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_core.plugins import PluginError
+from pointsman_plugins.plugin import Params
 from pointsman_profile_picker.domain.expression import EvaluationError, ExpressionError, Expressions, holds, measure
 from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker, need_profile
 from pointsman_profile_picker.domain.pools import PoolStates
@@ -40,21 +41,18 @@ class _Compiled(NamedTuple):
     score: cel.Expression
 
 
-class Ranked(ProfilePicker):
+class Ranked(ProfilePicker[RankedParams]):
     """Takes out profiles whose condition doesn't hold and picks one of the others by its score."""
 
     type_name = "ranked"
-    params_type = RankedParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params = cast("RankedParams", params)
+    def setup(self) -> None:
         self._expressions = Expressions(())
         self._options: list[_Compiled] = []
 
     def bind(self, config: Config) -> None:
         self._expressions = Expressions(config.pools)
-        self._options = [self._compile(position, config) for position in range(len(self._params.options))]
+        self._options = [self._compile(position, config) for position in range(len(self.params.options))]
         self.reads_pools = self._expressions.reads_pools
 
     def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
@@ -74,14 +72,14 @@ class Ranked(ProfilePicker):
 
     def _choice(self, scores: Mapping[str, float], request_id: str) -> str:
         profiles = list(scores)
-        if self._params.pick == "max-score" or not any(scores.values()):
+        if self.params.pick == "max-score" or not any(scores.values()):
             return max(profiles, key=lambda profile: scores[profile])
         # Seeded by the request, so that one that is sent again is decided alike by every replica.
         random = Random(zlib.crc32(request_id.encode("utf-8", "surrogatepass")))
         return random.choices(profiles, list(scores.values()))[0]
 
     def _compile(self, position: int, config: Config) -> _Compiled:
-        option = self._params.options[position]
+        option = self.params.options[position]
         need_profile(option.profile, config, "options", position, "profile")
         where, text = "when", option.when
         try:

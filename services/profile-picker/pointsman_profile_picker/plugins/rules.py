@@ -1,6 +1,5 @@
 """`rules`: the first condition that holds decides."""
 
-from collections.abc import Mapping
 from typing import NamedTuple, Self, cast
 
 from cel_expr_python import cel
@@ -8,7 +7,8 @@ from pydantic import Field, model_validator
 
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
-from pointsman_core.plugins import Params, Plugin, PluginError
+from pointsman_core.plugins import PluginError
+from pointsman_plugins.plugin import Params
 from pointsman_profile_picker.domain.expression import EvaluationError, ExpressionError, Expressions, holds
 from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker, need_profile
 from pointsman_profile_picker.domain.pools import PoolStates
@@ -44,21 +44,18 @@ class _Compiled(NamedTuple):
     split: Split | None
 
 
-class Rules(ProfilePicker):
+class Rules(ProfilePicker[RulesParams]):
     """CEL over headers, path, body fields, attributes, identity and the state of pools."""
 
     type_name = "rules"
-    params_type = RulesParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._rules = cast("RulesParams", params).rules
+    def setup(self) -> None:
         self._expressions = Expressions(())
         self._compiled: list[_Compiled] = []
 
     def bind(self, config: Config) -> None:
         self._expressions = Expressions(config.pools)
-        self._compiled = [self._compile(position, rule, config) for position, rule in enumerate(self._rules)]
+        self._compiled = [self._compile(position, rule, config) for position, rule in enumerate(self.params.rules)]
         self.reads_pools = self._expressions.reads_pools
 
     def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:

@@ -1,11 +1,8 @@
 """`single`: one profile for everything."""
 
-from collections.abc import Mapping
-from typing import cast
-
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
-from pointsman_core.plugins import Params, Plugin
+from pointsman_plugins.plugin import Params
 from pointsman_profile_picker.domain.picking import Choice, ProfilePicker, need_profile
 from pointsman_profile_picker.domain.pools import PoolStates
 
@@ -17,19 +14,16 @@ class SingleParams(Params):
     """Default: the only profile there is; with several, undecided."""
 
 
-class Single(ProfilePicker):
+class Single(ProfilePicker[SingleParams]):
     """Every request gets the same profile."""
 
     type_name = "single"
-    params_type = SingleParams
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._profile = cast("SingleParams", params).profile
+    def setup(self) -> None:
         self._choice: Choice | None = None
 
     def bind(self, config: Config) -> None:
-        profile = self._profile
+        profile = self.params.profile
         if profile is not None:
             need_profile(profile, config, "profile")
         elif len(config.profiles) == 1:

@@ -8,13 +8,13 @@ import numpy as np
 
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ReservationChange
-from pointsman_scheduler.domain.arrays import Blocks
-from pointsman_scheduler.domain.fleet import Fleet
-from pointsman_scheduler.domain.ledger import Hold, Ledger
-from pointsman_scheduler.domain.points import ResponseObserver
+from pointsman_plugins.scheduling.arrays import Blocks
+from pointsman_plugins.scheduling.fleet import Fleet
+from pointsman_plugins.scheduling.points import ResponseObserver
+from pointsman_plugins.scheduling.request import RequestKey
+from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
+from pointsman_scheduler.domain.ledger import Ledger
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
-from pointsman_scheduler.domain.request import RequestKey
-from pointsman_scheduler.domain.worker import NEVER, Worker
 
 
 class Books:

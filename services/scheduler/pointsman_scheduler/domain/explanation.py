@@ -5,10 +5,11 @@ from typing import Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import FEW, Floats, Ints
-from pointsman_scheduler.domain.fleet import HEARD, KV_USAGE, MATCHED, RUNNING, WAITING
-from pointsman_scheduler.domain.outcome import Run, Scheduled, Sight
-from pointsman_scheduler.domain.worker import NEVER
+from pointsman_plugins.scheduling.arrays import FEW, Floats, Ints
+from pointsman_plugins.scheduling.fleet import HEARD, KV_USAGE, MATCHED, RUNNING, WAITING
+from pointsman_plugins.scheduling.run import Run
+from pointsman_plugins.scheduling.worker import NEVER
+from pointsman_scheduler.domain.outcome import Scheduled, Sight
 
 CANDIDATES_SHOWN: Final = 256
 """Most candidates of one run in an event; further ones are counted. Fewer when the event would be too big."""

@@ -7,12 +7,10 @@ request is over: they travel on different subjects.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pointsman_contracts.scheduling import ReservationChange
-from pointsman_scheduler.domain.request import RequestKey
-from pointsman_scheduler.domain.worker import NEVER, Worker
+from pointsman_plugins.scheduling.request import RequestKey
+from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
 
 REMEMBER_ENDED_S: Final = 10.0
 ASK_AFTER_S: Final = 60.0
@@ -21,74 +19,6 @@ never drops one (llm-d-router issue 2295)."""
 SURPLUS_AFTER_S: Final = 2.0
 """So long must an engine report fewer requests than the books hold before they are asked about early."""
 ASK_AGAIN_S: Final = 5.0
-
-
-HoldKey = tuple[str, str, str]
-"""Edge, request id and leg of a reservation."""
-
-
-@dataclass(slots=True, eq=False)
-class Hold:
-    """One reservation."""
-
-    request_id: str
-    worker: Worker
-    at: float
-    """Monotonic time at which it was put on these books."""
-    leg: str = ""
-    """Empty for the endpoint that answers; otherwise the part of the work, e.g. `prefill`."""
-    edge: str = ""
-    scheduler: str = ""
-    attempt: int = 1
-    prompt_tokens: int = 0
-    uncached_tokens: int = 0
-    """Prompt tokens that the worker is expected to compute."""
-    output_tokens: int = 0
-    block_tokens: int = 64
-    blocks: bytes = b""
-    blocks_precise: bool = False
-    """Whether KV events of engines name `blocks` alike."""
-    lora: str | None = None
-    session: str | None = None
-    rank: int | None = None
-    """Data-parallel rank inside the engine; None when the engine chooses."""
-    streamed: bool = True
-    """Whether the client asked for a stream: of any other answer nobody hears before its end."""
-    confirmed: bool = False
-    """The first byte of the answer came."""
-    asked_at: float = NEVER
-
-    @property
-    def request(self) -> RequestKey:
-        """The request that it is for."""
-        return self.edge, self.request_id
-
-    @property
-    def key(self) -> HoldKey:
-        """What it is known by among all reservations."""
-        return self.edge, self.request_id, self.leg
-
-    def change(self, op: str) -> ReservationChange:
-        """As it is told to other schedulers; `op` as there."""
-        return ReservationChange(
-            op=op,
-            request_id=self.request_id,
-            worker=self.worker.name,
-            boot_id=self.worker.registration.boot_id,
-            edge=self.edge,
-            leg=self.leg,
-            attempt=self.attempt,
-            lora=self.lora,
-            session=self.session,
-            rank=self.rank,
-            prompt_tokens=self.prompt_tokens,
-            uncached_tokens=self.uncached_tokens,
-            output_tokens=self.output_tokens,
-            block_tokens=self.block_tokens,
-            blocks=self.blocks,
-            blocks_precise=self.blocks_precise,
-            streamed=self.streamed,
-        )
 
 
 class _End(NamedTuple):

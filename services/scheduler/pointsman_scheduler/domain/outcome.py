@@ -1,90 +1,13 @@
-"""What a decision consists of."""
+"""The outcome of a decision, with all that explains it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
-from pointsman_scheduler.domain.arrays import Floats, Ints
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.ledger import Hold
-from pointsman_scheduler.domain.worker import Worker
-
-
-class Exhausted(NamedTuple):
-    """How a request ends that no candidate is left for (reasons as in llm-d-router 0.10)."""
-
-    status: int
-    type: str
-    code: str
-    dropped_reason: str | None = None
-    retry_after_s: float | None = None
-
-    def refusal(self, message: str) -> Refusal:
-        """With the words for the client."""
-        return Refusal(
-            self.status,
-            message,
-            type=self.type,
-            code=self.code,
-            retry_after_s=self.retry_after_s,
-            dropped_reason=self.dropped_reason,
-        )
-
-
-NO_ENDPOINTS: Final = Exhausted(503, "server_error", "no_endpoints", "rejected-no-endpoints", 1.0)
-SATURATED: Final = Exhausted(429, "rate_limit_error", "saturated", "rejected-saturated", 1.0)
-TOO_LONG: Final = Exhausted(400, "invalid_request_error", "context_length_exceeded")
-UNKNOWN_WORKER: Final = Exhausted(400, "invalid_request_error", "unknown_worker")
-BROKEN: Final = Exhausted(500, "server_error", "scheduling_failed")
-
-
-class Removed(NamedTuple):
-    """Who a filter took away, for the explanation."""
-
-    filter: str
-    rows: Ints
-    why: str | Callable[[Worker], str]
-
-
-Table = Floats | list[list[float]]
-"""[scorers + 1, candidates], unweighted, in [0,1]; the last row holds the weighted sums."""
-
-
-@dataclass(slots=True, eq=False)
-class Run:
-    """One run of a scheduling profile, with everything that explains it."""
-
-    profile: str
-    candidates: Candidates
-    """Those that passed the filters."""
-    weights: Mapping[str, float]
-    """Scorer instance → weight, in the order of the rows of `scores`."""
-    scores: Table | None = None
-    """None when a filter left nobody to score."""
-    removed: list[Removed] = field(default_factory=list[Removed])
-    degraded: list[str] = field(default_factory=list[str])
-    chosen: list[int] = field(default_factory=list[int])
-    """Fleet rows in order of preference; empty when the run failed."""
-    error: str | None = None
-    exhausted: Exhausted | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Selection:
-    """What a profile handler made of the runs."""
-
-    primary: Run
-    """Its choice answers the request; its other candidates are the fallbacks."""
-    legs: dict[str, Run] = field(default_factory=dict[str, Run])
-    """Further runs whose first choice does a part of the work, by the name of that part, e.g. `prefill`."""
-    prompt_leg: str = ""
-    """The leg that computes the prompt: empty when the endpoint that answers does."""
-    rank: int | None = None
-    """Data-parallel rank inside the engine; None leaves it to the engine."""
-    degraded: list[str] = field(default_factory=list[str])
-    """Why the handler settled for less."""
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.run import Run, Selection
+from pointsman_plugins.scheduling.worker import Hold, Worker
 
 
 class Sight(NamedTuple):

@@ -6,16 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from pointsman_core.config import SchedulingPolicy, SchedulingProfile
-from pointsman_core.plugins import Plugin, PluginError, Registry, Spec, check_dataflow, within
-from pointsman_scheduler.domain.flow_control import (
-    FairnessPolicy,
-    FlowPolicy,
-    FlowRegistries,
-    OrderingPolicy,
-    SaturationDetector,
-    compile_flow_control,
-)
-from pointsman_scheduler.domain.points import (
+from pointsman_core.plugins import PluginError, Spec, within
+from pointsman_plugins.plugin import Plugin
+from pointsman_plugins.registry import Registry, check_dataflow
+from pointsman_plugins.scheduling.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector
+from pointsman_plugins.scheduling.points import (
     MATCHED_TOKENS,
     Decider,
     Filter,
@@ -26,6 +21,7 @@ from pointsman_scheduler.domain.points import (
     ResponseObserver,
     Scorer,
 )
+from pointsman_scheduler.domain.flow_control import FlowPolicy, FlowRegistries, compile_flow_control
 from pointsman_scheduler.domain.profile import Profile
 
 P = TypeVar("P", bound=Plugin)

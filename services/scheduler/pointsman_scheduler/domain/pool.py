@@ -13,28 +13,17 @@ import numpy as np
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.dice import Dice
+from pointsman_plugins.scheduling.fleet import MATCHED, SILENT_AFTER_S, Fleet
+from pointsman_plugins.scheduling.points import MATCHED_TOKENS
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import BROKEN, NO_ENDPOINTS, UNKNOWN_WORKER, Removed, Run, Selection
+from pointsman_plugins.scheduling.worker import Hold, Worker
 from pointsman_scheduler.domain.books import Books
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.dice import Dice
-from pointsman_scheduler.domain.fleet import MATCHED, SILENT_AFTER_S, Fleet
-from pointsman_scheduler.domain.ledger import Hold
-from pointsman_scheduler.domain.outcome import (
-    BROKEN,
-    NO_ENDPOINTS,
-    UNKNOWN_WORKER,
-    Outcome,
-    Refused,
-    Removed,
-    Run,
-    Scheduled,
-    Selection,
-    Sight,
-)
-from pointsman_scheduler.domain.points import MATCHED_TOKENS
+from pointsman_scheduler.domain.outcome import Outcome, Refused, Scheduled, Sight
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
-from pointsman_scheduler.domain.request import ScheduleRequest
-from pointsman_scheduler.domain.worker import Worker
 
 _REASONS: Final = 3
 """Different ones that an error gives."""

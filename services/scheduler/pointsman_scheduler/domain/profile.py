@@ -5,11 +5,11 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import FEW, Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.outcome import Removed, Run, Table
-from pointsman_scheduler.domain.points import Filter, Picker, Scorer
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.scheduling.arrays import FEW, Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Filter, Picker, Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Removed, Run, Table
 
 
 class Profile:

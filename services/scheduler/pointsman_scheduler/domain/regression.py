@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import Floats
+from pointsman_plugins.scheduling.arrays import Floats
 
 
 class RecursiveLeastSquares:

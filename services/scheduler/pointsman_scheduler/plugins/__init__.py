@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from pointsman_core.plugins import Registry
-from pointsman_scheduler.domain.points import (
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.scheduling.points import (
     Decider,
     Filter,
     Picker,
@@ -88,14 +88,14 @@ def registries() -> Registries:
     """Built-in plugins and those that installed distributions offer."""
     flow = flow_registries()
     return Registries(
-        producers=Registry(Producer, PRODUCERS, "pointsman.scheduler.producers"),
-        deciders=Registry(Decider, DECIDERS, "pointsman.scheduler.deciders"),
-        handlers=Registry(ProfileHandler, HANDLERS, "pointsman.scheduler.handlers"),
-        filters=Registry(Filter, FILTERS, "pointsman.scheduler.filters"),
-        scorers=Registry(Scorer, SCORERS, "pointsman.scheduler.scorers"),
-        pickers=Registry(Picker, PICKERS, "pointsman.scheduler.pickers"),
-        pre_requests=Registry(PreRequest, PRE_REQUESTS, "pointsman.scheduler.pre-requests"),
-        observers=Registry(ResponseObserver, OBSERVERS, "pointsman.scheduler.observers"),
+        producers=Registry(Producer, PRODUCERS),
+        deciders=Registry(Decider, DECIDERS),
+        handlers=Registry(ProfileHandler, HANDLERS),
+        filters=Registry(Filter, FILTERS),
+        scorers=Registry(Scorer, SCORERS),
+        pickers=Registry(Picker, PICKERS),
+        pre_requests=Registry(PreRequest, PRE_REQUESTS),
+        observers=Registry(ResponseObserver, OBSERVERS),
         fairness=flow.fairness,
         orderings=flow.orderings,
         detectors=flow.detectors,

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from pointsman_core.plugins import Registry
-from pointsman_scheduler.domain.flow_control.points import FairnessPolicy, OrderingPolicy, SaturationDetector
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.scheduling.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector
 from pointsman_scheduler.domain.flow_control.policy import FlowRegistries
 from pointsman_scheduler.plugins.detectors.concurrency import Concurrency
 from pointsman_scheduler.plugins.detectors.utilization import Utilization
@@ -27,7 +27,7 @@ DETECTORS: Final[tuple[type[SaturationDetector], ...]] = (Utilization, Concurren
 def flow_registries() -> FlowRegistries:
     """Built-in plugins and those that installed distributions offer."""
     return FlowRegistries(
-        fairness=Registry(FairnessPolicy, FAIRNESS, "pointsman.scheduler.fairness"),
-        orderings=Registry(OrderingPolicy, ORDERINGS, "pointsman.scheduler.orderings"),
-        detectors=Registry(SaturationDetector, DETECTORS, "pointsman.scheduler.detectors"),
+        fairness=Registry(FairnessPolicy, FAIRNESS),
+        orderings=Registry(OrderingPolicy, ORDERINGS),
+        detectors=Registry(SaturationDetector, DETECTORS),
     )

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import FEW, Floats
+from pointsman_plugins.scheduling.arrays import FEW, Floats
 from pointsman_scheduler.domain.delay.formula import BOUNDLESS, Figures, Standing, Terms, ask, delay, stand
 from pointsman_scheduler.domain.delay.one_by_one import delays
 from pointsman_scheduler.domain.delay.pass_model import PassModel

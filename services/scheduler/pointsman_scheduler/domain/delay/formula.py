@@ -20,7 +20,7 @@ requests to come pay for the work too. A further pass as such costs them nothing
 
 from typing import Final, Generic, NamedTuple
 
-from pointsman_scheduler.domain.arrays import Floats, Number
+from pointsman_plugins.scheduling.arrays import Floats, Number
 from pointsman_scheduler.domain.delay.pass_model import Rates
 
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import Floats
+from pointsman_plugins.scheduling.arrays import Floats
 
 FEATURES: Final = 7
 PREFILL, KILOTOKENS, SQUARE, PAIRS, DECODE, BATCH, CONTEXT = range(FEATURES)

@@ -8,7 +8,7 @@ the search goes on from there. Sizes are the configured one times powers of two:
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-from pointsman_scheduler.domain.arrays import Floats
+from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_scheduler.domain.delay.estimator import DelayEstimator
 
 LEAST_TOKENS: Final = 256

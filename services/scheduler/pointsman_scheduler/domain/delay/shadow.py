@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import Floats
+from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_scheduler.domain.delay.formula import Figures
 from pointsman_scheduler.domain.delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, PREFILL, PassModel
 

@@ -1,9 +1,9 @@
 """Flow control: who waits while a pool is saturated, and who goes next."""
 
+from pointsman_plugins.scheduling.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector, Turns
 from pointsman_scheduler.domain.flow_control.controller import Capacity, Figures, FlowController
 from pointsman_scheduler.domain.flow_control.item import Item
 from pointsman_scheduler.domain.flow_control.outcome import Dispatch, Drop, Dropped, Parked
-from pointsman_scheduler.domain.flow_control.points import FairnessPolicy, OrderingPolicy, SaturationDetector, Turns
 from pointsman_scheduler.domain.flow_control.policy import FlowPolicy, FlowRegistries, compile_flow_control
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from typing import Final, Generic, TypeVar
 
-from pointsman_scheduler.domain.flow_control.points import FairnessPolicy, OrderingPolicy, Turns
+from pointsman_plugins.scheduling.flow_control import FairnessPolicy, OrderingPolicy, Turns
 from pointsman_scheduler.domain.flow_control.policy import BandPolicy
 from pointsman_scheduler.domain.flow_control.queue import Queue, Waiting
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pointsman_core.config.flow_control import Band, FlowControl
-from pointsman_core.plugins import Registry, within
-from pointsman_scheduler.domain.flow_control.points import FairnessPolicy, OrderingPolicy, SaturationDetector
+from pointsman_core.plugins import within
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.scheduling.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector
 
 
 class FlowRegistries(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import Blocks, Bools, Floats
+from pointsman_plugins.scheduling.arrays import Blocks, Bools, Floats
 from pointsman_scheduler.domain.prefix_index.masks import Masks
 from pointsman_scheduler.domain.prefix_index.recency import Recency
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import Floats
+from pointsman_plugins.scheduling.arrays import Floats
 
 FEW: Final = 16
 """Up to so many workers are told apart one by one."""

@@ -1,14 +1,13 @@
 """`concurrency`: what the books hold against what workers may hold. Independent of every report."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.fleet import Fleet
-from pointsman_scheduler.domain.flow_control.points import SaturationDetector
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.fleet import Fleet
+from pointsman_plugins.scheduling.flow_control import SaturationDetector
 from pointsman_scheduler.plugins.detectors.stages import Stages, fullest
 
 
@@ -21,21 +20,18 @@ class ConcurrencyParams(Params):
     """Prompt tokens of open requests at which a worker is saturated."""
 
 
-class Concurrency(SaturationDetector):
+class Concurrency(SaturationDetector[ConcurrencyParams]):
     """Sum of what is open over the sum of what may be."""
 
-    type_name: ClassVar[str] = "concurrency"
-    params_type: ClassVar[type[Params]] = ConcurrencyParams
+    type_name = "concurrency"
 
-    def __init__(self, name: str, params: ConcurrencyParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params: Final = params
-        self._stages: Final = Stages()
+    def setup(self) -> None:
+        self._stages = Stages()
 
     def saturation(self, fleet: Fleet, now: float) -> float:
-        requests = fleet.open / self._params.max_requests
-        tokens = fleet.context_tokens / self._params.max_tokens
-        match self._params.mode:
+        requests = fleet.open / self.params.max_requests
+        tokens = fleet.context_tokens / self.params.max_tokens
+        match self.params.mode:
             case "requests":
                 values = requests
             case "tokens":

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import Bools, Floats
-from pointsman_scheduler.domain.fleet import Fleet
-from pointsman_scheduler.domain.worker import DECODE, PREFILL
+from pointsman_plugins.scheduling.arrays import Bools, Floats
+from pointsman_plugins.scheduling.fleet import Fleet
+from pointsman_plugins.scheduling.worker import DECODE, PREFILL
 
 
 class Stages:

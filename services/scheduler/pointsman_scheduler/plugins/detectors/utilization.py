@@ -1,14 +1,11 @@
 """`utilization`: mean over workers of max(queue / 5, KV use / 0.8) (reasons as in llm-d-router 0.10)."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
-
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import FEW, Floats
-from pointsman_scheduler.domain.fleet import SILENT_AFTER_S, Fleet
-from pointsman_scheduler.domain.flow_control.points import SaturationDetector
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.arrays import FEW, Floats
+from pointsman_plugins.scheduling.fleet import SILENT_AFTER_S, Fleet
+from pointsman_plugins.scheduling.flow_control import SaturationDetector
 from pointsman_scheduler.plugins.detectors.stages import Stages, fullest, fullest_of_few
 
 
@@ -24,7 +21,7 @@ class UtilizationParams(Params):
     """Prompt tokens that an engine computes in one pass (vLLM's `max_num_batched_tokens`)."""
 
 
-class Utilization(SaturationDetector):
+class Utilization(SaturationDetector[UtilizationParams]):
     """Reads what engines report, corrected by the requests that were sent since: what leaves the queue in one turn
     counts for the next. A worker that may not be chosen, for its silence or otherwise, doesn't count, nor does one that
     tells no load: a pool of those is never saturated; `concurrency` bounds what is open there.
@@ -33,16 +30,13 @@ class Utilization(SaturationDetector):
     go on to run.
     """
 
-    type_name: ClassVar[str] = "utilization"
-    params_type: ClassVar[type[Params]] = UtilizationParams
+    type_name = "utilization"
 
-    def __init__(self, name: str, params: UtilizationParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params: Final = params
-        self._stages: Final = Stages()
+    def setup(self) -> None:
+        self._stages = Stages()
 
     def saturation(self, fleet: Fleet, now: float) -> float:
-        params, stages = self._params, self._stages.of(fleet)
+        params, stages = self.params, self._stages.of(fleet)
         figures = (
             fleet.waiting, fleet.prefill_tokens, fleet.reported_waiting, fleet.reported_running, fleet.kv_usage,
         )  # fmt: skip

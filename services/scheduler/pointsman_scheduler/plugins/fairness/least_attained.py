@@ -5,15 +5,13 @@ Service counts in tokens, prompt once and expected output `output_weight` times,
 """
 
 import heapq
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
 from pointsman_core.units import PositiveDuration
-from pointsman_scheduler.domain.flow_control.item import Demand
-from pointsman_scheduler.domain.flow_control.points import FairnessPolicy, Turns
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.flow_control import Demand, FairnessPolicy, Turns
 
 REBASE_AFTER: Final = 64.0
 """Half-lives after which amounts are scaled down, long before a float overflows."""
@@ -29,18 +27,13 @@ class LeastAttainedParams(Params):
     """Flow → its share relative to others; 1 where absent."""
 
 
-class LeastAttainedService(FairnessPolicy):
+class LeastAttainedService(FairnessPolicy[LeastAttainedParams]):
     """Shares in tokens, by weight."""
 
-    type_name: ClassVar[str] = "least-attained-service"
-    params_type: ClassVar[type[Params]] = LeastAttainedParams
-
-    def __init__(self, name: str, params: LeastAttainedParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params: Final = params
+    type_name = "least-attained-service"
 
     def turns(self) -> Turns:
-        return _Ledger(self._params)
+        return _Ledger(self.params)
 
 
 class _Ledger(Turns):

@@ -1,19 +1,18 @@
 """`context-length`: workers whose engine takes sequences this long."""
 
 import re
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.outcome import TOO_LONG, Exhausted
-from pointsman_scheduler.domain.points import Filter, Removal
-from pointsman_scheduler.domain.request import ScheduleRequest
-from pointsman_scheduler.domain.worker import Worker
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Filter, Removal
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import TOO_LONG, Exhausted
+from pointsman_plugins.scheduling.worker import Worker
 
 
 class ContextLengthParams(Params):
@@ -23,18 +22,15 @@ class ContextLengthParams(Params):
     """How much of an estimated length is disregarded; an exact one counts in full."""
 
 
-class ContextLength(Filter):
+class ContextLength(Filter[ContextLengthParams]):
     """Removes workers whose longest sequence is shorter than prompt and answer together (an answer without a limit
     counts as one token), and, with `label`, those meant for other prompt lengths. Who registered nothing passes."""
 
-    type_name: ClassVar[str] = "context-length"
-    params_type: ClassVar[type[Params]] = ContextLengthParams
+    type_name = "context-length"
     exhausted: ClassVar[Exhausted] = TOO_LONG
 
-    def __init__(self, name: str, params: ContextLengthParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._label: Final = params.label
-        self._certain: Final = 1.0 - params.tolerance
+    def setup(self) -> None:
+        self._certain = 1.0 - self.params.tolerance
         self._epoch = -1
         self._longest: Floats = np.empty(0)
         self._meant_from: Floats = np.empty(0)
@@ -54,7 +50,7 @@ class ContextLength(Filter):
         def why(worker: Worker) -> str:
             if self._longest[worker.row] < needed:
                 return f"takes {self._longest[worker.row]:.0f} tokens, {needed:.0f} are needed"
-            return f"meant for prompts of {worker.registration.labels.get(self._label or '')} tokens"
+            return f"meant for prompts of {worker.registration.labels.get(self.params.label or '')} tokens"
 
         return Removal(keep, why)
 
@@ -64,7 +60,7 @@ class ContextLength(Filter):
         self._meant_from, self._meant_to = ranges[:, 0].copy(), ranges[:, 1].copy()
 
     def _range(self, worker: Worker) -> tuple[float, float]:
-        text = worker.registration.labels.get(self._label) if self._label is not None else None
+        text = worker.registration.labels.get(self.params.label) if self.params.label is not None else None
         if text is None:
             return 0.0, float("inf")
         match = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)

@@ -4,11 +4,11 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.fleet import SILENT_AFTER_S
-from pointsman_scheduler.domain.points import Filter, Removal
-from pointsman_scheduler.domain.request import ScheduleRequest
-from pointsman_scheduler.domain.worker import NEVER, Worker
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.fleet import SILENT_AFTER_S
+from pointsman_plugins.scheduling.points import Filter, Removal
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.worker import NEVER, Worker
 
 _REFUSING: Final = ("draining", "unreachable")
 

@@ -4,12 +4,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.adapters import ABSENT
-from pointsman_scheduler.domain.arrays import Bools
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import Filter, Removal
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params, Plugin
+from pointsman_plugins.scheduling.adapters import ABSENT
+from pointsman_plugins.scheduling.arrays import Bools
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Filter, Removal
+from pointsman_plugins.scheduling.request import ScheduleRequest
 
 
 class LoraCapable(Filter):

@@ -1,14 +1,11 @@
 """`prefix-affinity`: workers that hold most of the prompt already."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
-
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import MATCHED_TOKENS, Filter, Removal
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Filter, Removal
+from pointsman_plugins.scheduling.request import ScheduleRequest
 
 
 class PrefixAffinityParams(Params):
@@ -22,21 +19,16 @@ class PrefixAffinityParams(Params):
     """Prompt tokens that an engine computes in a second."""
 
 
-class PrefixAffinity(Filter):
+class PrefixAffinity(Filter[PrefixAffinityParams]):
     """Keeps the workers that hold at least `threshold` of the prompt, unless waiting for them costs more than
     `max_penalty_ms`. The time to the first token is estimated as what is to be computed before it, by
     `prefill_throughput`. Nobody that holds so much: everybody passes (as in llm-d-router 0.10)."""
 
-    type_name: ClassVar[str] = "prefix-affinity"
-    params_type: ClassVar[type[Params]] = PrefixAffinityParams
+    type_name = "prefix-affinity"
     consumes = (MATCHED_TOKENS,)
 
-    def __init__(self, name: str, params: PrefixAffinityParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params: Final = params
-
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
-        params = self._params
+        params = self.params
         whole = len(request.blocks) * request.block_tokens
         if not whole:
             return None

@@ -3,24 +3,23 @@ once for each change of the fleet."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Final, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import Bools
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import Filter, Removal
-from pointsman_scheduler.domain.request import ScheduleRequest
-from pointsman_scheduler.domain.worker import ROLES, Worker
+from pointsman_plugins.plugin import Params, ParamsT_co
+from pointsman_plugins.scheduling.arrays import Bools
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Filter, Removal
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.worker import ROLES, Worker
 
 
-class _Registered(Filter):
+class _Registered(Filter[ParamsT_co]):
     """Keeps the workers that `admits` approves of."""
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
+    def setup(self) -> None:
         self._epoch = -1
         self._keep: Bools | None = None
         """None while everybody passes."""
@@ -47,22 +46,20 @@ class RoleParams(Params):
     """The part of the work."""
 
 
-class Role(_Registered):
+class Role(_Registered[RoleParams]):
     """Keeps the workers that do one part of the work. `both` does prefill and decode; hyphens join roles."""
 
-    type_name: ClassVar[str] = "role"
-    params_type: ClassVar[type[Params]] = RoleParams
+    type_name = "role"
 
-    def __init__(self, name: str, params: RoleParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._role: Final = params.role
-        self._bit: Final = ROLES[params.role]
+    def setup(self) -> None:
+        super().setup()
+        self._bit = ROLES[self.params.role]
 
     def admits(self, worker: Worker) -> bool:
         return bool(worker.roles & self._bit)
 
     def why(self, worker: Worker) -> str:
-        return f"its role is {worker.registration.role!r}, not {self._role}"
+        return f"its role is {worker.registration.role!r}, not {self.params.role}"
 
 
 class Expression(Params):
@@ -100,17 +97,16 @@ class LabelSelectorParams(Params):
         return self
 
 
-class LabelSelector(_Registered):
+class LabelSelector(_Registered[LabelSelectorParams]):
     """Keeps the workers whose labels meet every requirement."""
 
-    type_name: ClassVar[str] = "label-selector"
-    params_type: ClassVar[type[Params]] = LabelSelectorParams
+    type_name = "label-selector"
 
-    def __init__(self, name: str, params: LabelSelectorParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._expressions: Final = (
-            *(Expression(key=k, operator="In", values=frozenset((v,))) for k, v in params.match_labels.items()),
-            *params.match_expressions,
+    def setup(self) -> None:
+        super().setup()
+        self._expressions = (
+            *(Expression(key=k, operator="In", values=frozenset((v,))) for k, v in self.params.match_labels.items()),
+            *self.params.match_expressions,
         )
 
     def admits(self, worker: Worker) -> bool:

@@ -4,11 +4,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import Bools
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import Filter, Removal
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params, Plugin
+from pointsman_plugins.scheduling.arrays import Bools
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Filter, Removal
+from pointsman_plugins.scheduling.request import ScheduleRequest
 
 
 class Serves(Filter):

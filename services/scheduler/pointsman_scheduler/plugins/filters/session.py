@@ -4,9 +4,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import Filter, Removal
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Filter, Removal
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.plugins.producers.session import SESSION_WORKER
 
 

@@ -1,15 +1,12 @@
 """`slo-headroom`: workers predicted to keep the request's objectives."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
-
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import Filter, Removal
-from pointsman_scheduler.domain.request import ScheduleRequest
-from pointsman_scheduler.domain.worker import Worker
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Filter, Removal
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.worker import Worker
 from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
 
 
@@ -18,17 +15,12 @@ class SloHeadroomParams(Params):
     """Probability of letting everybody through, so that predictions of the others are put to the test."""
 
 
-class SloHeadroom(Filter):
+class SloHeadroom(Filter[SloHeadroomParams]):
     """Keeps the workers whose predicted latency is within the objectives; everybody when none is, when the request has
     no objectives, and while predictions aren't trusted."""
 
-    type_name: ClassVar[str] = "slo-headroom"
-    params_type: ClassVar[type[Params]] = SloHeadroomParams
+    type_name = "slo-headroom"
     consumes = (PREDICTED_TTFT_MS, PREDICTED_ITL_MS)
-
-    def __init__(self, name: str, params: SloHeadroomParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._exploration: Final = params.exploration
 
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
         slo_ttft, slo_itl = request.slo_ttft_ms, request.slo_itl_ms
@@ -38,7 +30,7 @@ class SloHeadroom(Filter):
         # A comparison with NaN, no prediction, is false.
         keep = (ttft <= (slo_ttft or float("inf"))) & (itl <= (slo_itl or float("inf")))
         keep = keep if candidates.rows is None else keep[candidates.rows]
-        if not keep.any() or candidates.dice.uniform() < self._exploration:
+        if not keep.any() or candidates.dice.uniform() < self.params.exploration:
             return None
 
         def why(worker: Worker) -> str:

@@ -5,9 +5,9 @@ from typing import ClassVar
 import numpy as np
 
 from pointsman_core.subset import Place, named
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import Filter, Removal
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Filter, Removal
+from pointsman_plugins.scheduling.request import ScheduleRequest
 
 
 class Subset(Filter):

@@ -1,18 +1,18 @@
 """`utilization`: workers that aren't over a limit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import Bools, Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.outcome import SATURATED, Exhausted
-from pointsman_scheduler.domain.points import Filter, Removal
-from pointsman_scheduler.domain.request import ScheduleRequest
-from pointsman_scheduler.domain.worker import Worker
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.arrays import Bools, Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Filter, Removal
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import SATURATED, Exhausted
+from pointsman_plugins.scheduling.worker import Worker
 
 Metric = Literal["open", "running", "waiting", "kv-usage"]
 
@@ -38,21 +38,18 @@ class UtilizationParams(Params):
     """What happens when nobody is within all limits: 429, or the filter lets everybody through."""
 
 
-class Utilization(Filter):
+class Utilization(Filter[UtilizationParams]):
     """Removes workers over any of the limits."""
 
-    type_name: ClassVar[str] = "utilization"
-    params_type: ClassVar[type[Params]] = UtilizationParams
+    type_name = "utilization"
     exhausted: ClassVar[Exhausted] = SATURATED
 
-    def __init__(self, name: str, params: UtilizationParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._limits: Final = params.limits
-        self._keep_all: Final = params.when_all_exceed == "keep"
+    def setup(self) -> None:
+        self._keep_all = self.params.when_all_exceed == "keep"
 
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
         keep: Bools = np.ones(candidates.size, dtype=np.bool_)
-        for limit in self._limits:
+        for limit in self.params.limits:
             keep &= _COLUMNS[limit.metric](candidates) <= limit.max
         if self._keep_all and not keep.any():
             return Removal(~keep, "", "every worker is over its limits")
@@ -64,7 +61,7 @@ class Utilization(Filter):
 
     def _why(self, worker: Worker, candidates: Candidates) -> str:
         alone = Candidates(candidates.fleet, candidates.now, candidates.dice, np.array([worker.row]))
-        figures = ((limit, float(_COLUMNS[limit.metric](alone)[0])) for limit in self._limits)
+        figures = ((limit, float(_COLUMNS[limit.metric](alone)[0])) for limit in self.params.limits)
         return ", ".join(
             f"{limit.metric} {value:g} is over {limit.max:g}" for limit, value in figures if value > limit.max
         )

@@ -2,15 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.ledger import Hold
-from pointsman_scheduler.domain.outcome import Run, Selection
-from pointsman_scheduler.domain.points import ResponseObserver
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.points import ResponseObserver
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Run, Selection
+from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.plugins.handlers.single import Single
 
 
@@ -19,17 +19,14 @@ class DataParallelParams(Params):
     """Requests by which the rank that suits the prompt may be ahead of the emptiest one."""
 
 
-class DataParallel(Single, ResponseObserver):
+class DataParallel(Single[DataParallelParams], ResponseObserver[DataParallelParams]):
     """One scheduling profile, then a rank of the chosen worker: ranks keep caches of their own, so prompts with the
     same first block go to the same rank, unless that has `imbalance` requests more than another."""
 
-    type_name: ClassVar[str] = "data-parallel"
-    params_type: ClassVar[type[Params]] = DataParallelParams
+    type_name = "data-parallel"
     pre_request: ClassVar[tuple[str, ...]] = ("rank-header",)
 
-    def __init__(self, name: str, params: DataParallelParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._imbalance: Final = params.imbalance
+    def setup(self) -> None:
         self._open: Counter[tuple[str, int]] = Counter()
 
     def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
@@ -42,7 +39,7 @@ class DataParallel(Single, ResponseObserver):
                 count = [self._open[worker.name, rank] for rank in range(ranks)]
                 least = min(range(ranks), key=count.__getitem__)
                 home = int(request.blocks[0]) % ranks if len(request.blocks) else least
-                selection.rank = home if count[home] - count[least] <= self._imbalance else least
+                selection.rank = home if count[home] - count[least] <= self.params.imbalance else least
         return selection
 
     def chosen(self, hold: Hold, now: float) -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final, Literal
 
-from pointsman_core.plugins import Params, Plugin, Reference, refer
-from pointsman_scheduler.domain.outcome import Run, Selection
-from pointsman_scheduler.domain.points import Decider, ProfileHandler, need_profile
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params, Reference
+from pointsman_plugins.scheduling.points import Decider, ProfileHandler, need_profile
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Run, Selection
 
 PREFILL: Final = "prefill"
 ENCODE: Final = "encode"
@@ -27,32 +27,29 @@ class DisaggregatedParams(Params):
     """A decider; without one everything is encoded elsewhere."""
 
 
-class Disaggregated(ProfileHandler):
+class Disaggregated(ProfileHandler[DisaggregatedParams]):
     """Runs the decode profile, and the others when their deciders want them. A request whose prefill or encode run
     fails, or falls on the worker that answers, is served by that one alone."""
 
-    type_name: ClassVar[str] = "disaggregated"
-    params_type: ClassVar[type[Params]] = DisaggregatedParams
+    type_name = "disaggregated"
     pre_request: ClassVar[tuple[str, ...]] = ("prefill-header",)
 
-    def __init__(self, name: str, params: DisaggregatedParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params: Final = params
-        self._prefill_when: Final = self._decider(params.prefill_when, others)
-        self._encode_when: Final = self._decider(params.encode_when, others)
+    def setup(self) -> None:
+        self._prefill_when = self._decider(self.params.prefill_when)
+        self._encode_when = self._decider(self.params.encode_when)
 
-    def _decider(self, reference: str | None, others: Mapping[str, Plugin]) -> Decider | None:
-        return None if reference is None else refer(others, reference, Decider, self.name)
+    def _decider(self, reference: str | None) -> Decider | None:
+        return None if reference is None else self.refer(reference, Decider)
 
     def check(self, profiles: Collection[str]) -> None:
-        for profile in (self._params.decode, self._params.prefill, self._params.encode):
+        for profile in (self.params.decode, self.params.prefill, self.params.encode):
             if profile is not None:
                 need_profile(self, profile, profiles)
 
     def pick(
         self, request: ScheduleRequest, profiles: Collection[str], results: Mapping[str, Run | None]
     ) -> Sequence[str]:
-        params = self._params
+        params = self.params
         if params.first == "prefill":
             if not results and _wanted(self._prefill_when, request, None):
                 return (params.prefill,)
@@ -71,11 +68,11 @@ class Disaggregated(ProfileHandler):
         return further
 
     def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
-        decode = results[self._params.decode]
+        decode = results[self.params.decode]
         if decode is None:
             return None
         selection = Selection(decode)
-        for leg, profile in ((PREFILL, self._params.prefill), (ENCODE, self._params.encode)):
+        for leg, profile in ((PREFILL, self.params.prefill), (ENCODE, self.params.encode)):
             if profile is None or profile not in results:
                 continue
             run = results[profile]

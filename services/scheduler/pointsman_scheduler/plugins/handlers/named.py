@@ -1,13 +1,13 @@
 """`header-named`: a request header names the scheduling profile."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar, Final
 
-from pointsman_core.plugins import Params, Plugin, unknown
+from pointsman_core.plugins import unknown
 from pointsman_core.refusal import Refusal
-from pointsman_scheduler.domain.outcome import Run, Selection
-from pointsman_scheduler.domain.points import ProfileHandler, need_profile
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.points import ProfileHandler, need_profile
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Run, Selection
 
 
 class HeaderNamedParams(Params):
@@ -17,26 +17,23 @@ class HeaderNamedParams(Params):
     """Scheduling profile of requests without the header."""
 
 
-class HeaderNamed(ProfileHandler):
+class HeaderNamed(ProfileHandler[HeaderNamedParams]):
     """Runs the profile that the header names; 400 for one that doesn't exist."""
 
-    type_name: ClassVar[str] = "header-named"
-    params_type: ClassVar[type[Params]] = HeaderNamedParams
+    type_name = "header-named"
 
-    def __init__(self, name: str, params: HeaderNamedParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._header: Final = params.header.lower()
-        self._default: Final = params.default
+    def setup(self) -> None:
+        self._header = self.params.header.lower()
 
     def check(self, profiles: Collection[str]) -> None:
-        need_profile(self, self._default, profiles)
+        need_profile(self, self.params.default, profiles)
 
     def pick(
         self, request: ScheduleRequest, profiles: Collection[str], results: Mapping[str, Run | None]
     ) -> Sequence[str]:
         if results:
             return ()
-        name = request.headers.get(self._header, self._default).strip()
+        name = request.headers.get(self._header, self.params.default).strip()
         if name not in profiles:
             raise Refusal(
                 400,

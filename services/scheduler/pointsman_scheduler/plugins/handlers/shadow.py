@@ -1,12 +1,12 @@
 """`shadow`: other policies decide beside the one in force, and are only recorded."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar, Final
 
-from pointsman_core.plugins import Params, Plugin, PluginError
-from pointsman_scheduler.domain.outcome import Run, Selection
-from pointsman_scheduler.domain.points import ProfileHandler, need_profile
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_core.plugins import PluginError
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.points import ProfileHandler, need_profile
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Run, Selection
 
 
 class ShadowParams(Params):
@@ -14,19 +14,14 @@ class ShadowParams(Params):
     """Scheduling profile whose choice is used; all others are shadows."""
 
 
-class Shadow(ProfileHandler):
+class Shadow(ProfileHandler[ShadowParams]):
     """Runs the primary profile, then all others on the same candidates. Nothing that a shadow does reaches the
     request: it runs later, reserves nothing, and may fail."""
 
-    type_name: ClassVar[str] = "shadow"
-    params_type: ClassVar[type[Params]] = ShadowParams
-
-    def __init__(self, name: str, params: ShadowParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._primary: Final = params.primary
+    type_name = "shadow"
 
     def check(self, profiles: Collection[str]) -> None:
-        need_profile(self, self._primary, profiles)
+        need_profile(self, self.params.primary, profiles)
         if len(profiles) < 2:
             raise PluginError(f"profile handler {self.name!r} (shadow) needs a second scheduling profile as the shadow")
 
@@ -34,9 +29,9 @@ class Shadow(ProfileHandler):
         self, request: ScheduleRequest, profiles: Collection[str], results: Mapping[str, Run | None]
     ) -> Sequence[str]:
         if not results:
-            return (self._primary,)
+            return (self.params.primary,)
         return tuple(profile for profile in profiles if profile not in results)
 
     def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
-        run = results[self._primary]
+        run = results[self.params.primary]
         return None if run is None else Selection(run)

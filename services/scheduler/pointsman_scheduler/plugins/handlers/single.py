@@ -1,18 +1,18 @@
 """`single`: one scheduling profile."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar
 
 from pointsman_core.plugins import PluginError
-from pointsman_scheduler.domain.outcome import Run, Selection
-from pointsman_scheduler.domain.points import ProfileHandler
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import ParamsT_co
+from pointsman_plugins.scheduling.points import ProfileHandler
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Run, Selection
 
 
-class Single(ProfileHandler):
+class Single(ProfileHandler[ParamsT_co]):
     """Runs the only profile and uses its choice."""
 
-    type_name: ClassVar[str] = "single"
+    type_name = "single"
 
     def check(self, profiles: Collection[str]) -> None:
         if len(profiles) != 1:

@@ -2,8 +2,7 @@
 
 from typing import ClassVar
 
-from pointsman_scheduler.domain.flow_control.item import Demand
-from pointsman_scheduler.domain.flow_control.points import OrderingPolicy
+from pointsman_plugins.scheduling.flow_control import Demand, OrderingPolicy
 
 
 class FirstCome(OrderingPolicy):

@@ -1,29 +1,15 @@
-"""What pickers share: how many endpoints they name, and the order by total."""
-
-from collections.abc import Mapping
-from typing import ClassVar, Final
+"""The parameters and the order by total that pickers share."""
 
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import FEW, Floats
-from pointsman_scheduler.domain.dice import Dice
-from pointsman_scheduler.domain.points import Picker
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.arrays import FEW, Floats
+from pointsman_plugins.scheduling.dice import Dice
 
 
 class PickerParams(Params):
     endpoints: int = Field(default=4, ge=1, le=64)
     """How many to name: the choice, and fallbacks in order."""
-
-
-class RankingPicker(Picker):
-    """A picker that names the choice and its fallbacks, `endpoints` in all."""
-
-    params_type: ClassVar[type[Params]] = PickerParams
-
-    def __init__(self, name: str, params: PickerParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self.endpoints: Final = params.endpoints
 
 
 def best(totals: Floats, count: int, dice: Dice) -> list[int]:

@@ -1,26 +1,24 @@
 """`round-robin`: each candidate in turn."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 import numpy as np
 
-from pointsman_core.plugins import Plugin
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.request import ScheduleRequest
-from pointsman_scheduler.plugins.pickers.ranking import PickerParams, RankingPicker
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Picker
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_scheduler.plugins.pickers.ranking import PickerParams
 
 
-class RoundRobin(RankingPicker):
+class RoundRobin(Picker[PickerParams]):
     """Each candidate in turn, in the order of their names; totals don't matter. Every scheduler has a turn of its
     own."""
 
-    type_name: ClassVar[str] = "round-robin"
+    type_name = "round-robin"
 
-    def __init__(self, name: str, params: PickerParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
+    def setup(self) -> None:
         self._last = ""
         """Name of the worker that was chosen last."""
 
@@ -29,4 +27,4 @@ class RoundRobin(RankingPicker):
         following = bisect_right(names, self._last)
         first = int(np.searchsorted(candidates.indices(), following)) % size
         self._last = names[candidates.row(first)]
-        return [(first + place) % size for place in range(min(size, self.endpoints))]
+        return [(first + place) % size for place in range(min(size, self.params.endpoints))]

@@ -1,13 +1,12 @@
 """`destination-header`: tells a proxy where the request goes (Endpoint Picker Protocol 004)."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import Final
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.outcome import Selection
-from pointsman_scheduler.domain.points import PreRequest
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.scheduling.points import PreRequest
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Selection
 
 DESTINATION_HEADER: Final = "x-gateway-destination-endpoint"
 KEPT: Final = 4096
@@ -17,10 +16,9 @@ KEPT: Final = 4096
 class DestinationHeader(PreRequest):
     """`x-gateway-destination-endpoint: host:port[,host:port…]`, the choice first, then the fallbacks."""
 
-    type_name: ClassVar[str] = "destination-header"
+    type_name = "destination-header"
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
+    def setup(self) -> None:
         self._epoch = -1
         self._written: dict[tuple[int, ...], tuple[HeaderEdit]] = {}
         """By the rows of the endpoints."""

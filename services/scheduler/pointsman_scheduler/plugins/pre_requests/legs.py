@@ -1,13 +1,13 @@
 """Who does a part of the work beside the endpoint that answers: `prefill-header`, `rank-header`."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import Final
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.outcome import Selection
-from pointsman_scheduler.domain.points import PreRequest
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.points import PreRequest
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import Selection
 from pointsman_scheduler.plugins.handlers.disaggregated import ENCODE, PREFILL
 
 PREFILL_HEADER: Final = "x-prefiller-host-port"
@@ -18,7 +18,7 @@ class PrefillHeader(PreRequest):
     """`x-prefiller-host-port` and `x-encoder-hosts-ports` for the sidecar of the endpoint that answers; removed when
     that one does all itself, so that a client can't set them."""
 
-    type_name: ClassVar[str] = "prefill-header"
+    type_name = "prefill-header"
 
     def prepare(self, request: ScheduleRequest, selection: Selection) -> Sequence[HeaderEdit]:
         return (
@@ -40,15 +40,13 @@ class RankHeaderParams(Params):
     """The header that vLLM reads the rank from."""
 
 
-class RankHeader(PreRequest):
+class RankHeader(PreRequest[RankHeaderParams]):
     """The data-parallel rank that the engine should use; removed when the engine chooses."""
 
-    type_name: ClassVar[str] = "rank-header"
-    params_type: ClassVar[type[Params]] = RankHeaderParams
+    type_name = "rank-header"
 
-    def __init__(self, name: str, params: RankHeaderParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._header: Final = params.header.lower()
+    def setup(self) -> None:
+        self._header = self.params.header.lower()
 
     def prepare(self, request: ScheduleRequest, selection: Selection) -> Sequence[HeaderEdit]:
         rank = selection.rank

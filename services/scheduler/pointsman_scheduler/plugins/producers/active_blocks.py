@@ -1,16 +1,16 @@
 """`active-blocks`: prompt blocks of the requests that each worker serves at this moment, each counted once."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
-from pointsman_core.plugins import Key, Params, Plugin
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.ledger import Hold, HoldKey
-from pointsman_scheduler.domain.points import Producer, ResponseObserver
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_core.plugins import Key
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Producer, ResponseObserver
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.worker import Hold, HoldKey
 
 POTENTIAL_BLOCKS: Final[Key[Floats]] = Key("potential-active-blocks", np.ndarray)
 """Blocks that each worker of the fleet would have in use with this request: those of its open requests and those of
@@ -21,11 +21,10 @@ class ActiveBlocks(Producer, ResponseObserver):
     """Counts references to each block by worker, as NVIDIA Dynamo 1.6 does. Blocks are chained, so those of a prompt
     that open requests share are its first ones."""
 
-    type_name: ClassVar[str] = "active-blocks"
+    type_name = "active-blocks"
     produces = (POTENTIAL_BLOCKS,)
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
+    def setup(self) -> None:
         self._used: dict[str, dict[int, int]] = {}
         self._held: dict[HoldKey, list[int]] = {}
 

@@ -1,18 +1,18 @@
 """`delay-prediction`: the delay that each choice causes, to the request and to everybody else on that worker."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 from pydantic import Field
 
-from pointsman_core.plugins import Key, Params, Plugin
-from pointsman_scheduler.domain.arrays import FEW, Floats
-from pointsman_scheduler.domain.candidates import Candidates
+from pointsman_core.plugins import Key
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.arrays import FEW, Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Producer, ResponseObserver
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.domain.delay import PassSizeSearch
-from pointsman_scheduler.domain.ledger import Hold
-from pointsman_scheduler.domain.points import MATCHED_TOKENS, Producer, ResponseObserver
-from pointsman_scheduler.domain.request import ScheduleRequest
 
 DELAY_COST: Final[Key[Floats]] = Key("delay-cost", np.ndarray)
 """For each worker of the fleet, the delay that choosing it causes, in milliseconds times requests; tokens until the
@@ -27,17 +27,15 @@ class DelayPredictionParams(Params):
     """How much worse a wait for the first token is than the same wait within an answer."""
 
 
-class DelayPrediction(Producer, ResponseObserver):
+class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPredictionParams]):
     """Keeps a shadow of each engine, learns how long its passes take, and predicts from both."""
 
-    type_name: ClassVar[str] = "delay-prediction"
-    params_type: ClassVar[type[Params]] = DelayPredictionParams
+    type_name = "delay-prediction"
     consumes = (MATCHED_TOKENS,)
     produces = (DELAY_COST,)
 
-    def __init__(self, name: str, params: DelayPredictionParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self.estimator: Final = PassSizeSearch(params.batch_tokens, params.first_token_weight)
+    def setup(self) -> None:
+        self.estimator = PassSizeSearch(self.params.batch_tokens, self.params.first_token_weight)
         self._epoch = -1
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:

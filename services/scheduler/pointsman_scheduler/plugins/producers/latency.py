@@ -1,19 +1,19 @@
 """`latency-prediction`: time to the first token and between tokens that a request would see on each worker, learnt from
 what requests did see."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from pointsman_core.plugins import Key, Params, Plugin
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.ledger import Hold, HoldKey
-from pointsman_scheduler.domain.points import MATCHED_TOKENS, Producer, ResponseObserver
+from pointsman_core.plugins import Key
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Producer, ResponseObserver
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.worker import Hold, HoldKey
 from pointsman_scheduler.domain.regression import RecursiveLeastSquares
-from pointsman_scheduler.domain.request import ScheduleRequest
 
 PREDICTED_TTFT_MS: Final[Key[Floats]] = Key("predicted-ttft-ms", np.ndarray)
 """Milliseconds to the first token on each worker of the fleet; NaN while too little is known."""
@@ -35,22 +35,19 @@ class _Chosen(NamedTuple):
     ttft_ms: float | None = None
 
 
-class LatencyPrediction(Producer, ResponseObserver):
+class LatencyPrediction(Producer[LatencyPredictionParams], ResponseObserver[LatencyPredictionParams]):
     """Two linear models for the pool. The first token waits for the prompt's own uncached tokens, for those of
     requests before it, and for the running batch; later tokens for the running batch and its context."""
 
-    type_name: ClassVar[str] = "latency-prediction"
-    params_type: ClassVar[type[Params]] = LatencyPredictionParams
+    type_name = "latency-prediction"
     consumes = (MATCHED_TOKENS,)
     produces = (PREDICTED_TTFT_MS, PREDICTED_ITL_MS)
 
-    def __init__(self, name: str, params: LatencyPredictionParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._trusted_after: Final = params.trusted_after
+    def setup(self) -> None:
         # Priors: a mid-size model on one accelerator computes about 15,000 prompt tokens a second, and a token in
         # 10 ms; deviations leave room for a factor of ten.
-        self._ttft: Final = RecursiveLeastSquares((20.0, 65.0, 65.0, 5.0), (20.0, 65.0, 65.0, 20.0))
-        self._itl: Final = RecursiveLeastSquares((6.0, 1.0, 2.0), (10.0, 5.0, 10.0))
+        self._ttft = RecursiveLeastSquares((20.0, 65.0, 65.0, 5.0), (20.0, 65.0, 65.0, 20.0))
+        self._itl = RecursiveLeastSquares((6.0, 1.0, 2.0), (10.0, 5.0, 10.0))
         self._chosen: dict[HoldKey, _Chosen] = {}
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
@@ -66,7 +63,7 @@ class LatencyPrediction(Producer, ResponseObserver):
         request.put(PREDICTED_ITL_MS, self._predict(self._itl, itl))
 
     def _predict(self, model: RecursiveLeastSquares, features: Floats) -> Floats:
-        if model.observations < self._trusted_after:
+        if model.observations < self.params.trusted_after:
             return np.full(len(features), np.nan)
         return np.maximum(model.predict(features), _LEAST_MS)
 

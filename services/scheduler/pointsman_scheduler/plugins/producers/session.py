@@ -1,17 +1,17 @@
 """`session`: which worker served a session last."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import Field
 
-from pointsman_core.plugins import Key, Params, Plugin
+from pointsman_core.plugins import Key
 from pointsman_core.units import PositiveDuration
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.ledger import Hold
-from pointsman_scheduler.domain.points import Producer, ResponseObserver
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Producer, ResponseObserver
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.worker import Hold
 
 SESSION_WORKER: Final[Key[str]] = Key("session-worker", str)
 """Name of the worker that serves the request's session; empty when it has none yet."""
@@ -24,24 +24,20 @@ class SessionParams(Params):
     """Sessions remembered at most; the least recently used gives way."""
 
 
-class Session(Producer, ResponseObserver):
+class Session(Producer[SessionParams], ResponseObserver[SessionParams]):
     """Learns from every scheduler's choices, so that replicas agree."""
 
-    type_name: ClassVar[str] = "session"
-    params_type: ClassVar[type[Params]] = SessionParams
+    type_name = "session"
     produces = (SESSION_WORKER,)
 
-    def __init__(self, name: str, params: SessionParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._ttl: Final = params.ttl
-        self._limit: Final = params.sessions
+    def setup(self) -> None:
         self._bound: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
         worker = ""
         if request.session is not None:
             worker, at = self._bound.get(request.session, ("", everyone.now))
-            if everyone.now - at > self._ttl:
+            if everyone.now - at > self.params.ttl:
                 worker = ""
         request.put(SESSION_WORKER, worker)
 
@@ -51,5 +47,5 @@ class Session(Producer, ResponseObserver):
         self._bound[hold.session] = (hold.worker.name, now)
         self._bound.move_to_end(hold.session)
         oldest = next(iter(self._bound))
-        if len(self._bound) > self._limit or now - self._bound[oldest][1] > self._ttl:
+        if len(self._bound) > self.params.sessions or now - self._bound[oldest][1] > self.params.ttl:
             del self._bound[oldest]

@@ -1,23 +1,21 @@
 """Scorers that send a request where something of it is: `session`, `lora-affinity`."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.adapters import ACTIVE, WAITING
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import Scorer
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.scheduling.adapters import ACTIVE, WAITING
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.plugins.producers.session import SESSION_WORKER
 
 
 class SessionScorer(Scorer):
     """1 for the worker that serves the session, 0 for the others."""
 
-    type_name: ClassVar[str] = "session"
+    type_name = "session"
     consumes = (SESSION_WORKER,)
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
@@ -36,10 +34,9 @@ class LoraAffinity(Scorer):
     """1 where the adapter is loaded or was just sent, 0.8 where the engine has room for one more, 0.6 where it waits
     to be loaded, 0 elsewhere (as llm-d-router 0.10 scores it). 1 for all when the request names no adapter."""
 
-    type_name: ClassVar[str] = "lora-affinity"
+    type_name = "lora-affinity"
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
+    def setup(self) -> None:
         self._ones: Floats = np.ones(0)
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:

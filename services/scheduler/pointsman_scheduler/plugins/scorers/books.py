@@ -1,18 +1,15 @@
 """Scorers of what is on the schedulers' books: `active-requests`, `token-load`, `no-hit-lru`
 (formulas as in llm-d-router 0.10, `scheduling/scorer`)."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
-
 import numpy as np
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.ledger import Hold
-from pointsman_scheduler.domain.points import MATCHED_TOKENS, ResponseObserver, Scorer
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import MATCHED_TOKENS, ResponseObserver, Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.worker import Hold
 
 
 class ActiveRequestsParams(Params):
@@ -22,23 +19,17 @@ class ActiveRequestsParams(Params):
     """Least upper bound of the score of a worker that isn't idle."""
 
 
-class ActiveRequests(Scorer):
+class ActiveRequests(Scorer[ActiveRequestsParams]):
     """1 for idle workers; for the others `(most - open) / most · max_busy_score`."""
 
-    type_name: ClassVar[str] = "active-requests"
-    params_type: ClassVar[type[Params]] = ActiveRequestsParams
-
-    def __init__(self, name: str, params: ActiveRequestsParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._idle: Final = params.idle_threshold
-        self._busy: Final = params.max_busy_score
+    type_name = "active-requests"
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
         count = candidates.open
         most = float(count.max())
-        if most <= self._idle:
+        if most <= self.params.idle_threshold:
             return np.ones(candidates.size)
-        return np.where(count <= self._idle, 1.0, (most - count) / most * self._busy)
+        return np.where(count <= self.params.idle_threshold, 1.0, (most - count) / most * self.params.max_busy_score)
 
 
 class TokenLoadParams(Params):
@@ -46,17 +37,15 @@ class TokenLoadParams(Params):
     """Prompt tokens at which the score is 0."""
 
 
-class TokenLoad(Scorer):
+class TokenLoad(Scorer[TokenLoadParams]):
     """`1 - min(1, tokens / threshold)`, where tokens are those to compute before this request's first: of the
     requests on the books and of its own prompt, without what the worker holds."""
 
-    type_name: ClassVar[str] = "token-load"
-    params_type: ClassVar[type[Params]] = TokenLoadParams
+    type_name = "token-load"
     consumes = (MATCHED_TOKENS,)
 
-    def __init__(self, name: str, params: TokenLoadParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._threshold: Final = float(params.threshold)
+    def setup(self) -> None:
+        self._threshold = float(self.params.threshold)
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
         own = np.maximum(request.prompt_tokens - candidates.take(request.get(MATCHED_TOKENS)), 0.0)
@@ -67,11 +56,10 @@ class NoHitLru(Scorer, ResponseObserver):
     """Spreads prompts that nobody holds: 1 for the candidate that got such a prompt longest ago, those that never did
     first, down to 0 for the last, in equal steps. 0.5 for all when somebody holds a part of the prompt."""
 
-    type_name: ClassVar[str] = "no-hit-lru"
+    type_name = "no-hit-lru"
     consumes = (MATCHED_TOKENS,)
 
-    def __init__(self, name: str, params: Params, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
+    def setup(self) -> None:
         self._epoch = -1
         self._turn = 0
         self._last: dict[str, int] = {}

@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from pointsman_scheduler.domain.arrays import Scores
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import Scorer
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.scheduling.arrays import Scores
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.plugins.producers.delay import DELAY_COST
 from pointsman_scheduler.plugins.scorers.load import fewest_first
 

@@ -1,16 +1,13 @@
 """`dynamo-cost`: the rule of NVIDIA Dynamo 1.6 as a scorer, for comparison side by side (`DefaultWorkerScorer`)."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
-
 import numpy as np
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import Scores
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import MATCHED_TOKENS, Scorer
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.arrays import Scores
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.plugins.producers.active_blocks import POTENTIAL_BLOCKS
 from pointsman_scheduler.plugins.scorers.load import fewest_first
 
@@ -24,26 +21,20 @@ class DynamoCostParams(Params):
     """Blocks that an open request counts for beside its own."""
 
 
-class DynamoCost(Scorer):
+class DynamoCost(Scorer[DynamoCostParams]):
     """Least cost first: `scale · max(prompt blocks to compute - credit · cached, 0) + blocks in use`, where prompt
     blocks to compute are those of open requests and of the whole prompt. Use it alone, with the picker `max-score`:
     scores keep the order of the costs and their ties."""
 
-    type_name: ClassVar[str] = "dynamo-cost"
-    params_type: ClassVar[type[Params]] = DynamoCostParams
+    type_name = "dynamo-cost"
     consumes = (MATCHED_TOKENS, POTENTIAL_BLOCKS)
-
-    def __init__(self, name: str, params: DynamoCostParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._credit: Final = params.overlap_score_credit
-        self._scale: Final = params.prefill_load_scale
-        self._request: Final = params.decode_active_request_weight
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         size = float(request.block_tokens)
         cached = candidates.take(request.get(MATCHED_TOKENS)) / size
-        prefill = (candidates.prefill_tokens + request.prompt_tokens) / size - self._credit * cached
-        cost = self._scale * np.maximum(prefill, 0.0) + candidates.take(request.get(POTENTIAL_BLOCKS))
-        if self._request:
-            cost = cost + self._request * candidates.open
+        params = self.params
+        prefill = (candidates.prefill_tokens + request.prompt_tokens) / size - params.overlap_score_credit * cached
+        cost = params.prefill_load_scale * np.maximum(prefill, 0.0) + candidates.take(request.get(POTENTIAL_BLOCKS))
+        if params.decode_active_request_weight:
+            cost = cost + params.decode_active_request_weight * candidates.open
         return fewest_first(cost)

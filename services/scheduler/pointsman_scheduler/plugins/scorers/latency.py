@@ -1,16 +1,15 @@
 """`latency`: the latency that the request would see, against what it asks for."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import Bools, Floats
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import MATCHED_TOKENS, Scorer
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.arrays import Bools, Floats
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
 from pointsman_scheduler.plugins.scorers.load import fewest_first
 
@@ -36,21 +35,18 @@ class LatencyParams(Params):
         return self
 
 
-class Latency(Scorer):
+class Latency(Scorer[LatencyParams]):
     """With objectives on the request, workers predicted to keep them score in (0.5, 1], the others in [0, 0.5] by how
     little they miss. Without, the least predicted latency scores 1. Without predictions, free KV cache, short queue
     and cached prefix are weighed (as in llm-d-router 0.10)."""
 
-    type_name: ClassVar[str] = "latency"
-    params_type: ClassVar[type[Params]] = LatencyParams
+    type_name = "latency"
     consumes = (MATCHED_TOKENS, PREDICTED_TTFT_MS, PREDICTED_ITL_MS)
 
-    def __init__(self, name: str, params: LatencyParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._params: Final = params
-        total = params.ttft_weight + params.itl_weight
-        self._ttft_weight: Final = params.ttft_weight / total
-        self._itl_weight: Final = params.itl_weight / total
+    def setup(self) -> None:
+        total = self.params.ttft_weight + self.params.itl_weight
+        self._ttft_weight = self.params.ttft_weight / total
+        self._itl_weight = self.params.itl_weight / total
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
         ttft = candidates.take(request.get(PREDICTED_TTFT_MS))
@@ -65,7 +61,7 @@ class Latency(Scorer):
         scores = np.zeros(candidates.size)
         if keeps.any():
             tight = self._combined(spare_ttft, spare_itl, keeps)
-            scores[keeps] = 0.51 + 0.49 * (tight if self._params.prefer == "least-headroom" else 1.0 - tight)
+            scores[keeps] = 0.51 + 0.49 * (tight if self.params.prefer == "least-headroom" else 1.0 - tight)
         misses = ~keeps
         if misses.any():
             # What is kept doesn't make up for what is missed.
@@ -78,7 +74,7 @@ class Latency(Scorer):
         return self._ttft_weight * _least_first(spare_ttft[among]) + self._itl_weight * _least_first(spare_itl[among])
 
     def _by_load(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
-        params = self._params
+        params = self.params
         whole = float(len(request.blocks) * request.block_tokens or 1)
         scores = params.kv_weight * (1.0 - candidates.kv_usage)
         scores = scores + params.queue_weight * _fewest_first(candidates.waiting)

@@ -1,17 +1,14 @@
 """Scorers of what the engine has to do: `queue`, `running`, `load-aware`, `kv-utilization`
 (formulas as in llm-d-router 0.10, `scheduling/scorer`)."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
-
 import numpy as np
 from pydantic import Field
 
-from pointsman_core.plugins import Params, Plugin
-from pointsman_scheduler.domain.arrays import FEW, Floats, Scores
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.points import Scorer
-from pointsman_scheduler.domain.request import ScheduleRequest
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.scheduling.arrays import FEW, Floats, Scores
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest
 
 
 def fewest_first(figures: Floats) -> Scores:
@@ -32,7 +29,7 @@ def fewest_first(figures: Floats) -> Scores:
 class Queue(Scorer):
     """Fewer requests waiting in the engine is better, relative to the other candidates."""
 
-    type_name: ClassVar[str] = "queue"
+    type_name = "queue"
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         return fewest_first(candidates.waiting)
@@ -41,7 +38,7 @@ class Queue(Scorer):
 class Running(Scorer):
     """A smaller running batch is better, relative to the other candidates."""
 
-    type_name: ClassVar[str] = "running"
+    type_name = "running"
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         return fewest_first(candidates.running)
@@ -52,15 +49,13 @@ class LoadAwareParams(Params):
     """Waiting requests at which the score is 0."""
 
 
-class LoadAware(Scorer):
+class LoadAware(Scorer[LoadAwareParams]):
     """0.5 for an empty queue, down to 0 at `threshold` requests: independent of the other candidates."""
 
-    type_name: ClassVar[str] = "load-aware"
-    params_type: ClassVar[type[Params]] = LoadAwareParams
+    type_name = "load-aware"
 
-    def __init__(self, name: str, params: LoadAwareParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self._threshold: Final = float(params.threshold)
+    def setup(self) -> None:
+        self._threshold = float(self.params.threshold)
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
         return 0.5 * (1.0 - np.minimum(candidates.waiting / self._threshold, 1.0))
@@ -69,7 +64,7 @@ class LoadAware(Scorer):
 class KvUtilization(Scorer):
     """The free part of the KV cache."""
 
-    type_name: ClassVar[str] = "kv-utilization"
+    type_name = "kv-utilization"
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
         return 1.0 - candidates.kv_usage

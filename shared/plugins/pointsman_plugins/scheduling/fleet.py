@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_scheduler.domain.adapters import AdapterColumns
-from pointsman_scheduler.domain.arrays import Floats
-from pointsman_scheduler.domain.worker import NEVER, Worker
+from pointsman_plugins.scheduling.adapters import AdapterColumns
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.worker import NEVER, Worker
 
 SILENT_AFTER_S: Final = 1.2
 """A worker not heard of for this long is out of decisions while others are heard."""

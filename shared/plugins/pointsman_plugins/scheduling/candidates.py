@@ -4,10 +4,10 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import Bools, Floats, Ints
-from pointsman_scheduler.domain.dice import Dice
-from pointsman_scheduler.domain.fleet import Fleet
-from pointsman_scheduler.domain.worker import Worker
+from pointsman_plugins.scheduling.arrays import Bools, Floats, Ints
+from pointsman_plugins.scheduling.dice import Dice
+from pointsman_plugins.scheduling.fleet import Fleet
+from pointsman_plugins.scheduling.worker import Worker
 
 
 class Candidates:

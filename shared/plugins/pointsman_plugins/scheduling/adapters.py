@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_scheduler.domain.arrays import Floats, Ints
-from pointsman_scheduler.domain.worker import Worker
+from pointsman_plugins.scheduling.arrays import Floats, Ints
+from pointsman_plugins.scheduling.worker import Worker
 
 ABSENT: Final = 0
 WAITING: Final = 1

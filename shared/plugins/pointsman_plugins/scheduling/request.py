@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from pointsman_core.plugins import Key
-from pointsman_scheduler.domain.arrays import Blocks
+from pointsman_plugins.scheduling.arrays import Blocks
 
 T = TypeVar("T")
 

@@ -15,20 +15,22 @@ from typing import ClassVar, Final, NamedTuple
 import numpy as np
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_core.plugins import Key, Plugin, PluginError
-from pointsman_scheduler.domain.arrays import Bools, Floats, Scores
-from pointsman_scheduler.domain.candidates import Candidates
-from pointsman_scheduler.domain.ledger import Hold
-from pointsman_scheduler.domain.outcome import NO_ENDPOINTS, Exhausted, Run, Selection
-from pointsman_scheduler.domain.request import ScheduleRequest
-from pointsman_scheduler.domain.worker import Worker
+from pointsman_core.plugins import Key, PluginError
+from pointsman_plugins.plugin import ParamsT_co, Plugin
+from pointsman_plugins.scheduling.arrays import Bools, Floats, Scores
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.run import NO_ENDPOINTS, Exhausted, Run, Selection
+from pointsman_plugins.scheduling.worker import Hold, Worker
 
 MATCHED_TOKENS: Final[Key[Floats]] = Key("matched-tokens", np.ndarray)
 """Prompt tokens that each worker of the fleet is believed to hold in its KV cache. Always there."""
 
 
-class Producer(Plugin):
+class Producer(Plugin[ParamsT_co]):
     """Puts attributes on the request before the first profile runs. Per-worker attributes are columns of the fleet."""
+
+    group = "pointsman.scheduler.producers"
 
     @abstractmethod
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
@@ -46,8 +48,11 @@ class Removal(NamedTuple):
     """Set when the filter let candidates through only because there were no better ones."""
 
 
-class Filter(Plugin):
+class Filter(Plugin[ParamsT_co]):
     """Decides who may serve the request at all."""
+
+    group = "pointsman.scheduler.filters"
+    stability = "beta"
 
     exhausted: ClassVar[Exhausted] = NO_ENDPOINTS
     """What the client is told when this filter removes the last candidate."""
@@ -57,16 +62,22 @@ class Filter(Plugin):
         """None keeps all."""
 
 
-class Scorer(Plugin):
+class Scorer(Plugin[ParamsT_co]):
     """Says how well each candidate suits the request."""
+
+    group = "pointsman.scheduler.scorers"
+    stability = "beta"
 
     @abstractmethod
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         """One value in [0,1] for each candidate, higher is better. Values outside are clamped, NaN counts as 0."""
 
 
-class Picker(Plugin):
+class Picker(Plugin[ParamsT_co]):
     """Chooses by the weighted sums of the scores."""
+
+    group = "pointsman.scheduler.pickers"
+    stability = "beta"
 
     @abstractmethod
     def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
@@ -74,16 +85,20 @@ class Picker(Plugin):
         comes from `candidates.dice` alone."""
 
 
-class Decider(Plugin):
+class Decider(Plugin[ParamsT_co]):
     """A condition that a profile handler refers to, e.g. whether prefill goes elsewhere."""
+
+    group = "pointsman.scheduler.deciders"
 
     @abstractmethod
     def wanted(self, request: ScheduleRequest, run: Run | None) -> bool:
         """`run` is the profile run that the question is about; None when it failed or none has run."""
 
 
-class ProfileHandler(Plugin):
+class ProfileHandler(Plugin[ParamsT_co]):
     """Decides which profiles run and what their results mean together. Exactly one in each policy."""
+
+    group = "pointsman.scheduler.handlers"
 
     pre_request: ClassVar[tuple[str, ...]] = ()
     """Types of the `PreRequest` plugins that this handler's protocol needs; added when nobody lists them."""
@@ -103,15 +118,19 @@ class ProfileHandler(Plugin):
         """What the runs mean: which one's choice is used. None when the request can't be served."""
 
 
-class PreRequest(Plugin):
+class PreRequest(Plugin[ParamsT_co]):
     """Writes what the request needs on its way: the protocol between scheduler, proxy and engine lives here."""
+
+    group = "pointsman.scheduler.pre-requests"
 
     @abstractmethod
     def prepare(self, request: ScheduleRequest, selection: Selection) -> Sequence[HeaderEdit]: ...
 
 
-class ResponseObserver(Plugin):
+class ResponseObserver(Plugin[ParamsT_co]):
     """Hears what became of every request of the pool, whichever scheduler chose. Override what is of interest."""
+
+    group = "pointsman.scheduler.observers"
 
     def chosen(self, hold: Hold, now: float) -> None:
         """A reservation was put on a worker's books. `gone` follows exactly once, whatever happens."""

@@ -1,16 +1,16 @@
-"""One worker: what it registered, what it reported, what is on its books."""
+"""One worker: the facts that it registered, its last load report, and the reservations on its books."""
 
 import re
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
 from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_scheduler.domain.demotion import Standing
-
-if TYPE_CHECKING:
-    from pointsman_scheduler.domain.ledger import Hold, HoldKey
+from pointsman_plugins.scheduling.demotion import Standing
+from pointsman_plugins.scheduling.request import RequestKey
 
 NEVER: Final = float("-inf")
 
@@ -33,6 +33,74 @@ def role_bits(role: str) -> int:
     for part in re.split(r"[-+,]", role):
         bits |= ROLES.get(part.strip(), 0)
     return bits
+
+
+HoldKey = tuple[str, str, str]
+"""Edge, request id and leg of a reservation."""
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """One reservation."""
+
+    request_id: str
+    worker: "Worker"
+    at: float
+    """Monotonic time at which it was put on these books."""
+    leg: str = ""
+    """Empty for the endpoint that answers; otherwise the part of the work, e.g. `prefill`."""
+    edge: str = ""
+    scheduler: str = ""
+    attempt: int = 1
+    prompt_tokens: int = 0
+    uncached_tokens: int = 0
+    """Prompt tokens that the worker is expected to compute."""
+    output_tokens: int = 0
+    block_tokens: int = 64
+    blocks: bytes = b""
+    blocks_precise: bool = False
+    """Whether KV events of engines name `blocks` alike."""
+    lora: str | None = None
+    session: str | None = None
+    rank: int | None = None
+    """Data-parallel rank inside the engine; None when the engine chooses."""
+    streamed: bool = True
+    """Whether the client asked for a stream: of any other answer nobody hears before its end."""
+    confirmed: bool = False
+    """The first byte of the answer came."""
+    asked_at: float = NEVER
+
+    @property
+    def request(self) -> RequestKey:
+        """The request that it is for."""
+        return self.edge, self.request_id
+
+    @property
+    def key(self) -> HoldKey:
+        """What it is known by among all reservations."""
+        return self.edge, self.request_id, self.leg
+
+    def change(self, op: str) -> ReservationChange:
+        """As it is told to other schedulers; `op` as there."""
+        return ReservationChange(
+            op=op,
+            request_id=self.request_id,
+            worker=self.worker.name,
+            boot_id=self.worker.registration.boot_id,
+            edge=self.edge,
+            leg=self.leg,
+            attempt=self.attempt,
+            lora=self.lora,
+            session=self.session,
+            rank=self.rank,
+            prompt_tokens=self.prompt_tokens,
+            uncached_tokens=self.uncached_tokens,
+            output_tokens=self.output_tokens,
+            block_tokens=self.block_tokens,
+            blocks=self.blocks,
+            blocks_precise=self.blocks_precise,
+            streamed=self.streamed,
+        )
 
 
 class Worker:
@@ -192,7 +260,7 @@ class Worker:
             visible = self.open - self.unseen_waiting - self.unseen_running
             self.ended_running = max(0, min(len(ended), report.waiting + report.running - visible))
 
-    def put(self, hold: "Hold") -> None:
+    def put(self, hold: Hold) -> None:
         """Put a reservation on the books."""
         self.holds[hold.key] = hold
         self.open += 1
@@ -204,7 +272,7 @@ class Worker:
         if hold.at > self.seen_until:
             self._count_unseen(hold, 1)
 
-    def confirm(self, hold: "Hold") -> None:
+    def confirm(self, hold: Hold) -> None:
         """The first byte of the answer came: the prompt is computed and the sequence runs."""
         self.prefill_tokens -= hold.uncached_tokens
         if hold.at > self.seen_until:
@@ -213,7 +281,7 @@ class Worker:
             self._count_unseen(hold, 1)
         hold.confirmed = True
 
-    def take_off(self, hold: "Hold", now: float) -> None:
+    def take_off(self, hold: Hold, now: float) -> None:
         """Take a reservation off the books."""
         del self.holds[hold.key]
         self.open -= 1
@@ -237,7 +305,7 @@ class Worker:
         else:
             self.ended_waiting += 1
 
-    def _count_unseen(self, hold: "Hold", by: int) -> None:
+    def _count_unseen(self, hold: Hold, by: int) -> None:
         if hold.confirmed:
             self.unseen_running += by
         else:

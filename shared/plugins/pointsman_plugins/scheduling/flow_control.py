@@ -1,10 +1,37 @@
-"""The extension points of flow control."""
+"""The extension points of flow control, and a request as it sees it."""
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass
 
-from pointsman_core.plugins import Plugin
-from pointsman_scheduler.domain.fleet import Fleet
-from pointsman_scheduler.domain.flow_control.item import Demand
+from pointsman_plugins.plugin import ParamsT_co, Plugin
+from pointsman_plugins.scheduling.fleet import Fleet
+
+
+@dataclass(slots=True, eq=False)
+class Demand:
+    """What a request asks for. Times are seconds of one monotonic clock."""
+
+    request: Hashable
+    """What it is known by: equal for a request that is offered again, and for no other."""
+    offered_at: float
+    flow: str = ""
+    """Shares its band's turns with other flows."""
+    priority: int = 0
+    """Higher goes first."""
+    size: int = 0
+    """Bytes of the body."""
+    prefill_tokens: int = 0
+    """Prompt tokens that an engine will have to compute."""
+    output_tokens: int = 0
+    """Expected output; 0 when unknown."""
+    deadline: float = math.inf
+    """After this nobody waits for the answer."""
+    slo_ttft_s: float | None = None
+    """Seconds to the first token that the client hopes for."""
+    weight: float = 1.0
+    """How much its waiting costs, relative to others; above 0."""
 
 
 class Turns(ABC):
@@ -27,8 +54,10 @@ class Turns(ABC):
         """A request of this flow goes to an engine. Called before `leave`, if it was the flow's last."""
 
 
-class FairnessPolicy(Plugin):
+class FairnessPolicy(Plugin[ParamsT_co]):
     """How the flows of a band share its capacity."""
+
+    group = "pointsman.scheduler.fairness"
 
     def flow_of(self, demand: Demand) -> str:
         """The flow that the request waits in."""
@@ -39,16 +68,20 @@ class FairnessPolicy(Plugin):
         """The state of one band, with no flow waiting."""
 
 
-class OrderingPolicy(Plugin):
+class OrderingPolicy(Plugin[ParamsT_co]):
     """Which request of a flow goes first."""
+
+    group = "pointsman.scheduler.orderings"
 
     @abstractmethod
     def key(self, demand: Demand, ttl: float) -> float:
         """The least goes first; among equals the one that came first. `ttl`: seconds that a request may wait."""
 
 
-class SaturationDetector(Plugin):
+class SaturationDetector(Plugin[ParamsT_co]):
     """How full a pool is."""
+
+    group = "pointsman.scheduler.detectors"
 
     @abstractmethod
     def saturation(self, fleet: Fleet, now: float) -> float:

@@ -5,27 +5,21 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, EntryPoints
 from types import ModuleType, SimpleNamespace
-from typing import ClassVar, cast
+from typing import cast
 
 import pytest
 from pydantic import Field
 
-import pointsman_core.plugins
-from pointsman_core.plugins import (
-    Key,
-    Params,
-    Plugin,
-    PluginError,
-    Reference,
-    Registry,
-    Spec,
-    check_dataflow,
-    refer,
-)
+import pointsman_plugins.registry
+from pointsman_core.plugins import Key, PluginError, Spec
+from pointsman_plugins.plugin import Params, ParamsT_co, Plugin, Reference
+from pointsman_plugins.registry import Registry, check_dataflow
 
 
-class Shape(Plugin):
+class Shape(Plugin[ParamsT_co]):
     """An extension point of these tests."""
+
+    group = "pointsman.test.shapes"
 
     @abstractmethod
     def area(self) -> float: ...
@@ -35,13 +29,11 @@ class CircleParams(Params):
     radius: float = Field(default=1.0, gt=0)
 
 
-class Circle(Shape):
+class Circle(Shape[CircleParams]):
     type_name = "circle"
-    params_type = CircleParams
 
-    def __init__(self, name: str, params: CircleParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self.radius = params.radius
+    def setup(self) -> None:
+        self.radius = self.params.radius
 
     def area(self) -> float:
         return 3 * self.radius**2
@@ -52,20 +44,18 @@ class SumParams(Params):
     base: Reference | None = None
 
 
-class Sum(Shape):
+class Sum(Shape[SumParams]):
     type_name = "sum"
-    params_type = SumParams
 
-    def __init__(self, name: str, params: SumParams, others: Mapping[str, Plugin]) -> None:
-        super().__init__(name, params, others)
-        self.parts = [refer(others, other, Shape, name) for other in params.of]
+    def setup(self) -> None:
+        self.parts = [self.refer(other, Shape) for other in self.params.of]
 
     def area(self) -> float:
         return sum(part.area() for part in self.parts)
 
 
 def registry() -> Registry[Shape]:
-    return Registry(Shape, (Circle, Sum), "pointsman.test.shapes")
+    return Registry(Shape, (Circle, Sum))
 
 
 def test_one_type_can_be_used_twice_under_two_names() -> None:
@@ -127,7 +117,7 @@ def test_a_plugin_that_cannot_be_built_is_refused_by_its_place_whatever_it_raise
         def __init__(self, name: str, params: CircleParams, others: Mapping[str, Plugin]) -> None:
             raise error
 
-    shapes = Registry(Shape, (Circle, Broken), "pointsman.test.shapes")
+    shapes = Registry(Shape, (Circle, Broken))
     with pytest.raises(PluginError, match=rf"^shape 'mine' \(broken\): {words}$") as among_others:
         shapes.build([Spec("circle", "c", {}), Spec("broken", "mine", {})])
     assert among_others.value.path == (1,)
@@ -140,7 +130,7 @@ def test_two_classes_cannot_share_a_type_name() -> None:
         type_name = "circle"
 
     with pytest.raises(PluginError, match="shape type 'circle' is taken"):
-        Registry(Shape, (Circle, Impostor), "pointsman.test.shapes")
+        Registry(Shape, (Circle, Impostor))
 
 
 class Offered(Shape):
@@ -161,7 +151,7 @@ class Half(Shape):
 def test_types_of_other_distributions_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     def offer(value: str) -> None:
         found = EntryPoints([EntryPoint("some", value, "pointsman.test.shapes")])
-        monkeypatch.setattr(pointsman_core.plugins, "installed", lambda: found)
+        monkeypatch.setattr(pointsman_plugins.registry, "installed", lambda: found)
 
     monkeypatch.setitem(
         sys.modules, "offering_distribution", cast("ModuleType", SimpleNamespace(Offered=Offered, Half=Half))
@@ -184,12 +174,12 @@ TENANT: Key[str] = Key("tenant", str)
 
 class Producer(Plugin):
     type_name = "producer"
-    produces: ClassVar[tuple[Key[object], ...]] = (TENANT,)
+    produces = (TENANT,)
 
 
 class Consumer(Plugin):
     type_name = "consumer"
-    consumes: ClassVar[tuple[Key[object], ...]] = (TENANT,)
+    consumes = (TENANT,)
 
 
 def test_an_attribute_must_be_produced_before_it_is_consumed() -> None:

@@ -1,0 +1,7 @@
+"""What a plugin's author needs: the base class here; extension points and their values in the modules below."""
+
+from pointsman_core.plugins import Key, PluginError
+from pointsman_core.refusal import Refusal
+from pointsman_plugins.plugin import Params, Plugin, Reference, Stability
+
+__all__ = ["Key", "Params", "Plugin", "PluginError", "Reference", "Refusal", "Stability"]
