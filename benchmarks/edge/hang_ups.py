@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_core.config import load
 from pointsman_edge.deciding.policy import compile_policy
-from pointsman_frontend.main import Frontend, Surroundings
+from pointsman_edge.edge import Surroundings
+from pointsman_frontend.main import Frontend
 from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.service.health import HealthApp, Readiness
 from pointsman_runtime.service.http_server import HttpServer
@@ -55,15 +56,15 @@ async def _edge(engine: ScriptedEngine) -> AsyncGenerator[str]:
     frontend = Frontend(
         Surroundings(
             instance="edge-1",
-            settings=FrontendSettings(),
             policy=lambda: policy,
-            decisions=FakeStages(engine.url),
+            stages=FakeStages(engine.url),
             reviewers=FakeReviewers(),
-            events=RecordedEvents(),
+            bus=RecordedEvents(),
             tracing=Tracing(),
-            health=HealthApp(Readiness(), registry),
             registry=registry,
-        )
+        ),
+        FrontendSettings(),
+        HealthApp(Readiness(), registry),
     )
     server = HttpServer(frontend.app, "127.0.0.1", 0, protocol=frontend.protocol)
     await server.start()

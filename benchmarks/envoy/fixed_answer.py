@@ -12,23 +12,22 @@ from pointsman_contracts.journey import PreprocessRequest, Target
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.config import load
-from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
-from pointsman_epp_adapter.main import EppAdapter, Surroundings
+from pointsman_edge.deciding.policy import compile_policy
+from pointsman_edge.edge import Surroundings
+from pointsman_epp_adapter.main import EppAdapter
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telling.telemetry import Tracing
-from pointsman_testing.fake_stages import FakeReviewers
+from pointsman_testing.fake_stages import FakeReviewers, FakeStages
 
 TARGET = Target(model="fixed-model", pool="pool")
 ENDPOINTS = tuple(ChosenEndpoint(worker=f"worker-{n}", url=f"http://10.0.0.{n}:8000") for n in (1, 2, 3))
 
 
-class FixedDecision:
+class FixedDecision(FakeStages):
     """Decides at once."""
 
-    async def decide(
-        self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
-    ) -> Decision:
-        """As `DecisionSource.decide`."""
+    async def ask(self, request: PreprocessRequest, body: bytes, policy: object, traceparent: str | None) -> Decision:
+        """As `Stages.ask`."""
         del body, policy, traceparent
         return Decision(
             request_id=request.request_id,
@@ -60,15 +59,14 @@ async def serve(port_file: Path) -> None:
     adapter = EppAdapter(
         Surroundings(
             instance="epp-1",
-            settings=EppAdapterSettings.model_validate({"instance": "epp-1", "port": 0}),
             policy=lambda: compiled,
-            decisions=FixedDecision(),
-            missing=lambda _policy: None,
+            stages=FixedDecision(),
             reviewers=FakeReviewers(),
-            events=EncodedEvents(),
+            bus=EncodedEvents(),
             tracing=Tracing(),
             registry=CollectorRegistry(),
-        )
+        ),
+        EppAdapterSettings.model_validate({"instance": "epp-1", "port": 0}),
     )
     await adapter.server.start()
     # As a service does once it is ready.

@@ -19,8 +19,9 @@ from pointsman_contracts.response import AttemptFailed, ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_core.config import Edge, load
 from pointsman_edge.deciding.policy import compile_policy
+from pointsman_edge.edge import Surroundings
 from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS
-from pointsman_epp_adapter.main import EppAdapter, Surroundings
+from pointsman_epp_adapter.main import EppAdapter
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telling.telemetry import Tracing
 from pointsman_testing import eventually
@@ -112,15 +113,14 @@ async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
     adapter = EppAdapter(
         Surroundings(
             instance="epp-1",
-            settings=settings,
             policy=lambda: compiled,
-            decisions=stages,
-            missing=lambda _policy: None,
+            stages=stages,
             reviewers=reviewers,
-            events=events,
+            bus=events,
             tracing=Tracing(),
             registry=CollectorRegistry(),
-        )
+        ),
+        settings,
     )
     await adapter.server.start()
     gone = ScriptedEngine()

@@ -9,9 +9,10 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import load
-from pointsman_edge.deciding.decider import Missing
 from pointsman_edge.deciding.policy import compile_policy
-from pointsman_epp_adapter.main import TICK_S, EppAdapter, Surroundings
+from pointsman_edge.deciding.stages import Missing
+from pointsman_edge.edge import TICK_S, Surroundings
+from pointsman_epp_adapter.main import EppAdapter
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telling.telemetry import Tracing
 from pointsman_testing.ext_proc import ExtProcClient
@@ -35,15 +36,15 @@ async def start_picker() -> AsyncIterator[StartPicker]:
         adapter = EppAdapter(
             Surroundings(
                 instance="epp-1",
-                settings=EppAdapterSettings.model_validate({"instance": "epp-1", "port": 0, **settings}),
                 policy=lambda: compiled,
-                decisions=stages,
-                missing=lambda _policy: missing,
+                stages=stages,
                 reviewers=reviewers,
-                events=events,
+                bus=events,
                 tracing=Tracing(),
                 registry=registry,
-            )
+                missing=lambda _policy: missing,
+            ),
+            EppAdapterSettings.model_validate({"instance": "epp-1", "port": 0, **settings}),
         )
         await adapter.server.start()
         ticking = asyncio.create_task(_tick(adapter))
@@ -60,16 +61,16 @@ async def start_picker() -> AsyncIterator[StartPicker]:
 
         def hear(message: PoolSnapshot | PromptTokens) -> None:
             if isinstance(message, PromptTokens):
-                adapter.desk.bodies.take_tokens(message)
+                adapter.edge.bodies.take_tokens(message)
             else:
-                adapter.handlers.snapshot(message)
+                adapter.edge.snapshot(message)
 
         async def end() -> None:
             await client.channel.close()
             await stop()
 
         ends.append(end)
-        asked = adapter.handlers.open_requests
+        asked = adapter.edge.open_requests
         port = adapter.server.health_port
         return PickerUnderTest(
             client, target, stages, reviewers, events, hear, asked, stop, registry.get_sample_value, port

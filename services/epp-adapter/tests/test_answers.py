@@ -6,12 +6,13 @@ from typing import Any
 import grpc
 import pytest
 
+from pointsman_apis import named
 from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
-from pointsman_edge.deciding.decider import StagesMissing
+from pointsman_edge.deciding.stages import StagesMissing
 from pointsman_epp_adapter.domain.answer import Answer
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, STREAMED, Exchange, Reply
@@ -137,7 +138,7 @@ MODES: dict[str, tuple[dict[str, str], dict[str, Any], int, int | None]] = {
 
 def test_a_stream_is_known_by_its_media_type_in_any_case() -> None:
     headers = [(b":status", b"200"), (b"content-type", b"Text/Event-Stream; charset=utf-8")]
-    assert Answer(headers, "chat.completions", None).stream
+    assert Answer(headers, named("chat.completions"), None).stream
 
 
 @pytest.mark.parametrize("name", MODES)

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from pointsman_apis import named
 from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
@@ -18,8 +19,8 @@ from pointsman_epp_adapter.domain.dynamo import worker_headers
 from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy, unanswered
 from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, answered, stripped
-from pointsman_epp_adapter.domain.one_way import without_response_stages
 from pointsman_epp_adapter.domain.path_meant import path_meant
+from pointsman_epp_adapter.domain.unseen_answers import without_response_stages
 from pointsman_testing import builders
 
 CONFIG = load({"pools": {"p": {}, "q": {}}})
@@ -125,10 +126,10 @@ def test_an_empty_wish_for_another_model_is_none() -> None:
 def test_a_document_is_renamed_whole_unless_it_is_too_long_to_be_held() -> None:
     headers = [(b":status", b"200"), (b"content-type", b"application/json")]
     start, rest = b'{"model":"served","x":"', b'"}'
-    short = Answer(headers, "chat.completions", ModelName("served", "asked"))
+    short = Answer(headers, named("chat.completions"), ModelName("served", "asked"))
     assert short.feed(start, end=False) == b""
     assert short.feed(rest, end=True) == b'{"model":"asked","x":""}'
-    long = Answer(headers, "chat.completions", ModelName("served", "asked"))
+    long = Answer(headers, named("chat.completions"), ModelName("served", "asked"))
     assert long.feed(start, end=False) == b""
     passing = long.feed(b" " * HELD, end=False)
     assert (len(passing), passing.startswith(start)) == (len(start) + HELD, True)

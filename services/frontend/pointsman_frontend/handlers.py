@@ -1,37 +1,31 @@
-"""What the edge hears on the bus."""
+"""Handles the pool snapshots that the frontend hears on the bus."""
 
-from collections.abc import Container
 from typing import Protocol
 
 from pointsman_contracts.pool import PoolSnapshot
-from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
+from pointsman_edge.edge import Edge
 
 
 class Engines(Protocol):
-    """The engines' client, as far as signals concern it."""
+    """The engines' HTTP client, as far as signals concern it."""
 
     def hangs(self, worker: str, *, certain: bool) -> int:
-        """This engine is said not to answer; returns how many attempts were ended."""
+        """End the attempts at an engine that is reported not to answer; returns how many were ended."""
         ...
 
 
 class Handlers:
-    """Keeps the last snapshot of each pool, and answers which requests are open."""
+    """Keeps the newest snapshot of each pool."""
 
-    def __init__(self, pools: dict[str, PoolSnapshot], open_requests: Container[str], engines: Engines) -> None:
-        self._pools = pools
-        self._open = open_requests
+    def __init__(self, edge: Edge, engines: Engines) -> None:
+        self._edge = edge
         self._engines = engines
 
     def snapshot(self, snapshot: PoolSnapshot) -> None:
-        """A pool's state; requests that wait for an engine which hangs go elsewhere."""
-        self._pools[snapshot.pool] = snapshot
-        # When nobody serves it is the signals that are lost rather than every engine.
+        """A pool's state; requests that wait for an engine which hangs are sent to another one."""
+        self._edge.snapshot(snapshot)
+        # While no engine serves, the signals are more likely lost than every engine.
         if any(view.state == "serving" for view in snapshot.workers):
             for view in snapshot.workers:
                 if view.state in ("unreachable", "silent"):
                     self._engines.hangs(view.worker, certain=view.state == "unreachable")
-
-    def open_requests(self, query: OpenRequestsQuery) -> OpenRequests:
-        """Which of these requests haven't ended."""
-        return OpenRequests(request_ids=tuple(each for each in query.request_ids if each in self._open))

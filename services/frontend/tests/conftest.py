@@ -10,7 +10,8 @@ from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import Config, load
 from pointsman_edge.deciding.policy import compile_policy
-from pointsman_frontend.main import TICK_S, Frontend, Surroundings
+from pointsman_edge.edge import TICK_S, Surroundings
+from pointsman_frontend.main import Frontend
 from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.service.health import HealthApp, Readiness
 from pointsman_runtime.service.http_server import HttpServer
@@ -42,15 +43,15 @@ async def start_edge() -> AsyncIterator[StartEdge]:
         frontend = Frontend(
             Surroundings(
                 instance="edge-1",
-                settings=FrontendSettings.model_validate({"instance": "edge-1", **settings}),
                 policy=lambda: compiled,
-                decisions=stages,
+                stages=stages,
                 reviewers=reviewers,
-                events=events,
+                bus=events,
                 tracing=tracing or Tracing(),
-                health=HealthApp(Readiness(), registry),
                 registry=registry,
-            )
+            ),
+            FrontendSettings.model_validate({"instance": "edge-1", **settings}),
+            HealthApp(Readiness(), registry),
         )
         server = HttpServer(frontend.app, "127.0.0.1", 0, grace_s=grace_s, protocol=frontend.protocol)
         await server.start()
@@ -72,12 +73,12 @@ async def start_edge() -> AsyncIterator[StartEdge]:
 
         def hear(message: PoolSnapshot | PromptTokens) -> None:
             if isinstance(message, PromptTokens):
-                frontend.bodies.take_tokens(message)
+                frontend.edge.bodies.take_tokens(message)
             else:
                 frontend.handlers.snapshot(message)
 
         ends.append(stop)
-        return EdgeUnderTest(server.url, stages, reviewers, events, hear, frontend.handlers.open_requests, metric, stop)
+        return EdgeUnderTest(server.url, stages, reviewers, events, hear, frontend.edge.open_requests, metric, stop)
 
     yield start
     for end in ends:

@@ -10,7 +10,7 @@ from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
-from pointsman_edge.reviewing.reviews import NoVerdict
+from pointsman_edge.reviewing.reviewers import NoVerdict
 from pointsman_testing import eventually
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
 from pointsman_testing.raw_http import RawResponse, post, raw_connection, raw_request

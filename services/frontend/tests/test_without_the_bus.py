@@ -6,6 +6,7 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman_apis import named
 from pointsman_contracts.journey import PreprocessRequest, Target
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
@@ -13,15 +14,16 @@ from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted
 from pointsman_core.config import load
 from pointsman_core.refusal import Refusal
-from pointsman_edge.deciding.decider import Missing, Stages, StagesMissing
-from pointsman_edge.deciding.policy import compile_policy
+from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
+from pointsman_edge.deciding.stages import BusStages, Missing, StagesMissing
 from pointsman_edge.deciding.static_choice import Closed
-from pointsman_edge.telling.announcer import Announcer
-from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.event_publisher import EventPublisher
+from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
-from pointsman_runtime.bus.errors import MessageTooLarge
+from pointsman_runtime.bus.errors import BusError, MessageTooLarge
 from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.pending_request import Settled
 from pointsman_runtime.journey.stage import Hop
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, builders, eventually
@@ -121,13 +123,13 @@ async def test_events_wait_for_the_bus_in_order(start_edge: StartEdge) -> None:
 
 def test_when_too_many_events_wait_the_oldest_are_lost_and_counted() -> None:
     bus, registry = RecordedEvents(), CollectorRegistry()
-    announcer = Announcer(bus, "edge-1", 3, registry)
+    events = EventPublisher(bus, "edge-1", 3, registry)
     bus.connected = False
     for number in range(5):
-        announcer.completed(Exchange(f"r{number}", "completions", 0.0), 1.0)
+        events.completed(RequestRecord(f"r{number}", named("completions"), POLICY, 0.0), 1.0)
     bus.connected = True
-    announcer.completed(Exchange("r5", "completions", 0.0), 1.0)
-    announcer.flush()
+    events.completed(RequestRecord("r5", named("completions"), POLICY, 0.0), 1.0)
+    events.flush()
     # The gap in the numbers tells every reader that something is missing.
     assert [(event.request_id, event.sequence) for event in bus.of(ResponseCompleted)] == [
         ("r3", 4), ("r4", 5), ("r5", 6),
@@ -137,14 +139,14 @@ def test_when_too_many_events_wait_the_oldest_are_lost_and_counted() -> None:
 
 def test_the_services_of_the_process_have_each_event_at_once_and_once_while_the_bus_is_away() -> None:
     bus = RecordedEvents()
-    announcer = Announcer(bus, "edge-1", 3, CollectorRegistry())
+    events = EventPublisher(bus, "edge-1", 3, CollectorRegistry())
     bus.connected = False
     for number in range(3):
-        announcer.completed(Exchange(f"r{number}", "completions", 0.0), 1.0)
+        events.completed(RequestRecord(f"r{number}", named("completions"), POLICY, 0.0), 1.0)
     assert len(bus.told) == 3
     assert bus.sent == []
     bus.connected = True
-    announcer.flush()
+    events.flush()
     assert len(bus.told) == len(bus.sent) == 3
 
 
@@ -156,10 +158,10 @@ def test_an_event_over_the_limit_is_dropped_and_holds_up_nobody(caplog: pytest.L
             super().publish(message, *route, again=again)
 
     bus, registry = Narrow(), CollectorRegistry()
-    announcer = Announcer(bus, "edge-1", 3, registry)
+    events = EventPublisher(bus, "edge-1", 3, registry)
     for number in range(3):
-        announcer.completed(Exchange(f"large-{number}", "completions", 0.0), 1.0)
-    announcer.completed(Exchange("small", "completions", 0.0), 1.0)
+        events.completed(RequestRecord(f"large-{number}", named("completions"), POLICY, 0.0), 1.0)
+    events.completed(RequestRecord("small", named("completions"), POLICY, 0.0), 1.0)
     assert [event.request_id for event in bus.of(ResponseCompleted)] == ["small"]
     assert dropped(registry) == {"too_many": 0, "too_large": 3}
     assert caplog.text.count("event_too_large") == 1
@@ -170,8 +172,17 @@ def dropped(registry: CollectorRegistry) -> dict[str, float | None]:
     return {reason: registry.get_sample_value(name, {"reason": reason}) for reason in ("too_many", "too_large")}
 
 
-def stages(edge: Bus) -> Stages:
-    return Stages(edge, JourneyClient(edge))
+def stages(edge: Bus) -> BusStages:
+    return BusStages(edge, JourneyClient(edge))
+
+
+async def asked(edge: Bus, policy: EdgePolicy, body: bytes = BODY) -> Settled:
+    """The reply of the stages; raises why there is none."""
+    source = stages(edge)
+    try:
+        return source.usable(await source.ask(builders.preprocess_request(), body, policy, None))
+    except BusError as error:
+        raise source.explained(error) from error
 
 
 POLICY = compile_policy(load({"edge": {"hop_budget": "300ms"}}), 1)
@@ -180,25 +191,23 @@ Asked = tuple[PreprocessRequest, bytes]
 
 async def test_the_stages_are_asked_over_the_bus(buses: Buses) -> None:
     preprocessor, edge = buses.make("preprocessor"), buses.make("frontend")
-    asked: list[Asked] = []
+    heard: list[Asked] = []
 
     def decide(request: PreprocessRequest, hop: Hop[PreprocessRequest]) -> Decision:
-        asked.append((request, bytes(hop.body)))
+        heard.append((request, bytes(hop.body)))
         return builders.decision(request.request_id)
 
     preprocessor.stage(PreprocessRequest, decide)
     await buses.meet()
-    request = builders.preprocess_request()
-    reply = await stages(edge).decide(request, BODY, POLICY, None)
-    assert isinstance(reply, Decision)
-    assert asked == [(request, BODY)]
+    assert isinstance(await asked(edge, POLICY), Decision)
+    assert [body for _, body in heard] == [BODY]
 
 
 async def test_a_missing_preprocessor_means_503_at_once(buses: Buses) -> None:
     edge = buses.make("frontend")
     await buses.meet()
     with pytest.raises(Closed, match="No live instance of preprocessor") as closed:
-        await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+        await asked(edge, POLICY)
     assert closed.value.retry_after_s == 1.0
 
 
@@ -239,7 +248,7 @@ async def test_just_after_the_bus_came_back_a_missing_stage_lets_the_edge_decide
             await eventually(lambda: edge.heartbeat.table.addressable("preprocessor", "stage-1", now()))
         said = "don't answer yet" if hangs else "preprocessor isn't yet"
         with pytest.raises(StagesMissing, match=said):
-            await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+            await asked(edge, POLICY)
     finally:
         await edge.close()
         await stage.close()
@@ -252,7 +261,7 @@ async def test_no_answer_within_the_decision_timeout_means_503(buses: Buses) -> 
     await buses.meet()
     policy = compile_policy(load({"edge": {"hop_budget": "50ms", "decision_timeout": "400ms"}}), 1)
     with pytest.raises(Closed) as closed:
-        await stages(edge).decide(builders.preprocess_request(), BODY, policy, None)
+        await asked(edge, policy)
     assert closed.value.code == "decision_timeout"
     assert attempts[:2] == [1, 2]
 
@@ -274,9 +283,9 @@ async def test_a_request_waits_for_a_scheduler_that_was_there_a_moment_ago_unles
     now = asyncio.get_running_loop().time
     await eventually(lambda: not edge.heartbeat.table.alive("scheduler", "scheduler-1", now()))
     with pytest.raises(StagesMissing, match="no live scheduler"):
-        await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+        await asked(edge, POLICY)
     insists = compile_policy(load({"profiles": {"standard": {"static": "deny"}}}), 1)
-    asking = asyncio.create_task(stages(edge).decide(builders.preprocess_request(), BODY, insists, None))
+    asking = asyncio.create_task(asked(edge, insists))
     again = buses.make("scheduler", "2")
     again.open()
     await again.wait_connected()
@@ -301,7 +310,7 @@ async def test_an_edge_is_not_missing_what_its_requests_are_held_for(buses: Buse
 async def test_a_lost_bus_lets_the_edge_decide_alone(buses: Buses) -> None:
     edge = buses.make("frontend")
     with pytest.raises(StagesMissing, match="bus disconnected"):
-        await stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+        await asked(edge, POLICY)
 
 
 @apart
@@ -311,7 +320,7 @@ async def test_a_body_that_the_bus_doesnt_take_is_413_with_both_sizes(buses: Bus
     await buses.meet()
     body = b"x" * (edge.link.max_payload + 1)
     with pytest.raises(Refusal, match=f"takes {edge.link.max_payload}") as refused:
-        await stages(edge).decide(builders.preprocess_request(), body, POLICY, None)
+        await asked(edge, POLICY, body)
     assert (refused.value.status, refused.value.code) == (413, "body_too_large")
 
 
@@ -329,7 +338,7 @@ async def test_a_missing_scheduler_lets_the_edge_decide_alone(buses: Buses, sche
     if scheduler_lives:
         buses.make("scheduler")
     await buses.meet()
-    asking = stages(edge).decide(builders.preprocess_request(), BODY, POLICY, None)
+    asking = asked(edge, POLICY)
     if scheduler_lives:
         # Another stage is missing: that is for the client to know.
         assert isinstance(await asking, Rejection)

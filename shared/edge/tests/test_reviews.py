@@ -9,7 +9,7 @@ import pytest
 from pointsman_contracts.journey import Stage
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.subjects import subject
-from pointsman_edge.reviewing.reviews import NoVerdict, StageReviewers
+from pointsman_edge.reviewing.reviewers import NoVerdict, StageReviewers
 from pointsman_testing.buses import Buses, apart
 
 GATE = Stage(service="my.gate", timeout_ms=300)

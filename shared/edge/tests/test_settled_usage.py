@@ -14,9 +14,10 @@ from pointsman_contracts.money import nanos
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.response import Usage
 from pointsman_core.config import load
+from pointsman_edge.deciding.policy import compile_policy
 from pointsman_edge.deciding.prices import Prices
 from pointsman_edge.sending.unasked_usage import WithoutUsage
-from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.settled_usage import BROKEN_OFF, settled
 
 PROMPT = 40
@@ -60,7 +61,7 @@ def read(api: str, *pieces: bytes) -> UsageTail:
 
 
 def settle(api: str, outcome: str, tail: UsageTail | None, reported: Usage | None = None) -> Usage | None:
-    return settled(api, outcome, 200, tail, reported, PROMPT, sent=True)
+    return settled(named(api), outcome, 200, tail, reported, PROMPT, sent=True)
 
 
 @pytest.mark.requirement("S3-17")
@@ -189,15 +190,15 @@ def test_without_a_byte_of_an_answer_only_a_client_that_left_has_used_something(
 ) -> None:
     assert settle("chat.completions", outcome, None) == usage
     assert settle("chat.completions", outcome, named("chat.completions").usage()) == usage
-    assert settled("chat.completions", outcome, 499, None, None, PROMPT, sent=False) is None
+    assert settled(named("chat.completions"), outcome, 499, None, None, PROMPT, sent=False) is None
 
 
 def test_an_error_of_the_engine_used_nothing() -> None:
     tail = read("chat.completions", b'{"error":{"message":"too long"}}')
-    assert settled("chat.completions", "ok", 400, tail, None, PROMPT, sent=True) is None
-    assert settled("chat.completions", "engine_error", 500, tail, None, PROMPT, sent=True) is None
+    assert settled(named("chat.completions"), "ok", 400, tail, None, PROMPT, sent=True) is None
+    assert settled(named("chat.completions"), "engine_error", 500, tail, None, PROMPT, sent=True) is None
     # It had begun with 200.
-    assert settled("chat.completions", "engine_error", 200, tail, None, PROMPT, sent=True) is None
+    assert settled(named("chat.completions"), "engine_error", 200, tail, None, PROMPT, sent=True) is None
 
 
 def test_what_a_provider_told_beside_its_answer_counts_unless_it_was_the_beginning() -> None:
@@ -257,15 +258,15 @@ USAGE = Usage(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=
 def test_a_request_costs_what_the_model_that_served_it_costs(
     target: Target, asked: str, name: str, cost: float | None
 ) -> None:
-    exchange = Exchange("r", "chat.completions", 0.0)
+    record = RequestRecord("r", named("chat.completions"), compile_policy(CONFIG, 1), 0.0)
     decision = Decision(
         request_id="r", revision=1, profile="p", model=asked, target=target, endpoints=(), scheduler="", prompt_tokens=1
     )
-    exchange.decided(decision.model_copy(update={"endpoints": (ChosenEndpoint(worker="w", url=""),)}), 1.0)
-    exchange.usage = USAGE
-    exchange.end("ok", 200)
-    exchange.settle(Prices(CONFIG))
-    completed = exchange.completed("edge", 1, 0, 2.0)
+    record.decided(decision.model_copy(update={"endpoints": (ChosenEndpoint(worker="w", url=""),)}), 1.0)
+    record.usage = USAGE
+    record.end("ok", 200)
+    record.settle()
+    completed = record.completed("edge", 1, 0, 2.0)
     assert (completed.served, completed.usage) == (name, USAGE)
     assert completed.cost_nanos == (None if cost is None else nanos(cost))
     assert completed.cost == (None if cost is None else pytest.approx(cost)), "for readers of earlier versions"

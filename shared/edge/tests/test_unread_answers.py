@@ -5,13 +5,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from pointsman_apis import named
 from pointsman_contracts.journey import AnswerUse, Stage
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
-from pointsman_edge.reviewing.reviewing import Surrounding
-from pointsman_edge.reviewing.way_back import WayBack, Withheld
-from pointsman_edge.telling.exchange import Exchange
+from pointsman_core.config import load
+from pointsman_edge.deciding.policy import compile_policy
+from pointsman_edge.reviewing.answer_review import AnswerReview, Withheld
+from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_testing.fake_stages import FakeReviewers
 
+POLICY = compile_policy(load({}), 1)
 KEY = "-----BEGIN PRIVATE KEY-----"
 SAID = json.dumps(KEY).encode()
 
@@ -24,11 +27,11 @@ def seeing(review: ResponseReview) -> Verdict:
 
 def way(
     reviewers: FakeReviewers, *, on_error: str = "deny", mode: str = "buffer", api: str = "chat.completions"
-) -> tuple[WayBack, Exchange]:
-    exchange = Exchange("r-1", api, 0.0)
+) -> tuple[AnswerReview, RequestRecord]:
+    record = RequestRecord("r-1", named(api), POLICY, 0.0)
     answer = AnswerUse.model_validate({"mode": mode, "content": "text"})
     stages = (Stage(service="guard", on_error=on_error, answer=answer),)
-    return WayBack(stages, reviewers, exchange, Surrounding("e", 1, None), 2**20), exchange
+    return AnswerReview(stages, reviewers, record, "e"), record
 
 
 def chat(message: bytes) -> bytes:
@@ -56,18 +59,18 @@ UNREADABLE = {
 async def test_an_answer_that_cannot_be_read_follows_on_error(name: str) -> None:
     reviewers = FakeReviewers()
     reviewers.say = seeing
-    denied, exchange = way(reviewers)
+    denied, record = way(reviewers)
     with pytest.raises(Withheld) as withheld:
         await denied.whole(200, [], UNREADABLE[name])
     assert (withheld.value.status, withheld.value.code, withheld.value.blocked) == (502, "answer_unreadable", False)
     assert KEY not in str(withheld.value)
-    assert [report.outcome for report in exchange.stages] == ["failed"]
+    assert [report.outcome for report in record.stages] == ["failed"]
 
-    allowed, exchange = way(reviewers, on_error="allow")
+    allowed, record = way(reviewers, on_error="allow")
     _, body = await allowed.whole(200, [], UNREADABLE[name])
     assert body == UNREADABLE[name]
-    assert exchange.level == "degraded"
-    assert [(report.outcome, report.note) for report in exchange.stages] == [("skipped", "can't read the whole answer")]
+    assert record.level == "degraded"
+    assert [(report.outcome, report.note) for report in record.stages] == [("skipped", "can't read the whole answer")]
     assert reviewers.asked == []
 
 
@@ -124,9 +127,9 @@ async def test_what_names_spells_or_repeats_is_not_shown() -> None:
 
 
 async def test_an_answer_without_a_body_has_nothing_to_read() -> None:
-    passed, exchange = way(FakeReviewers())
+    passed, record = way(FakeReviewers())
     assert await passed.whole(204, [], b"") == ([], b"")
-    assert [report.outcome for report in exchange.stages] == ["passed"]
+    assert [report.outcome for report in record.stages] == ["passed"]
 
 
 def event(data: bytes) -> bytes:
@@ -151,11 +154,11 @@ UNREADABLE_EVENTS = {
 }
 
 
-async def streamed(way_back: WayBack, data: bytes) -> bytes:
+async def streamed(answer: AnswerReview, data: bytes) -> bytes:
     async def out() -> AsyncIterator[bytes]:
-        async for left in way_back.push(data):
+        async for left in answer.push(data):
             yield left
-        async for left in way_back.finish(b""):
+        async for left in answer.finish(b""):
             yield left
 
     return b"".join([left async for left in out()])
@@ -167,18 +170,18 @@ async def test_an_event_that_cannot_be_read_follows_on_error(name: str, mode: st
     stream = event(delta(b'"Here: "')) + UNREADABLE_EVENTS[name]
     reviewers = FakeReviewers()
     reviewers.say = seeing
-    denied, exchange = way(reviewers, mode=mode)
+    denied, record = way(reviewers, mode=mode)
     denied.begin(200, [])
     with pytest.raises(Withheld) as withheld:
         await streamed(denied, stream)
     assert (withheld.value.code, withheld.value.blocked) == ("answer_unreadable", False)
-    assert [report.outcome for report in exchange.stages] == ["failed"]
+    assert [report.outcome for report in record.stages] == ["failed"]
 
-    allowed, exchange = way(reviewers, on_error="allow", mode=mode)
+    allowed, record = way(reviewers, on_error="allow", mode=mode)
     allowed.begin(200, [])
     assert await streamed(allowed, stream + stream) == stream + stream
-    assert exchange.level == "degraded"
-    assert [report.outcome for report in exchange.stages] == ["skipped"]
+    assert record.level == "degraded"
+    assert [report.outcome for report in record.stages] == ["skipped"]
 
 
 async def test_an_unknown_text_of_a_stream_is_seen_however_it_is_cut() -> None:
@@ -187,13 +190,13 @@ async def test_an_unknown_text_of_a_stream_is_seen_however_it_is_cut() -> None:
 
     reviewers = FakeReviewers()
     reviewers.say = seeing
-    way_back, _ = way(reviewers, mode="window")
-    way_back.begin(200, [])
+    answer, _ = way(reviewers, mode="window")
+    answer.begin(200, [])
     left: list[bytes] = []
 
     async def pass_all() -> None:
         for piece in (*[""] * 300, *KEY, *[""] * 300):
-            left.extend([out async for out in way_back.push(noted(piece))])
+            left.extend([out async for out in answer.push(noted(piece))])
 
     with pytest.raises(Withheld):
         await pass_all()
@@ -201,13 +204,13 @@ async def test_an_unknown_text_of_a_stream_is_seen_however_it_is_cut() -> None:
 
 
 async def test_one_unknown_text_does_not_hold_up_the_rest_of_a_stream() -> None:
-    way_back, exchange = way(FakeReviewers(), mode="window")
-    way_back.begin(200, [])
+    answer, record = way(FakeReviewers(), mode="window")
+    answer.begin(200, [])
     left = b""
     for data in (event(b'{"choices":[],"comment":"a route"}'), *[event(delta(b'"some words "'))] * 100):
-        left += b"".join([out async for out in way_back.push(data)])
+        left += b"".join([out async for out in answer.push(data)])
     assert left.count(b"some words") > 30
-    assert [report.outcome for report in exchange.stages] == ["passed"]
+    assert [report.outcome for report in record.stages] == ["passed"]
 
 
 @pytest.mark.parametrize(
@@ -218,18 +221,18 @@ async def test_one_unknown_text_does_not_hold_up_the_rest_of_a_stream() -> None:
     ],
 )  # fmt: skip
 async def test_what_keeps_a_stream_going_passes(data: bytes) -> None:
-    way_back, exchange = way(FakeReviewers(), mode="window")
-    way_back.begin(200, [])
-    assert await streamed(way_back, data) == data
-    assert [report.outcome for report in exchange.stages] == ["passed"]
+    answer, record = way(FakeReviewers(), mode="window")
+    answer.begin(200, [])
+    assert await streamed(answer, data) == data
+    assert [report.outcome for report in record.stages] == ["passed"]
 
 
 @pytest.mark.parametrize(("data", "stream"), [(SAID, False), (event(SAID), True), (event(delta(SAID)), True)])
 async def test_a_stage_after_the_last_byte_has_failed_where_it_could_not_read(data: bytes, stream: bool) -> None:
     reviewers = FakeReviewers()
     reviewers.say = seeing
-    way_back, exchange = way(reviewers, mode="after")
-    exchange.stream = stream
-    way_back.left(data)
-    (report,) = await way_back.after()
+    answer, record = way(reviewers, mode="after")
+    record.stream = stream
+    answer.left(data)
+    (report,) = await answer.after()
     assert report.outcome == ("blocked" if b"choices" in data else "failed")

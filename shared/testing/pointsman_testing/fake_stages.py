@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import PreprocessRequest, Stage
@@ -13,7 +13,7 @@ from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.reply import Answer, ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, Verdict
-from pointsman_runtime.bus.errors import BusDisconnected
+from pointsman_runtime.bus.errors import BusDisconnected, BusError
 from pointsman_testing import builders
 from pointsman_testing.eventually import eventually
 from pointsman_testing.ext_proc import ExtProcClient
@@ -41,7 +41,15 @@ class FakeStages:
         self.abandoned = 0
         """Requests whose edge stopped waiting."""
 
-    async def decide(self, request: PreprocessRequest, body: bytes, policy: object, traceparent: str | None) -> Reply:
+    def usable(self, reply: Reply) -> Reply:
+        """What an edge calls with a reply."""
+        return reply
+
+    def explained(self, error: BusError) -> NoReturn:
+        """What an edge calls when the bus fails, which no test makes this one do."""
+        raise error
+
+    async def ask(self, request: PreprocessRequest, body: bytes, policy: object, traceparent: str | None) -> Reply:
         """What an edge calls."""
         del policy
         self.asked.append((request, body, traceparent))

@@ -7,8 +7,8 @@ from typing import Final, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from pointsman_core.refusal import Refusal
+from pointsman_edge.edge import Edge
 from pointsman_epp_adapter.adapters import wire
-from pointsman_epp_adapter.adapters.desk import Desk
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.envoy_events import RequestHead
@@ -25,8 +25,8 @@ T = TypeVar("T")
 class BodyRouting:
     """Names models. What a client sent in these headers never passes."""
 
-    def __init__(self, desk: Desk, registry: CollectorRegistry) -> None:
-        self._desk: Final = desk
+    def __init__(self, edge: Edge, registry: CollectorRegistry) -> None:
+        self._edge: Final = edge
         requests = Counter(
             "pointsman_body_routing_requests",
             "Requests by what their body names: named, nameless, bodyless, refused.",
@@ -53,7 +53,7 @@ class BodyRouting:
             for message in wire.decided(_changes(None, None), "", {}, buffered_body=False):
                 await stream.write(message)
             return
-        policy = self._desk.policy()
+        policy = self._edge.policy()
         try:
             whole = await stream.body(head, policy.limits.max_body)
         except Refusal:

@@ -1,6 +1,5 @@
 """Requests that no model decides about: the model list, and other paths."""
 
-import time
 from typing import Final
 
 import orjson
@@ -10,11 +9,10 @@ from pointsman_apis.models import MODELS, model_entry, model_list
 from pointsman_apis.paths import METHOD, WrongMethod, unknown_path
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.eligible import Eligible
-from pointsman_edge.deciding.model_catalogue import ModelCatalogue
 from pointsman_edge.deciding.static_choice import EngineState, NoEndpoints
 from pointsman_edge.taking_in.request_headers import internal
 from pointsman_epp_adapter.adapters import wire
-from pointsman_epp_adapter.adapters.desk import Desk
+from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.domain.any_engine import any_engine
 from pointsman_epp_adapter.domain.conformance import served
@@ -30,9 +28,9 @@ _JSON: Final = [(b"content-type", b"application/json")]
 class OtherPaths:
     """Answers in the endpoint picker's place, and sends what it doesn't read to any engine."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._models = ModelCatalogue(desk.edge, desk.policy, desk.pools, desk.headers, desk.trusted, desk.decider)
+    def __init__(self, envoy: EnvoyEdge) -> None:
+        self._envoy = envoy
+        self._edge = envoy.edge
 
     def refusal_of(self, method: str, path: str) -> Refusal | None:
         """Why a request that isn't for an API isn't taken; None where it is."""
@@ -42,7 +40,7 @@ class OtherPaths:
             return None if method == "GET" else WrongMethod(method, MODELS, "GET")
         meant = path_meant(path)
         # An engine may take another spelling of an API's path for it: that would pass keys, limits and guards by.
-        if not self._desk.settings.other_paths or meant in PATHS or _is_models(meant):
+        if not self._envoy.settings.other_paths or meant in PATHS or _is_models(meant):
             return unknown_path(path)
         return None
 
@@ -56,12 +54,12 @@ class OtherPaths:
     async def send_unread(self, stream: Stream, head: RequestHead) -> None:
         """A request goes to an engine with a body that isn't read: one of the model that a trusted proxy names in the
         rewrite header, else any. Raises Refusal."""
-        desk, load = self._desk, self._desk.load
-        headers = desk.headers.read(head.sent, trusted=desk.trusted.include(head.peer))
+        edge, load = self._edge, self._edge.load
+        headers = edge.headers.read(head.sent, trusted=edge.trusted.include(head.peer))
         stages, model = told(headers.stages, head.subset)
         eligible = Eligible.by(stages)
-        state = EngineState(load.open_on, self._avoided)
-        chosen = destinations(any_engine(desk.policy().config, desk.pools, state, eligible, model))
+        state = EngineState(load.open_on, edge.avoided)
+        chosen = destinations(any_engine(edge.policy().config, edge.pools, state, eligible, model))
         if not chosen:
             raise NoEndpoints("No engine can be reached this way.", "endpoint_not_routable")
         addresses = ",".join(each.address for each in chosen)
@@ -87,19 +85,16 @@ class OtherPaths:
         if answer.envoys_own:
             return HeaderChanges([], [])
         removed = sorted({name.decode("ascii", "replace") for name, _ in answer.headers if internal(name)})
-        return HeaderChanges([served(answer)] if self._desk.settings.conformance_headers else [], removed)
+        return HeaderChanges([served(answer)] if self._envoy.settings.conformance_headers else [], removed)
 
     async def _list(self, stream: Stream, head: RequestHead, path: str) -> None:
         """The models, or one of them. Raises Refusal."""
-        request_id = self._desk.ids.of(head.headers, ())
-        created = self._desk.created
-        names = await stream.listening(self._models.names(head.sent, head.peer, request_id))
+        request_id = self._edge.ids.of(head.headers, ())
+        created = self._envoy.created
+        names = await stream.listening(self._edge.models.names(head.sent, head.peer, request_id))
         name = path.removeprefix(MODELS).lstrip("/")
         document = model_entry(name, names, created) if name else model_list(names, created)
         await stream.write(wire.answer(200, _JSON, orjson.dumps(document), request_id))
-
-    def _avoided(self, worker: str) -> bool:
-        return self._desk.load.avoided(worker, time.monotonic())
 
 
 def _is_models(path: str) -> bool:

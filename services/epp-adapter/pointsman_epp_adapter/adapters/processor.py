@@ -4,14 +4,15 @@ from typing import Final
 from urllib.parse import unquote
 
 from pointsman_apis import PATHS
+from pointsman_apis.passthrough import UNKNOWN
 from pointsman_apis.paths import METHOD, check_path
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import NotListed
 from pointsman_edge.taking_in.request_headers import is_json
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.body_routing import BodyRouting
-from pointsman_epp_adapter.adapters.desk import Desk
-from pointsman_epp_adapter.adapters.exchanging import Exchanging
+from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
+from pointsman_epp_adapter.adapters.ext_proc_request import ExtProcRequest
 from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
 from pointsman_epp_adapter.adapters.other_paths import OtherPaths
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream
@@ -26,11 +27,11 @@ _log = Log("ext_proc")
 class Processor:
     """Serves streams."""
 
-    def __init__(self, desk: Desk, routing: BodyRouting | None) -> None:
+    def __init__(self, envoy: EnvoyEdge, routing: BodyRouting | None) -> None:
         """`routing`: the body's model is named, and nothing else done."""
-        self._desk = desk
+        self._envoy = envoy
         self._routing = routing
-        self._others = OtherPaths(desk)
+        self._others = OtherPaths(envoy)
         self._told: set[str] = set()
         self.violations = 0
         """Streams that broke the protocol."""
@@ -56,7 +57,7 @@ class Processor:
             return
         if not isinstance(head, RequestHead):
             raise ProtocolViolation(f"{type(head).__name__} before any request's headers")
-        settings = self._desk.settings
+        settings = self._envoy.settings
         if settings.conformance_headers:
             head = restricted(head)
         named: Final = dict(head.headers)
@@ -65,14 +66,13 @@ class Processor:
         raw_path = named.get(b":path", b"").partition(b"?")[0]
         path = unquote(raw_path.decode("utf-8", "replace"))
         api = PATHS.get(path)
-        name = "" if api is None else api.name
         unread = False
         if self._routing is None:
             refusal = self._refusal_of(raw_path, method, path)
-            taken = refusal is None and api and method == METHOD
+            taken = refusal is None and api is not None and method == METHOD
             unread = bool(taken and settings.other_content and not is_json(named.get(b"content-type")))
             if refusal is not None or (taken and not unread):
-                await Exchanging(self._desk, stream, head, path, name).run(refusal)
+                await ExtProcRequest(self._envoy, stream, head, path, api or UNKNOWN, refusal).run()
                 return
         try:
             if self._routing is not None:
@@ -83,7 +83,9 @@ class Processor:
                 await self._others.serve(stream, head, path)
         except Refusal as refused:
             edits = refused.answer_headers if isinstance(refused, NotListed) else ()
-            await stream.write(wire.immediate(refused, self._desk.ids.of(head.headers, ()), name, edits))
+            await stream.write(
+                wire.immediate(refused, self._envoy.edge.ids.of(head.headers, ()), api or UNKNOWN, edits)
+            )
 
     def _refusal_of(self, raw_path: bytes, method: str, path: str) -> Refusal | None:
         """Why a request is for nothing that there is here."""

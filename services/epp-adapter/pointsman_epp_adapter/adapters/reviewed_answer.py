@@ -2,11 +2,10 @@
 
 from collections.abc import AsyncIterator, Callable
 
-from pointsman_apis import named
 from pointsman_apis.errors import SERVER_ERROR
-from pointsman_edge.reviewing.way_back import WayBack, Withheld
+from pointsman_edge.reviewing.answer_review import AnswerReview, Withheld
 from pointsman_edge.sending.header_edits import edited_answer_headers
-from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.domain.envoy_events import BodyMode
@@ -18,12 +17,12 @@ class ReviewedAnswer:
     whatever follows stays here."""
 
     def __init__(
-        self, way_back: WayBack, exchange: Exchange, stream: Stream, mode: BodyMode, ended: Callable[[], None]
+        self, review: AnswerReview, record: RequestRecord, stream: Stream, mode: BodyMode, ended: Callable[[], None]
     ) -> None:
         """`mode` is how Envoy is told to send the body; `ended` is called before Envoy gets its end, upon which it
         may close the stream."""
-        self._way_back = way_back
-        self._exchange = exchange
+        self._review = review
+        self._record = record
         self._stream = stream
         self._mode = mode
         self._ended = ended
@@ -40,27 +39,27 @@ class ReviewedAnswer:
     async def begin(self, status: int, sent: list[Header], headers: list[Header]) -> None:
         """The head: `sent` by the engine, `headers` for the client. In full duplex its answer waits for the stages."""
         self._status, self._told = status, sent
-        self._way_back.begin(status, headers)
+        self._review.begin(status, headers)
         if not self._duplex:
             changes = header_changes(sent, self._headers())
             self._told = self._headers()
             await self._stream.write(wire.response_head(changes, self._mode))
-            self._way_back.headers_left = self._mode is not BodyMode.BUFFERED
+            self._review.headers_left = self._mode is not BodyMode.BUFFERED
 
     async def piece(self, data: bytes, *, last: bool, end: bool) -> None:
         """A piece of the body. `last`: nothing of the body follows; `end`: no trailers either."""
         if self._cut:
             self.withholds = not last
             await self._out(b"", last=last, end=end)
-        elif not self._exchange.stream:
+        elif not self._record.stream:
             await self._document(data, last=last, end=end)
         else:
-            await self._events(self._way_back.finish(data) if last else self._way_back.push(data), last=last, end=end)
+            await self._events(self._review.finish(data) if last else self._review.push(data), last=last, end=end)
 
     async def fail(self, event: bytes, *, last: bool) -> bool:
         """The rest won't come: end a stream with `event`. False when none of it is out, so that the client can have an
         error instead. `last`: Envoy has nothing more either."""
-        if not self._exchange.stream or self._head_waits or (self._mode is BodyMode.BUFFERED and not self.bytes_out):
+        if not self._record.stream or self._head_waits or (self._mode is BodyMode.BUFFERED and not self.bytes_out):
             return False
         self._cut = True
         self.withholds = not self._duplex and not last
@@ -68,10 +67,10 @@ class ReviewedAnswer:
         return True
 
     async def _document(self, data: bytes, *, last: bool, end: bool) -> None:
-        way_back = self._way_back
-        body = await way_back.gather(data)
+        review = self._review
+        body = await review.gather(data)
         if last and not body and not self.bytes_out:
-            _, body = await way_back.whole(self._status, way_back.headers, way_back.gathered())
+            _, body = await review.whole(self._status, review.headers, review.gathered())
         await self._out(body, last=last, end=end)
 
     async def _events(self, passed: AsyncIterator[bytes], *, last: bool, end: bool) -> None:
@@ -88,11 +87,11 @@ class ReviewedAnswer:
             self._cut = True
             # In full duplex the answer ends with this; otherwise every further piece wants an answer.
             self.withholds = not self._duplex and not end
-            self._exchange.end("blocked", self._status, withheld.message, withheld.told_code)
+            self._record.end("blocked", self._status, withheld.message, withheld.told_code)
             out.append(
-                self._way_back.filtered()
+                self._review.filtered()
                 if withheld.blocked
-                else named(self._exchange.api).error_event(withheld.message, withheld.code or SERVER_ERROR)
+                else self._record.api.error_event(withheld.message, withheld.code or SERVER_ERROR)
             )
             end = True
         await self._out(b"".join(out), last=last, end=end)
@@ -103,7 +102,7 @@ class ReviewedAnswer:
         if last:
             self._ended()
         if data:
-            self._way_back.left(data)
+            self._review.left(data)
         if not self._duplex:
             changes = header_changes(self._told, self._headers()) if self._mode is BodyMode.BUFFERED else None
             await self._stream.write(wire.response_piece(data, changes))
@@ -112,10 +111,10 @@ class ReviewedAnswer:
             return
         if self._head_waits:
             self._head_waits = False
-            self._way_back.headers_left = True
+            self._review.headers_left = True
             await self._stream.write(wire.response_head(header_changes(self._told, self._headers()), None))
         for message in wire.streamed(data, of_request=False, end=end):
             await self._stream.write(message)
 
     def _headers(self) -> list[Header]:
-        return edited_answer_headers(self._way_back.headers, self._exchange.answer_headers)
+        return edited_answer_headers(self._review.headers, self._record.answer_headers)

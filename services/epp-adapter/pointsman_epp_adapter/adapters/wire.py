@@ -10,8 +10,9 @@ https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ext_proc/v3/external_
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pointsman_apis import named
+from pointsman_apis.api import Api
 from pointsman_apis.errors import error_headers
+from pointsman_apis.passthrough import UNKNOWN
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.header_edits import edited_answer_headers
@@ -143,10 +144,10 @@ def response_piece(data: bytes, changes: HeaderChanges | None = None) -> bytes:
     return message.SerializeToString()
 
 
-def immediate(refusal: Refusal, request_id: str, api: str = "", edits: Sequence[HeaderEdit] = ()) -> bytes:
+def immediate(refusal: Refusal, request_id: str, api: Api = UNKNOWN, edits: Sequence[HeaderEdit] = ()) -> bytes:
     """Ends the request with an error in the words of `api`; `edits` change its headers."""
     headers = edited_answer_headers([(b"content-type", b"application/json"), *error_headers(refusal)], edits)
-    return answer(refusal.status, headers, named(api).error(refusal), request_id, refusal.told_code)
+    return answer(refusal.status, headers, api.error(refusal), request_id, refusal.told_code)
 
 
 def answer(status: int, headers: Iterable[Header], body: bytes, request_id: str, details: str = "") -> bytes:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pointsman_apis import named
+from pointsman_apis.api import Api
 from pointsman_apis.streams import WholeEvents
 from pointsman_edge.sending.unasked_usage import Rewriting
 
@@ -18,7 +18,7 @@ Header = tuple[bytes, bytes]
 class Answer:
     """One answer, from its headers on."""
 
-    def __init__(self, headers: list[Header], api: str, rewriting: Rewriting | None) -> None:
+    def __init__(self, headers: list[Header], api: Api, rewriting: Rewriting | None) -> None:
         """`rewriting` None: every byte stays."""
         by_name = dict(headers)
         status = by_name.get(b":status", b"0")
@@ -28,7 +28,7 @@ class Answer:
         self.length = int(length) if length.isdigit() else None
         self.rewriting = rewriting
         self.bytes = 0
-        self.tail = named(api).usage()
+        self.tail = api.usage()
         """What tells its usage."""
         self._events = WholeEvents() if self.stream else None
         self._held: list[bytes] = []

@@ -7,23 +7,24 @@ from pointsman_apis import PATHS
 from pointsman_apis.api import Api
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.models import MODELS, model_entry, model_list
+from pointsman_apis.passthrough import UNKNOWN
 from pointsman_apis.paths import METHOD, WrongMethod, check_path, unknown_path
 from pointsman_core.refusal import Refusal
-from pointsman_edge.deciding.model_catalogue import ModelCatalogue, NotListed
+from pointsman_edge.deciding.model_catalogue import NotListed
 from pointsman_frontend.adapters.client import JSON, Client
-from pointsman_frontend.adapters.proxy import Proxy
+from pointsman_frontend.adapters.http_request import Requests
 from pointsman_runtime.service.health import HealthApp
 from pointsman_runtime.service.http_server import Receive, Scope, Send
 
 
 class EdgeApp:
-    """Everything that clients of the edge may ask."""
+    """Everything that clients may ask of the edge."""
 
-    def __init__(self, proxy: Proxy, health: HealthApp, models: ModelCatalogue, created: int) -> None:
-        """`created`: since when each model is there, in unix seconds."""
-        self._proxy = proxy
+    def __init__(self, requests: Requests, health: HealthApp, created: int) -> None:
+        """`created`: since when each model exists, in unix seconds."""
+        self._requests = requests
+        self._edge = requests.edge
         self._health = health
-        self._models = models
         self._created = created
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -31,13 +32,13 @@ class EdgeApp:
         path: str = scope["path"]
         api = PATHS.get(path)
         if api is not None and scope["method"] == METHOD and b"%" not in scope["raw_path"]:
-            await self._proxy.serve(api.name, scope, receive, send)
+            await self._requests.serve(api, scope, receive, send)
             return
         refusal = self._refusal_of(scope, path, api)
         if api is not None or refusal is not None:
-            await self._proxy.serve("" if api is None else api.name, scope, receive, send, refusal)
+            await self._requests.serve(api or UNKNOWN, scope, receive, send, refusal)
             return
-        request_id = self._proxy.ids.of(scope["headers"], ())
+        request_id = self._edge.ids.of(scope["headers"], ())
         if path in HealthApp.paths:
             await self._health(scope, receive, _identified(send, request_id))
         else:
@@ -64,7 +65,7 @@ class EdgeApp:
         """All models that the client may use, or the one that the rest of the path names."""
         peer: str = scope["client"][0] if scope.get("client") else ""
         try:
-            names = await self._models.names(scope["headers"], peer, request_id)
+            names = await self._edge.models.names(scope["headers"], peer, request_id)
             document = model_entry(rest[1:], names, self._created) if rest else model_list(names, self._created)
         except Refusal as refusal:
             if isinstance(refusal, NotListed):

@@ -6,9 +6,8 @@ from typing import Final
 from pointsman_contracts.journey import Target
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
-from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.sending.provider_book import ProviderBook
-from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.engine_connection import EndpointFailed
 from pointsman_frontend.adapters.provider_client import ProviderAnswer, ProviderClient, ProviderFailed
 from pointsman_providers.errors import CREDENTIAL
@@ -25,15 +24,9 @@ class Providers:
         self._book = book
         self._client = client
 
-    def check(self, policy: EdgePolicy) -> None:
-        """As `ProviderBook.check`."""
-        self._book.check(policy)
-
-    async def ask(
-        self, policy: EdgePolicy, exchange: Exchange, target: Target, asked: str, body: bytes
-    ) -> ProviderAnswer:
+    async def ask(self, record: RequestRecord, target: Target, asked: str, body: bytes) -> ProviderAnswer:
         """Have the provider of `target` answer, unless it asked for a pause or failed lately. Raises EndpointFailed."""
-        provider = self._book.find(policy, target.provider)
+        provider = self._book.find(record.policy, target.provider)
         if provider is None:
             raise EndpointFailed("refused", "this revision has no such provider")
         pauses = self._book.pauses
@@ -41,9 +34,9 @@ class Providers:
         if refusal is not None:
             outcome = "limited" if refusal.status == 429 else "refused"
             raise ProviderFailed(outcome, "not asked: it asked for a pause, or failed lately", refusal)
-        question = Question(exchange.api, body, target.model, asked, exchange.request_id, int(time.time()))
+        question = Question(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
         try:
-            answer = await self._client.send(provider, question, policy.engine)
+            answer = await self._client.send(provider, question, record.policy.engine)
         except ProviderFailed as failure:
             if failure.outcome != UNSUPPORTED and failure.refusal.code != CREDENTIAL:
                 pauses.answered(

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 from pointsman_apis.streams import WholeEvents
 from pointsman_apis.usage import UsageTail
 from pointsman_edge.sending.unasked_usage import Passing, Rewriting
-from pointsman_frontend.adapters.client import Client, Headers
+from pointsman_frontend.adapters.client import Headers, ResponseWriter
 
 WHOLE: Final = 2**20
 """An answer up to this many bytes that isn't a stream goes out in one piece, so that one that is cut off becomes an
@@ -39,7 +39,7 @@ class Answering(Protocol):
 
 
 async def relay_stream(
-    engine: Answering, client: Client, headers: Headers, usage: UsageTail, name: Rewriting | None
+    engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, name: Rewriting | None
 ) -> None:
     """Pass events on as they arrive. Raises AnswerCutOff; what the client has then ends with a whole event."""
     await client.start(engine.status, [*headers, (b"x-accel-buffering", b"no")])
@@ -54,7 +54,7 @@ async def relay_stream(
 
 
 async def relay_document(
-    engine: Answering, client: Client, headers: Headers, usage: UsageTail, name: Rewriting | None
+    engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, name: Rewriting | None
 ) -> None:
     """Pass a body on. Raises AnswerCutOff; `client.started` tells whether some of it is out."""
     pieces: list[bytes] = []
@@ -76,7 +76,9 @@ async def relay_document(
         await _relay_renamed(engine, client, headers, usage, body, passing)
 
 
-async def _relay_large(engine: Answering, client: Client, headers: Headers, usage: UsageTail, begun: bytes) -> None:
+async def _relay_large(
+    engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, begun: bytes
+) -> None:
     length = [header for header in engine.headers if header[0] == b"content-length"]
     await client.start(engine.status, [*headers, *length[:1]])
     await client.write(begun)
@@ -87,7 +89,7 @@ async def _relay_large(engine: Answering, client: Client, headers: Headers, usag
 
 
 async def _relay_renamed(
-    engine: Answering, client: Client, headers: Headers, usage: UsageTail, begun: bytes, name: Passing
+    engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, begun: bytes, name: Passing
 ) -> None:
     # In chunks: how often the name stands in it, and so its length, is known at its end.
     await client.start(engine.status, headers)

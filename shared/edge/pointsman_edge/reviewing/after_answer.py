@@ -1,39 +1,34 @@
-"""Runs the stages that come after the last byte of an answer."""
+"""Runs the response stages that come after the last byte of an answer."""
 
 import time
 from collections.abc import Sequence
 from typing import Final
 
-from pointsman_apis import named
 from pointsman_apis.answers import read
 from pointsman_apis.streams import EventSplitter, unambiguous
 from pointsman_contracts.journey import AnswerUse, StageReport
-from pointsman_contracts.response_stage import AnswerText, ResponseReview
+from pointsman_contracts.response_stage import AnswerText
 from pointsman_edge.reviewing.answer_window import AnswerWindow
-from pointsman_edge.reviewing.gate import OUTCOMES, Gate, due_ms
-from pointsman_edge.reviewing.reviewing import Shown, Surrounding, review_of
-from pointsman_edge.reviewing.reviews import UNREADABLE, NoVerdict, Reviewers
-from pointsman_edge.reviewing.stage_trail import StageTrail, in_shadow
-from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.reviewing.reviewers import UNREADABLE, NoVerdict, Reviewers
+from pointsman_edge.reviewing.stage_review import OUTCOMES, Shown, StageReview, StageTrail, in_shadow
+from pointsman_edge.telling.request_record import RequestRecord
 
 LARGEST: Final = 4 * 2**20
-"""Bytes of an answer that are kept for stages which see it in the end."""
+"""Bytes of an answer that are kept for these stages; of a larger one they see nothing."""
 
 
 class AfterAnswer:
     """One answer, as the client gets it."""
 
-    def __init__(
-        self, gates: Sequence[Gate], reviewers: Reviewers, exchange: Exchange, surrounding: Surrounding
-    ) -> None:
-        self._gates = gates
+    def __init__(self, reviews: Sequence[StageReview], reviewers: Reviewers, record: RequestRecord, edge: str) -> None:
+        self._reviews = reviews
         self._reviewers = reviewers
-        self._exchange = exchange
-        self._surrounding = surrounding
-        self.follows = bool(gates)
+        self._record = record
+        self._edge = edge
+        self.follows = bool(reviews)
         """Whether a stage is asked."""
-        self.keeps = any(gate.use.content != "none" for gate in gates)
-        """Whether a stage gets to see what has left."""
+        self.keeps = any(review.use.content != "none" for review in reviews)
+        """Whether a stage gets to see the answer."""
         self._kept: list[bytes] | None = []
         self._kept_size = 0
 
@@ -47,55 +42,52 @@ class AfterAnswer:
                 self._kept.append(data)
 
     async def ask(self, headers: list[tuple[bytes, bytes]]) -> tuple[StageReport, ...]:
-        """Ask the stages, and tell each what those before it said. Never raises; what they said."""
-        exchange = self._exchange
+        """Ask the stages in order, each with the reports of those before it; returns their reports. Never raises."""
+        record = self._record
         trail = StageTrail()
         kept = b"".join(self._kept) if self._kept is not None else None
-        for gate in self._gates:
-            texts = self._texts(kept) if gate.use.content == "text" and kept is not None else ()
+        for review in self._reviews:
+            texts = self._texts(kept) if review.use.content == "text" and kept is not None else ()
             if texts is None:
-                self._failed(gate, NoVerdict(UNREADABLE, 502, "answer_unreadable"), 0.0, trail)
+                self._failed(review, NoVerdict(UNREADABLE, 502, "answer_unreadable"), 0.0, trail)
                 continue
             shown = Shown(
-                status=exchange.status,
+                status=record.status,
                 headers=headers,
                 texts=texts,
-                body=kept if gate.use.content == "body" else None,
-                number=gate.next_number(),
+                body=kept if review.use.content == "body" else None,
                 last=True,
-                outcome=exchange.outcome or "",
-                code=exchange.code,
-                truncated=kept is None and gate.use.content != "none",
-                usage=exchange.usage,
-                stages=(*exchange.stages, *trail.reports()),
+                outcome=record.outcome or "",
+                code=record.code,
+                truncated=kept is None and review.use.content != "none",
+                usage=record.usage,
+                stages=(*record.stages, *trail.reports()),
             )
-            review = review_of(exchange, self._surrounding, gate.stage, shown, due_ms(gate.stage))
-            await self._hear(gate, review, trail)
+            await self._ask(review, shown, trail)
         return tuple(
-            in_shadow(report) if gate.stage.mode == "shadow" else report
-            for gate, report in zip(self._gates, trail.reports(), strict=True)
+            in_shadow(report) if review.stage.mode == "shadow" else report
+            for review, report in zip(self._reviews, trail.reports(), strict=True)
         )
 
-    async def _hear(self, gate: Gate, review: ResponseReview, trail: StageTrail) -> None:
-        """What a stage says."""
+    async def _ask(self, review: StageReview, shown: Shown, trail: StageTrail) -> None:
+        question = review.question(self._edge, shown)
         began = time.perf_counter()
         try:
-            verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
+            verdict = await self._reviewers.ask(review.stage, question, self._record.traceparent)
         except NoVerdict as failure:
-            self._failed(gate, failure, time.perf_counter() - began, trail)
+            self._failed(review, failure, time.perf_counter() - began, trail)
             return
-        self._reviewers.worked(gate.stage)
-        took_s, outcome = time.perf_counter() - began, OUTCOMES[verdict.action]
-        trail.add(gate.position, gate.stage, outcome, took_s, verdict.instance, verdict.note)
+        self._reviewers.worked(review.stage)
+        trail.add(review, OUTCOMES[verdict.action], time.perf_counter() - began, verdict.instance, verdict.note)
 
-    def _failed(self, gate: Gate, failure: NoVerdict, took_s: float, trail: StageTrail) -> None:
-        self._reviewers.failed(gate.stage, failure, self._exchange.request_id)
-        trail.add(gate.position, gate.stage, "failed", took_s, "", failure.what)
+    def _failed(self, review: StageReview, failure: NoVerdict, took_s: float, trail: StageTrail) -> None:
+        self._reviewers.failed(review.stage, failure, self._record.request_id)
+        trail.add(review, "failed", took_s, "", failure.what)
 
     def _texts(self, body: bytes) -> tuple[AnswerText, ...] | None:
-        """The texts of everything that left; None where something of it can't be read."""
-        api = named(self._exchange.api)
-        if not self._exchange.stream:
+        """The texts of the answer as it left; None if some part of it can't be read."""
+        api = self._record.api
+        if not self._record.stream:
             if not body.strip():
                 return ()
             document = unambiguous(body)

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_runtime.telling.logs import Log
 
 BOUNDS_S: Final = (
@@ -71,14 +71,14 @@ class EdgeMetrics(Collector):
             _log.warning("header_edit_dropped", header=name, hint="a processor, stage or scheduling plugin sets it")
         self._dropped_edits[name] += 1
 
-    def completed(self, exchange: Exchange) -> None:
+    def completed(self, record: RequestRecord) -> None:
         """One request has ended."""
-        self._requests[exchange.api, exchange.status, exchange.outcome] += 1
-        self._levels[exchange.level] += 1
-        if exchange.decision is not None:
-            self._decided.add(exchange.decided_s)
-        if exchange.first_byte_at is not None:
-            self._first_byte.add(exchange.first_byte_at - exchange.received_at)
+        self._requests[record.api.name, record.status, record.outcome] += 1
+        self._levels[record.level] += 1
+        if record.decision is not None:
+            self._decided.add(record.decided_s)
+        if record.first_byte_at is not None:
+            self._first_byte.add(record.first_byte_at - record.received_at)
 
     def collect(self) -> Iterable[Metric]:
         """Called by the registry."""

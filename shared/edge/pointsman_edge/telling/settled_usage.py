@@ -6,7 +6,6 @@ passed is then counted, and marked as estimated.
 
 from typing import Final
 
-from pointsman_apis import named
 from pointsman_apis.answers import slots_of
 from pointsman_apis.api import Api
 from pointsman_apis.streams import Document, EventSplitter, document_of
@@ -27,7 +26,7 @@ _ERROR: Final = 400
 
 
 def settled(
-    api: str,
+    api: Api,
     outcome: str,
     status: int,
     tail: UsageTail | None,
@@ -49,7 +48,7 @@ def settled(
         return reported
     if not broken and (status >= _ERROR or outcome != "ok"):
         return None
-    seen = _completion_tokens(named(api), tail)
+    seen = _completion_tokens(api, tail)
     if reported is None:
         return Usage(prompt_tokens=prompt_tokens, completion_tokens=seen, estimated=True)
     if seen > _BEGUN * reported.completion_tokens:

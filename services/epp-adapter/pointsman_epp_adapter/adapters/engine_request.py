@@ -1,13 +1,13 @@
-"""Sends requests to engines: the endpoints of a decision as Envoy is told them, and what changes in the request."""
+"""The request to an engine: the endpoints of a decision for Envoy, and the changes of headers and body."""
 
 from collections.abc import Iterator
 
 from pointsman_contracts.reply import Decision
 from pointsman_edge.deciding.static_choice import NoEndpoints, outside_subset
 from pointsman_edge.taking_in.request_headers import ClientHeaders
-from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
-from pointsman_epp_adapter.adapters.desk import Desk
+from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
 from pointsman_epp_adapter.adapters.stream import WholeBody
 from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, destinations, within
 from pointsman_epp_adapter.domain.dynamo import worker_headers
@@ -18,7 +18,7 @@ from pointsman_runtime.telling.logs import Log
 _log = Log("exchange")
 
 
-def chosen(desk: Desk, exchange: Exchange, decision: Decision, head: RequestHead) -> list[Destination]:
+def chosen(envoy: EnvoyEdge, record: RequestRecord, decision: Decision, head: RequestHead) -> list[Destination]:
     """The endpoints that Envoy can be sent to, in order; at least one. A provider has no address.
 
     Raises NoEndpoints.
@@ -27,51 +27,50 @@ def chosen(desk: Desk, exchange: Exchange, decision: Decision, head: RequestHead
         return [Destination(decision.target.provider, "")]
     found = destinations(decision.endpoints)
     if not found:
-        _log.warning("not_routable", request_id=exchange.request_id, hint="Envoy takes http://<ip>:<port>")
+        _log.warning("not_routable", request_id=record.request_id, hint="Envoy takes http://<ip>:<port>")
         raise NoEndpoints("The engine that was chosen can't be reached this way.", "endpoint_not_routable")
     # The scheduler's filter `subset` sees to it, and this edge where it decides alone; a policy without it doesn't.
     found = within(found, head.subset)
     if not found:
         raise outside_subset()
-    return found[:1] if desk.settings.dynamo_headers else found
+    return found[:1] if envoy.settings.dynamo_headers else found
 
 
 def changes(
-    desk: Desk,
-    exchange: Exchange,
+    envoy: EnvoyEdge,
+    record: RequestRecord,
     decision: Decision,
     found: list[Destination],
     head: RequestHead,
     headers: ClientHeaders,
-    traceparent: str | None,
 ) -> HeaderChanges:
-    """What changes in the request's headers, but for where it goes."""
+    """The changes of the request's headers, except its destination."""
     sent = {name for name, _ in head.headers}
-    decided = edited(decision.headers, sent, desk.metrics.drop_header_edit)
+    decided = edited(decision.headers, sent, envoy.edge.metrics.drop_header_edit)
     removed = {*decided.remove, *stripped(head.headers, headers.engine)}
     all_set = [
         *decided.set,
-        (b"x-request-id", exchange.request_id.encode("ascii")),
+        (b"x-request-id", record.request_id.encode("ascii")),
         (b"x-gateway-worker-id", found[0].worker.encode("ascii", "replace")),
     ]
-    if traceparent is not None:
-        all_set.append((b"traceparent", traceparent.encode("ascii")))
-    if desk.settings.dynamo_headers:
-        all_set += worker_headers(found[0].worker, decided.set, desk.worker_at)
+    if record.traceparent is not None:
+        all_set.append((b"traceparent", record.traceparent.encode("ascii")))
+    if envoy.settings.dynamo_headers:
+        all_set += worker_headers(found[0].worker, decided.set, envoy.worker_at)
     names = {name.decode("ascii") for name, _ in all_set} | {DESTINATION}
     return HeaderChanges(all_set, sorted(removed - names))
 
 
 def messages(
-    exchange: Exchange,
+    record: RequestRecord,
     decision: Decision,
     found: list[Destination],
     others: HeaderChanges,
     whole: WholeBody,
     body: bytes,
 ) -> Iterator[bytes]:
-    """What tells Envoy where the request goes, with `others` of its headers changed too. `body` is what the engine
-    gets: the client's own object where nothing in it changes."""
+    """The messages that tell Envoy where to send the request, with the changes `others` of its headers. `body` is for
+    the engine: the client's own object if nothing in it changes."""
     addresses = ",".join([each.address for each in found])
     others.set.append((DESTINATION.encode(), addresses.encode()))
     # Past the list, Envoy would go on to engines that nobody chose.
@@ -81,7 +80,7 @@ def messages(
     return wire.decided(
         others,
         addresses,
-        {"level": decision.level, "request_id": exchange.request_id, "worker": found[0].worker},
+        {"level": decision.level, "request_id": record.request_id, "worker": found[0].worker},
         buffered_body=whole.buffered,
         body=None if whole.buffered and body is whole.data else body,
         duplex=not whole.buffered,

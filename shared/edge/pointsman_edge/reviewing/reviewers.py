@@ -1,4 +1,4 @@
-"""Asks the stages on the way back, over the bus."""
+"""Asks response stages for their verdict, over the bus."""
 
 import asyncio
 from typing import Final, Protocol
@@ -19,7 +19,7 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
 
 TIMEOUT_S: Final = 1.0
-"""For a stage whose declaration names none."""
+"""For a stage whose declaration has no timeout."""
 TOO_LARGE: Final = "can't be asked about so large an answer"
 UNREADABLE: Final = "can't read the whole answer"
 
@@ -27,7 +27,8 @@ _log = Log("response-stages")
 
 
 class NoVerdict(Exception):
-    """A stage let an answer down. `what` finishes the sentence "The stage … "; status and code are for `deny`."""
+    """A stage gave no verdict, or one of no use. `what` completes the sentence "The stage … "; status and code are for
+    the client if the stage may not be skipped."""
 
     def __init__(self, what: str, status: int, code: str) -> None:
         super().__init__(what)
@@ -37,18 +38,18 @@ class NoVerdict(Exception):
 
 
 class Reviewers(Protocol):
-    """Who is asked."""
+    """Asks response stages, and counts how they do."""
 
     async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
-        """What the stage says. Raises NoVerdict."""
+        """The stage's verdict. Raises NoVerdict."""
         ...
 
     def worked(self, stage: Stage) -> None:
-        """What it said was of use."""
+        """Count a verdict that was of use."""
         ...
 
     def failed(self, stage: Stage, failure: NoVerdict, request_id: str) -> None:
-        """It said nothing, or nothing of use."""
+        """Count a failure, and log the first one until the stage works again."""
         ...
 
 
@@ -110,12 +111,12 @@ class StageReviewers:
         return verdict
 
     def worked(self, stage: Stage) -> None:
-        """As `Reviewers.worked`: it counts."""
+        """As `Reviewers.worked`."""
         self._tally(stage.service).handled += 1
         self._missing.back(stage.service)
 
     def failed(self, stage: Stage, failure: NoVerdict, request_id: str) -> None:
-        """As `Reviewers.failed`: it counts, and is told once until the stage works again."""
+        """As `Reviewers.failed`."""
         self._tally(stage.service).failed += 1
         self._missing.note(stage.service, failure.what, on_error=stage.on_error, request_id=request_id)
 

@@ -1,4 +1,4 @@
-"""A request that was sent on: what Envoy tells about its answer, and who served it."""
+"""The answer of an engine, and which of the endpoints gave it."""
 
 import time
 from typing import Final
@@ -6,138 +6,123 @@ from typing import Final
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
-from pointsman_edge.reviewing.way_back import WayBack
+from pointsman_edge.reviewing.answer_review import AnswerReview
 from pointsman_edge.sending.chosen_model import chosen_model
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.sending.model_name import renaming
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.request_headers import internal
-from pointsman_edge.telling.exchange import Exchange
-from pointsman_epp_adapter.adapters import refused_by_envoy, wire
-from pointsman_epp_adapter.adapters.desk import Desk
+from pointsman_edge.telling.request_record import RequestRecord
+from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters.awaited_answer import AwaitedAnswer
+from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
 from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.answer import BUFFERED, Answer
 from pointsman_epp_adapter.domain.conformance import served
 from pointsman_epp_adapter.domain.destination import Destination, served_by
-from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHead, Trailers
+from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHead
 from pointsman_epp_adapter.domain.envoys_answers import FAILED, unanswered
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, answered, client_headers, header_changes
 
 _UNSEEN: Final = "the answer passed unseen; whether it was whole isn't known"
 _CUT_SHORT: Final = "trailers ended an answer of unknown length that was held here; in full duplex it would have passed"
-_BROKEN: Final = "Envoy ended the exchange before the answer was: the client left, or the engine broke off"
+_BROKEN: Final = "Envoy ended the record before the answer was: the client left, or the engine broke off"
 
 
-class Watching:
-    """One request that was sent on, until its answer has ended."""
+class EngineAnswer(AwaitedAnswer):
+    """One answer, from when Envoy was told where to send the request."""
 
     def __init__(
         self,
-        desk: Desk,
-        exchange: Exchange,
+        envoy: EnvoyEdge,
+        record: RequestRecord,
+        mode: BodyMode,
         decision: Decision,
         chosen: list[Destination],
         asked: str,
-        mode: BodyMode,
-        way_back: WayBack | None,
+        review: AnswerReview | None,
         *,
         counted: bool,
     ) -> None:
-        """`chosen` has at least one; `asked` is the model's name for the client, `mode` how Envoy sends answers;
-        `way_back` what they pass; with `counted` a stream comes here for its usage alone, too."""
-        self._desk = desk
-        self._exchange = exchange
+        """`mode`: how Envoy sends answers; `chosen`: at least one; `asked`: the model's name for the client; `counted`:
+        Envoy shows streams here for their usage alone, too."""
+        super().__init__(envoy, record, mode)
         self._chosen = chosen
         self._name = renaming(decision.target.model, asked)
-        self._model = [] if self._name is None else chosen_model(desk.policy().prices, decision.target, asked)
+        self._model = [] if self._name is None else chosen_model(record.policy.prices, decision.target, asked)
         self._edits = decision.body
-        self._mode = mode
         self._level = decision.level.encode("ascii", "replace")
-        self._way_back = way_back
+        self._review = review
         self._counted = counted
-        self._reviewed: ReviewedAnswer | None = None
         self._answer: Answer | None = None
         self._told = mode
-        """As Envoy was told when the answer began."""
+        """How Envoy sends the body, as it was told when the answer began."""
         self._seen = mode is not BodyMode.NONE
-        """Whether the end of the answer will be told."""
+        """Whether Envoy shows the end of the answer."""
         self._started = False
         self._tests: list[Header] = []
         """Headers that a conformance test wants in the answer."""
         self._sent_at = time.monotonic()
-        self._worker = exchange.worker = chosen[0].worker
-        desk.load.began(self._worker)
-
-    async def run(self, stream: Stream) -> None:
-        """Until the answer has ended. Raises EnvoyGone, and Refusal when the client gets an error instead of it."""
-        while self._exchange.outcome is None or (self._reviewed is not None and self._reviewed.withholds):
-            event = await stream.next()
-            if isinstance(event, Body) and not event.of_request:
-                await self._body(event, stream)
-            elif isinstance(event, ResponseHead):
-                await self._head(event, stream)
-            elif isinstance(event, Trailers):
-                if not event.of_request:
-                    await self._rest(stream)
-                await stream.write(CONTINUE["request_trailers" if event.of_request else "response_trailers"])
+        self._worker = record.worker = chosen[0].worker
+        self._edge.load.began(self._worker)
 
     def close(self) -> None:
         """The stream is over, however."""
-        exchange, answer = self._exchange, self._answer
-        self._desk.load.ended(self._worker)
+        record, answer = self._record, self._answer
+        self._edge.load.ended(self._worker)
         if answer is None:
             return
-        if exchange.outcome is None:
+        if record.outcome is None:
             if self._seen:
-                exchange.end("client_gone", answer.status, _BROKEN)
+                record.end("client_gone", answer.status, _BROKEN)
             else:
                 self._ended(_UNSEEN)
-        exchange.bytes_out = answer.bytes if self._reviewed is None else self._reviewed.bytes_out
-        exchange.tail = answer.tail
+        record.bytes_out = answer.bytes if self._reviewed is None else self._reviewed.bytes_out
+        record.tail = answer.tail
         if self._started:
-            broken = exchange.outcome == "client_gone"
-            exchange.attempted(self._worker, "cut_off" if broken else "answered", answer.status, self._took())
+            broken = record.outcome == "client_gone"
+            record.attempted(self._worker, "cut_off" if broken else "answered", answer.status, self._took())
 
     async def _head(self, head: ResponseHead, stream: Stream) -> None:
-        exchange = self._exchange
+        record = self._record
         if head.envoys_own:
             await self._answered_by_envoy(head, stream)
             return
-        answer = self._answer = Answer(head.headers, exchange.api, self._name)
-        exchange.stream = answer.stream
+        answer = self._answer = Answer(head.headers, record.api, self._name)
+        record.stream = answer.stream
         if answer.stream:
             answer.rewriting = without_unasked_usage(self._edits, self._name)
         self._tell_served(head.served)
-        if self._desk.settings.conformance_headers:
+        if self._envoy.settings.conformance_headers:
             self._tests = [served(head)]
         mode = None if head.end else self._wanted(answer)
         self._told = self._mode if mode is None else mode
         if head.end or not self._seen:
             self._first_byte()
-        if self._way_back is not None:
-            await self._begin_review(self._way_back, head, answer, mode, stream)
+        if self._review is not None:
+            await self._begin_review(self._review, head, answer, mode, stream)
             return
         if head.end:
             self._ended()
         await stream.write(wire.response_head(self._changes(head, answer), mode))
 
     async def _begin_review(
-        self, way_back: WayBack, head: ResponseHead, answer: Answer, mode: BodyMode | None, stream: Stream
+        self, review: AnswerReview, head: ResponseHead, answer: Answer, mode: BodyMode | None, stream: Stream
     ) -> None:
-        changed = answer.rewriting is not None or way_back.blocks
+        changed = answer.rewriting is not None or review.blocks
         headers = client_headers(head.headers, self._own(), changed=changed and not head.end)
-        if way_back.blocks and not head.end:
-            self._reviewed = ReviewedAnswer(way_back, self._exchange, stream, mode or self._mode, self._ended)
+        if review.blocks and not head.end:
+            self._reviewed = ReviewedAnswer(review, self._record, stream, mode or self._mode, self._ended)
             await self._reviewed.begin(answer.status, head.headers, headers)
             return
-        way_back.begin(answer.status, headers)
-        if way_back.blocks:
-            headers, _ = await way_back.whole(answer.status, headers, b"")
+        review.begin(answer.status, headers)
+        if review.blocks:
+            headers, _ = await review.whole(answer.status, headers, b"")
         if head.end:
             self._ended()
-        headers = edited_answer_headers(headers, self._exchange.answer_headers)
+        headers = edited_answer_headers(headers, self._record.answer_headers)
         await stream.write(wire.response_head(header_changes(head.headers, headers), mode))
 
     async def _body(self, piece: Body, stream: Stream) -> None:
@@ -154,8 +139,8 @@ class Watching:
         if self._reviewed is not None:
             await self._reviewed.piece(data, last=last, end=piece.end)
             return
-        if self._way_back is not None:
-            self._way_back.left(data)
+        if self._review is not None:
+            self._review.left(data)
         if last:
             self._ended()
         if duplex:
@@ -174,7 +159,7 @@ class Watching:
             if self._mode is not BodyMode.FULL_DUPLEX_STREAMED:
                 if data or self._reviewed is not None:
                     message = "The engine's answer ended in a way in which it can't be passed on."
-                    self._exchange.end("engine_error", 502, _CUT_SHORT)
+                    self._record.end("engine_error", 502, _CUT_SHORT)
                     raise Refusal(502, message, type=SERVER_ERROR, code="engine_failed")
             elif self._reviewed is not None:
                 await self._reviewed.piece(data, last=True, end=False)
@@ -185,16 +170,16 @@ class Watching:
 
     def _wanted(self, answer: Answer) -> BodyMode | None:
         """How Envoy is to send the body, when not as it is configured to: not at all when nobody needs it."""
-        way_back = self._way_back
+        review = self._review
         if self._mode is BodyMode.FULL_DUPLEX_STREAMED:
             return None  # Envoy doesn't change it then
-        if way_back is not None and way_back.blocks:
-            wanted = BodyMode.STREAMED if answer.stream and not way_back.needs_all else BodyMode.BUFFERED
+        if review is not None and review.blocks:
+            wanted = BodyMode.STREAMED if answer.stream and not review.needs_all else BodyMode.BUFFERED
         elif (
             answer.stream
             and answer.rewriting is None
             and not self._counted
-            and not (way_back is not None and way_back.keeps)
+            and not (review is not None and review.keeps)
         ):
             wanted = BodyMode.NONE
         elif answer.stream or answer.length is None or answer.length > BUFFERED:
@@ -210,17 +195,17 @@ class Watching:
         removed = [name.decode("ascii", "replace") for name in sorted(sent) if internal(name)]
         if answer.rewriting is not None:
             removed.append("content-length")
-        return answered(HeaderChanges(self._own(), removed), self._exchange.answer_headers, sent)
+        return answered(HeaderChanges(self._own(), removed), self._record.answer_headers, sent)
 
     def _own(self) -> list[Header]:
-        request_id = self._exchange.request_id.encode("ascii")
+        request_id = self._record.request_id.encode("ascii")
         return [(b"x-request-id", request_id), (b"x-pointsman-level", self._level), *self._model, *self._tests]
 
     def _first_byte(self) -> None:
         self._started = True
-        now = self._exchange.first_byte_at = time.monotonic()
-        if self._exchange.stream:
-            self._desk.announcer.started(self._exchange, self._worker, now - self._sent_at)
+        now = self._record.first_byte_at = time.monotonic()
+        if self._record.stream:
+            self._edge.events.started(self._record, self._worker, now - self._sent_at)
 
     def _tell_served(self, address: str) -> None:
         """Those before the one that answered have failed: Envoy goes down the list in order."""
@@ -231,34 +216,34 @@ class Watching:
         for failed, then in zip(self._chosen[:index], following, strict=False):
             self._failed(failed, then)
         # Beyond the list Envoy chose by itself.
-        worker = (self._desk.worker_at(address) or address) if index is None else self._chosen[index].worker
-        self._desk.load.ended(self._worker)
-        self._worker = self._exchange.worker = worker
-        self._desk.load.began(worker)
+        worker = (self._envoy.worker_at(address) or address) if index is None else self._chosen[index].worker
+        self._edge.load.ended(self._worker)
+        self._worker = self._record.worker = worker
+        self._edge.load.began(worker)
 
     async def _answered_by_envoy(self, head: ResponseHead, stream: Stream) -> None:
         """Raises Refusal when no endpoint answered; what a filter or a route says passes as it is."""
-        exchange = self._exchange
+        record = self._record
         if head.status < FAILED:
-            await refused_by_envoy.pass_on(self._desk, exchange, head, stream, self._mode, self._own())
+            await self._refused_by_envoy(head, stream)
             return
         # How far down the list it came isn't told; a second try may be all that its retry policy allows.
         self._failed(self._chosen[0], self._chosen[1] if len(self._chosen) > 1 else None)
         refusal = unanswered(head.status)
-        exchange.end("timeout" if refusal.status == 504 else "engine_error", refusal.status, refusal.message)
+        record.end("timeout" if refusal.status == 504 else "engine_error", refusal.status, refusal.message)
         raise refusal
 
     def _failed(self, failed: Destination, following: Destination | None) -> None:
-        exchange, desk = self._exchange, self._desk
-        exchange.attempted(failed.worker, "failed", None, self._took())
-        desk.metrics.failed_attempts["failed"] += 1
-        desk.load.failed(failed.worker, time.monotonic())
-        boot_id = desk.boot_of(exchange.pool, failed.worker)
-        desk.announcer.attempt_failed(exchange, boot_id, following.worker if following else None)
+        record, edge = self._record, self._edge
+        record.attempted(failed.worker, "failed", None, self._took())
+        edge.metrics.failed_attempts["failed"] += 1
+        edge.load.failed(failed.worker, time.monotonic())
+        boot_id = edge.boot_of(record.pool, failed.worker)
+        edge.events.attempt_failed(record, boot_id, following.worker if following else None)
 
     def _ended(self, reason: str = "") -> None:
         status = self._answer.status if self._answer else 0
-        self._exchange.end("ok" if status < 500 else "engine_error", status, reason)
+        self._record.end("ok" if status < 500 else "engine_error", status, reason)
 
     def _took(self) -> float:
         return time.monotonic() - self._sent_at

@@ -1,7 +1,7 @@
-"""Sends requests to providers through Envoy, which connects; the adapter says where, and puts the words."""
+"""The request to a provider: Envoy connects to it, the adapter writes the destination, headers and body."""
 
 import time
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pointsman_apis.errors import SERVER_ERROR
@@ -12,7 +12,7 @@ from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.sending.outward import outward
 from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_edge.taking_in.edited_body import edited_body
-from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.stream import WholeBody
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
@@ -30,26 +30,34 @@ _OURS: Final = frozenset({b"traceparent", b"x-request-id"})
 _log = Log("providers")
 
 
-class ProviderWay:
-    """The way of requests that a provider serves."""
+class ProviderRequest(NamedTuple):
+    """A call, and the provider and model that it is for."""
+
+    provider: Resolved
+    model: str
+    call: Call
+
+
+class ProviderRequests:
+    """Makes the requests to providers."""
 
     def __init__(self, book: ProviderBook, *, routed: bool) -> None:
         """`routed`: Envoy has routes to providers."""
         self._book = book
         self._routed = routed
 
-    def tick(self, policy: EdgePolicy) -> None:
-        """Call every fraction of a second."""
+    def check(self, policy: EdgePolicy) -> None:
+        """As `ProviderBook.check`, if Envoy has routes to providers."""
         if self._routed:
             self._book.check(policy)
 
-    def call(
-        self, decision: Decision, policy: EdgePolicy, exchange: Exchange, body: bytes, asked: str, mode: BodyMode
-    ) -> "Sent":
-        """The request as the provider gets it. `asked` is the model's name for the client, `mode` how Envoy sends
+    def request(
+        self, record: RequestRecord, decision: Decision, body: bytes, asked: str, mode: BodyMode
+    ) -> ProviderRequest:
+        """The request as the provider gets it. `asked`: the model's name for the client; `mode`: how Envoy sends
         answers. Raises Refusal."""
         target = decision.target
-        provider = self._book.find(policy, target.provider)
+        provider = self._book.find(record.policy, target.provider)
         if provider is None or not self._routed or mode is BodyMode.NONE:
             why = "isn't known here" if provider is None else "can't be reached through this proxy"
             raise Refusal(
@@ -62,14 +70,16 @@ class ProviderWay:
         if refusal is not None:
             raise refusal
         body = edited_body(body, outward(decision.body), target.model)
-        question = Question(exchange.api, body, target.model, asked, exchange.request_id, int(time.time()))
-        return Sent(provider, target.model, provider.format.call(question))
+        question = Question(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
+        return ProviderRequest(provider, target.model, provider.format.call(question))
 
-    def answered(self, sent: "Sent", status: int | None, pause_s: float | None) -> None:
+    def answered(self, sent: ProviderRequest, status: int | None, pause_s: float | None) -> None:
         """How it ended: with this status, or without an answer."""
         self._book.pauses.answered(sent.provider.name, sent.model, status, pause_s, time.monotonic())
 
-    async def told(self, sent: "Sent", head: RequestHead, whole: WholeBody, stamps: dict[str, str]) -> list[bytes]:
+    async def messages(
+        self, record: RequestRecord, sent: ProviderRequest, head: RequestHead, whole: WholeBody
+    ) -> list[bytes]:
         """The messages that send it on. Raises Refusal when the credential is missing."""
         provider, call = sent.provider, sent.call
         try:
@@ -86,6 +96,12 @@ class ProviderWay:
             (b"content-length", b"%d" % len(call.body)),
             (b"x-envoy-max-retries", b"0"),
         ]
+        stamps = {
+            "level": record.level,
+            "request_id": record.request_id,
+            "worker": provider.name,
+            SCHEME: parts.scheme,
+        }
         kept = {name for name, _ in changes}
         # Nothing that the client sent is for the provider.
         removed = [name for name in stripped(head.headers, []) if name.encode("ascii", "replace") not in kept]
@@ -94,21 +110,10 @@ class ProviderWay:
             wire.decided(
                 HeaderChanges(changes, removed),
                 "",
-                {**stamps, "worker": provider.name, SCHEME: parts.scheme},
+                stamps,
                 buffered_body=whole.buffered,
                 body=call.body,
                 duplex=not whole.buffered,
                 trailers=whole.trailers,
             )
         )
-
-
-class Sent:
-    """A call, and the provider and model that it is for."""
-
-    __slots__ = ("call", "model", "provider")
-
-    def __init__(self, provider: Resolved, model: str, call: Call) -> None:
-        self.provider = provider
-        self.model = model
-        self.call = call

@@ -18,7 +18,7 @@ from pointsman_contracts.response import (
     ResponseStarted,
 )
 from pointsman_core.refusal import Refusal
-from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, MessageTooLarge, PayloadTooLarge
 from pointsman_runtime.telling.logs import Log
 
@@ -39,7 +39,7 @@ class EventBus(Protocol):
         ...
 
 
-class Announcer:
+class EventPublisher:
     """Tells what happens to requests."""
 
     def __init__(self, bus: EventBus, source: str, kept: int, registry: CollectorRegistry) -> None:
@@ -62,48 +62,48 @@ class Announcer:
             lambda: len(self._waiting)
         )
 
-    def started(self, exchange: Exchange, worker: str, ttft_s: float) -> None:
+    def started(self, record: RequestRecord, worker: str, ttft_s: float) -> None:
         """The first byte of an answer arrived."""
         self._send(
             ResponseStarted(
-                request_id=exchange.request_id,
+                request_id=record.request_id,
                 source=self._source,
-                sequence=self._number(ResponseStarted, exchange.pool),
+                sequence=self._number(ResponseStarted, record.pool),
                 at_ms=_unix_ms(),
-                pool=exchange.pool,
+                pool=record.pool,
                 worker=worker,
-                attempt=len(exchange.attempts) + 1,
+                attempt=len(record.attempts) + 1,
                 ttft_ms=round(ttft_s * 1000, 3),
             ),
-            exchange.pool,
+            record.pool,
         )
 
-    def attempt_failed(self, exchange: Exchange, boot_id: str, next_worker: str | None) -> None:
-        """The last attempt of the exchange didn't answer."""
-        attempt = exchange.attempts[-1]
+    def attempt_failed(self, record: RequestRecord, boot_id: str, next_worker: str | None) -> None:
+        """The last attempt of the record didn't answer."""
+        attempt = record.attempts[-1]
         self._send(
             AttemptFailed(
-                request_id=exchange.request_id,
+                request_id=record.request_id,
                 source=self._source,
-                sequence=self._number(AttemptFailed, exchange.pool),
+                sequence=self._number(AttemptFailed, record.pool),
                 at_ms=_unix_ms(),
-                pool=exchange.pool,
+                pool=record.pool,
                 worker=attempt.worker,
                 boot_id=boot_id,
                 outcome=attempt.outcome,
                 status=attempt.status,
                 next_worker=next_worker,
             ),
-            exchange.pool,
+            record.pool,
         )
 
-    def rejected(self, exchange: Exchange, refusal: Refusal) -> None:
-        """No endpoint was tried; `exchange.rejection` is set when a stage said so."""
-        rejection: Rejection | None = exchange.rejection
+    def rejected(self, record: RequestRecord, refusal: Refusal) -> None:
+        """No endpoint was tried; `record.rejection` is set when a stage said so."""
+        rejection: Rejection | None = record.rejection
         stage = rejection.stage if rejection else "edge"
         self._send(
             RequestRejected(
-                request_id=exchange.request_id,
+                request_id=record.request_id,
                 source=self._source,
                 sequence=self._number(RequestRejected, stage),
                 at_ms=_unix_ms(),
@@ -112,7 +112,7 @@ class Announcer:
                 code=refusal.code,
                 reason=refusal.message[:_LONGEST_REASON],
                 dropped_reason=refusal.dropped_reason,
-                model=rejection.target.model if rejection and rejection.target else exchange.model,
+                model=rejection.target.model if rejection and rejection.target else record.model,
                 profile=rejection.profile if rejection else None,
                 identity=rejection.identity if rejection else None,
                 trail=rejection.trail if rejection else (),
@@ -120,11 +120,11 @@ class Announcer:
             stage,
         )
 
-    def answered(self, exchange: Exchange, answer: Answer) -> None:
+    def answered(self, record: RequestRecord, answer: Answer) -> None:
         """A stage ended the request with an answer of its own."""
         self._send(
             RequestAnswered(
-                request_id=exchange.request_id,
+                request_id=record.request_id,
                 source=self._source,
                 sequence=self._number(RequestAnswered, answer.stage),
                 at_ms=_unix_ms(),
@@ -140,23 +140,23 @@ class Announcer:
             answer.stage,
         )
 
-    def completed(self, exchange: Exchange, now: float) -> None:
+    def completed(self, record: RequestRecord, now: float) -> None:
         """The request has ended; `now` is monotonic."""
-        number = self._number(ResponseCompleted, exchange.pool)
-        self._send(exchange.completed(self._source, number, _unix_ms(), now), exchange.pool)
+        number = self._number(ResponseCompleted, record.pool)
+        self._send(record.completed(self._source, number, _unix_ms(), now), record.pool)
 
-    def reviewed(self, exchange: Exchange, stages: tuple[StageReport, ...]) -> None:
+    def reviewed(self, record: RequestRecord, stages: tuple[StageReport, ...]) -> None:
         """The stages that come after the last byte have answered."""
         self._send(
             ResponseReviewed(
-                request_id=exchange.request_id,
+                request_id=record.request_id,
                 source=self._source,
-                sequence=self._number(ResponseReviewed, exchange.pool),
+                sequence=self._number(ResponseReviewed, record.pool),
                 at_ms=_unix_ms(),
-                pool=exchange.pool,
+                pool=record.pool,
                 stages=stages,
             ),
-            exchange.pool,
+            record.pool,
         )
 
     def flush(self) -> None:

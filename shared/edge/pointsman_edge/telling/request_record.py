@@ -1,12 +1,14 @@
-"""What the edge has to tell about one request, collected while it lives. Times are monotonic seconds."""
+"""What an edge knows of one request, collected while it lives. Times are monotonic seconds."""
 
+from pointsman_apis.api import Api
 from pointsman_apis.usage import UsageTail
 from pointsman_contracts.journey import HeaderEdit, StageReport, Target
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_core.refusal import Refusal
-from pointsman_edge.deciding.prices import Prices
+from pointsman_edge.deciding.policy import EdgePolicy
+from pointsman_edge.taking_in.held_bodies import HeldBody
 from pointsman_edge.telling.settled_usage import settled
 
 NO_POOL = "-"
@@ -14,25 +16,30 @@ CLIENT_GONE = 499
 """Status of a request whose client left before one could be sent (nginx's number)."""
 
 
-class Exchange:
+class RequestRecord:
     """One request from its head to its end. `end` is final at the first call."""
 
     __slots__ = (
         "answer",
+        "answer_headers",
         "api",
         "attempts",
         "bytes_out",
         "code",
+        "cost",
         "cost_nanos",
         "decided_s",
         "decision",
         "first_byte_at",
+        "held",
         "level",
         "outcome",
+        "policy",
         "pool",
         "reason",
         "received_at",
         "rejection",
+        "reply",
         "request_id",
         "served",
         "stages",
@@ -40,48 +47,62 @@ class Exchange:
         "stream",
         "tail",
         "target",
+        "traceparent",
         "usage",
         "worker",
     )
 
-    def __init__(self, request_id: str, api: str, now: float) -> None:
+    def __init__(self, request_id: str, api: Api, policy: EdgePolicy, now: float) -> None:
         self.request_id = request_id
         self.api = api
+        self.policy = policy
+        """The revision that was current when the request began."""
         self.received_at = now
         """When the head arrived; moved to the moment at which the whole request was there."""
+        self.held: HeldBody | None = None
+        """The body, once it is complete."""
+        self.traceparent: str | None = None
+        """For the next step of the request's trace, once its head is understood."""
+        self.reply: Decision | Rejection | Answer | None = None
+        """What the stages replied; of an answer, all but its body."""
         self.decision: Decision | None = None
         self.rejection: Rejection | None = None
         self.answer: Answer | None = None
         """A stage's, without its body."""
+        self.answer_headers: tuple[HeaderEdit, ...] = ()
+        """Edits of the answer's headers that the stages ask for, whoever gives the answer."""
         self.level = "full"
         self.pool = NO_POOL
         self.worker: str | None = None
         self.target: Target | None = None
-        """Who was tried last."""
+        """Where the request was tried last."""
         self.attempts: list[Attempt] = []
         self.decided_s = 0.0
         self.first_byte_at: float | None = None
         self.stream = False
         self.bytes_out = 0
         self.tail: UsageTail | None = None
-        """The answer that an endpoint began."""
+        """Reads the usage of the answer that an endpoint began."""
         self.usage: Usage | None = None
-        """What was reported beside the answer; what the request used once it is settled."""
+        """Usage reported beside the answer; once settled, the usage of the request."""
         self.served: str | None = None
-        """What the configuration calls the model that was at work."""
-        self.cost_nanos: int | None = None
+        """The configuration's name of the model that was at work."""
+        self.cost: float | None = None
         """In dollars."""
+        self.cost_nanos: int | None = None
+        """In billionths of a dollar."""
         self.status = 0
         self.outcome: str | None = None
         self.reason = ""
         self.code: str | None = None
         """Of the gateway's own error that the client got."""
         self.stages: tuple[StageReport, ...] = ()
-        """What the stages on the way back said."""
+        """Reports of the response stages."""
 
     def decided(self, decision: Decision, now: float) -> None:
         """The request has somewhere to go."""
-        self.decision = decision
+        self.reply = self.decision = decision
+        self.answer_headers = decision.answer_headers
         self.target = decision.target
         self.level = decision.level
         self.pool = decision.target.pool or NO_POOL
@@ -89,14 +110,16 @@ class Exchange:
 
     def rejected_by(self, rejection: Rejection, now: float) -> None:
         """A stage ended the request."""
-        self.rejection = rejection
+        self.reply = self.rejection = rejection
+        self.answer_headers = rejection.answer_headers
         self.decided_s = now - self.received_at
         if rejection.target is not None and rejection.target.pool is not None:
             self.pool = rejection.target.pool
 
     def answered_by(self, answer: Answer, now: float) -> None:
         """A stage ended the request with an answer of its own."""
-        self.answer = answer.model_copy(update={"body": b""})
+        self.reply = self.answer = answer.model_copy(update={"body": b""})
+        self.answer_headers = answer.answer_headers
         self.target = answer.target
         self.level = answer.level
         self.stream = answer.stream
@@ -106,21 +129,10 @@ class Exchange:
             self.pool = answer.target.pool
 
     @property
-    def reply(self) -> Decision | Rejection | Answer | None:
-        """What the stages said."""
-        return self.decision or self.rejection or self.answer
-
-    @property
     def model(self) -> str | None:
         """The model that the client asked for, as far as a stage has said it."""
         reply = self.reply
         return None if reply is None else reply.model
-
-    @property
-    def answer_headers(self) -> tuple[HeaderEdit, ...]:
-        """What the stages change in the headers of the answer, whoever gives it."""
-        reply = self.reply
-        return reply.answer_headers if reply is not None else ()
 
     def tries(self, worker: str, target: Target | None) -> None:
         """An attempt begins; `target` is set when another model is tried than the decision's."""
@@ -162,9 +174,9 @@ class Exchange:
         outcome = "timeout" if refusal.status == 504 else "engine_error" if refusal.status >= 500 else "rejected"
         self.end(outcome, sent or refusal.status, refusal.detail, refusal.told_code)
 
-    def settle(self, prices: Prices) -> None:
-        """What the request used and what that costs, now that it has ended."""
-        decision = self.decision
+    def settle(self) -> None:
+        """Set the usage and cost of the request, which has ended. Raises OverflowError for usage that no engine has."""
+        decision, prices = self.decision, self.policy.prices
         if decision is not None:
             outcome, sent = self.outcome or "", self.worker is not None
             self.usage = settled(
@@ -173,6 +185,7 @@ class Exchange:
         if self.usage is not None and self.target is not None:
             self.served = prices.name(self.target, decision.model if decision is not None else None)
             self.cost_nanos = prices.cost(self.served, self.usage)
+            self.cost = None if self.cost_nanos is None else self.cost_nanos / NANOS
 
     def completed(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
         """The event."""
@@ -190,7 +203,7 @@ class Exchange:
             model=None if reply is None or isinstance(reply, Rejection) else reply.model,
             target=target,
             profile=profile or None,
-            api=self.api,
+            api=self.api.name,
             stream=self.stream,
             status=self.status,
             outcome=self.outcome or "engine_error",
@@ -204,7 +217,7 @@ class Exchange:
             answers=1 if self.decision is None else self.decision.answers,
             identity=reply.identity if reply is not None else None,
             served=self.served,
-            cost=None if self.cost_nanos is None else self.cost_nanos / NANOS,
+            cost=self.cost,
             cost_nanos=self.cost_nanos,
             answered_by=answer.stage if answer else None,
             saved=answer.saved if answer else None,

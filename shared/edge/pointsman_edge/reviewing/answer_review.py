@@ -1,10 +1,9 @@
-"""Runs the stages on the way back for one answer: those that the client waits for, in order, and those after it."""
+"""Has one answer reviewed by its response stages: those that the client waits for, in order, then those after it."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-from pointsman_apis import named
 from pointsman_apis.answers import Reading, read
 from pointsman_apis.streams import EventSplitter, StreamEvent
 from pointsman_apis.texts import Slot
@@ -12,13 +11,11 @@ from pointsman_contracts.journey import AFTER, BodyEdit, HeaderEdit, Stage, Stag
 from pointsman_contracts.response_stage import AnswerText, Verdict
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.after_answer import AfterAnswer
-from pointsman_edge.reviewing.gate import OUTCOMES, Gate, due_ms
-from pointsman_edge.reviewing.reviewing import Shown, Surrounding, review_of
-from pointsman_edge.reviewing.reviews import TOO_LARGE, UNREADABLE, NoVerdict, Reviewers
-from pointsman_edge.reviewing.stage_trail import StageTrail
+from pointsman_edge.reviewing.reviewers import TOO_LARGE, UNREADABLE, NoVerdict, Reviewers
+from pointsman_edge.reviewing.stage_review import OUTCOMES, Shown, StageReview, StageTrail
 from pointsman_edge.reviewing.whole_answer import WholeAnswer
 from pointsman_edge.sending.header_edits import edited_answer_headers
-from pointsman_edge.telling.exchange import Exchange
+from pointsman_edge.telling.request_record import RequestRecord
 
 _LEVEL: Final = b"x-pointsman-level"
 _NO_TEXT: Final = Reading([], whole=True)
@@ -26,57 +23,51 @@ _NO_TEXT: Final = Reading([], whole=True)
 Headers = list[tuple[bytes, bytes]]
 Fields = tuple[BodyEdit, ...]
 Put = Callable[[dict[str, str], Fields], None]
-"""Puts texts, by part, and fields of the top level in place, all or none. Raises ValueError."""
+"""Puts texts, by part, and fields of the top level into the answer, all or none. Raises ValueError."""
 
 
 class Withheld(Refusal):
-    """A stage on the way back doesn't let the answer pass."""
+    """A response stage doesn't let the answer pass."""
 
     blocked = False
-    """The stage said so; otherwise it failed, and may not be skipped."""
+    """True: the stage blocked the answer. False: the stage failed and may not be skipped."""
 
 
-class WayBack:
+class AnswerReview:
     """One answer. Either `whole` once, or `begin`, `push` and `finish` for a stream; `after` in any case."""
 
-    def __init__(
-        self,
-        stages: Sequence[Stage],
-        reviewers: Reviewers,
-        exchange: Exchange,
-        surrounding: Surrounding,
-        most_held: int,
-    ) -> None:
-        """`most_held`: bytes of the answer that are held for stages which the client waits for."""
-        self._api = named(exchange.api)
-        gates = [Gate(position, stage, self._api) for position, stage in enumerate(stages)]
-        self._blocking = [gate for gate in gates if gate.use.mode != AFTER]
-        self._after = AfterAnswer([gate for gate in gates if gate.use.mode == AFTER], reviewers, exchange, surrounding)
-        self._most_held = most_held
+    def __init__(self, stages: Sequence[Stage], reviewers: Reviewers, record: RequestRecord, edge: str) -> None:
+        """`edge`: the instance that asks."""
+        reviews = [StageReview(position, stage, record) for position, stage in enumerate(stages)]
+        self._blocking = [review for review in reviews if review.use.mode != AFTER]
+        after = [review for review in reviews if review.use.mode == AFTER]
+        self._after = AfterAnswer(after, reviewers, record, edge)
+        self._most_held = record.policy.limits.max_held_answer
+        """Bytes of the answer that are held for stages which the client waits for."""
         self._gathered: list[bytes] = []
         self._gathered_size = 0
         self.blocks = bool(self._blocking)
         """Whether the client waits for a stage."""
         self._reviewers = reviewers
-        self._exchange = exchange
-        self._surrounding = surrounding
+        self._record = record
+        self._edge = edge
         self._trail = StageTrail()
         self._splitter = EventSplitter()
-        self._end = self._api.end()
+        self._end = record.api.end()
         self._headers: Headers = []
         self._status = 0
         self._lenient = False
         self.headers_left = False
-        """Headers are out; edits count no more."""
+        """The headers have left; edits of them are ignored."""
 
     @property
     def needs_all(self) -> bool:
         """Whether a stage that the client waits for sees the answer whole."""
-        return any(gate.use.mode == "buffer" and gate.use.content != "none" for gate in self._blocking)
+        return any(review.use.mode == "buffer" and review.use.content != "none" for review in self._blocking)
 
     @property
     def keeps(self) -> bool:
-        """Whether a stage gets to see what has left."""
+        """Whether a stage after the answer gets to see it."""
         return self._after.keeps
 
     @property
@@ -85,8 +76,11 @@ class WayBack:
         return self._after.follows
 
     async def gather(self, data: bytes) -> bytes:
-        """Hold the next bytes of an answer that isn't streamed, for `gathered`. Returns what leaves now: nothing,
-        unless the answer is too large to be held and every stage may be skipped. Raises Withheld where one may not."""
+        """Hold the next bytes of an answer that isn't streamed, for `gathered`.
+
+        Returns the bytes that leave now: none, unless the answer is too large to be held and every stage may be
+        skipped. Raises Withheld if one may not.
+        """
         self._gathered.append(data)
         self._gathered_size += len(data)
         if self._gathered_size <= self._most_held:
@@ -95,29 +89,31 @@ class WayBack:
         return self.gathered()
 
     def gathered(self) -> bytes:
-        """What `gather` holds, which it doesn't from now on."""
+        """The bytes that `gather` holds; they are let go."""
         held = b"".join(self._gathered)
         self._gathered = []
         return held
 
     async def whole(self, status: int, headers: Headers, body: bytes, code: str | None = None) -> tuple[Headers, bytes]:
-        """What the client gets of an answer that isn't streamed. `code`: it is an error of the gateway's own, which no
-        stage's failing holds up. Raises Withheld."""
+        """Headers and body that the client gets of an answer that isn't streamed. Raises Withheld.
+
+        `code`: the answer is an error of the gateway's own, which passes even if a stage fails.
+        """
         self._status, self._headers = status, headers
         self._lenient = code is not None
         if len(body) > self._most_held:
             await self._give_up_all()
         answer = WholeAnswer(body)
-        for gate in self._blocking:
-            if gate.given_up:
+        for review in self._blocking:
+            if review.given_up:
                 continue
             reading = _NO_TEXT
-            if gate.use.content == "text":
+            if review.use.content == "text":
                 document = answer.document
                 if document is not None:
-                    reading = read(self._api, document)
+                    reading = read(self._record.api, document)
                 if not reading.whole or (document is None and body.strip()):
-                    self._unread(gate)
+                    self._unread(review)
                     continue
             slots = reading.slots
             texts = tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in slots)
@@ -128,8 +124,8 @@ class WayBack:
                 if fields:
                     answer.set(fields)
 
-            shown = answer.body if gate.use.content == "body" else None
-            await self._ask(gate, texts, shown, put, code=code)
+            shown = answer.body if review.use.content == "body" else None
+            await self._ask(review, texts, shown, put, code=code)
         return self._headers, answer.body
 
     def begin(self, status: int, headers: Headers) -> None:
@@ -138,16 +134,16 @@ class WayBack:
 
     @property
     def headers(self) -> Headers:
-        """As the stages left them."""
+        """The answer's headers with the edits of the stages."""
         return self._headers
 
     async def push(self, data: bytes) -> AsyncIterator[bytes]:
-        """The next bytes of the stream; yields what may leave, as soon as it may. Raises Withheld."""
+        """Take the next bytes of the stream; yields bytes as soon as they may leave. Raises Withheld."""
         async for left in self._past(0, self._splitter.feed(data)):
             yield left
-        for position, gate in enumerate(self._blocking):
-            if not gate.given_up and self._splitter.size + gate.window.size > self._most_held:
-                async for left in self._past(position + 1, await self._give_up(gate)):
+        for position, review in enumerate(self._blocking):
+            if not review.given_up and self._splitter.size + review.window.size > self._most_held:
+                async for left in self._past(position + 1, await self._give_up(review)):
                     yield left
         if self._splitter.size > self._most_held:
             async for left in self._past(0, self._splitter.rest()):
@@ -157,13 +153,13 @@ class WayBack:
         """As `push`, for the last bytes of the stream."""
         async for left in self._past(0, [*self._splitter.feed(data), *self._splitter.rest()]):
             yield left
-        for position, gate in enumerate(self._blocking):
-            if not gate.given_up:
-                async for left in self._past(position + 1, await self._decide(gate, last=True)):
+        for position, review in enumerate(self._blocking):
+            if not review.given_up:
+                async for left in self._past(position + 1, await self._decide(review, last=True)):
                     yield left
 
     async def given(self, status: int, headers: Headers, body: bytes, *, stream: bool) -> tuple[Headers, bytes]:
-        """What the client gets of an answer that is here as a whole, a stream too. Raises Withheld."""
+        """Headers and body that the client gets of an answer that is here as a whole, a stream too. Raises Withheld."""
         if not stream:
             return await self.whole(status, headers, body)
         self.begin(status, headers)
@@ -180,63 +176,65 @@ class WayBack:
         self._after.left(data)
 
     async def after(self) -> tuple[StageReport, ...]:
-        """Ask the stages that come after the last byte. Never raises; what they said."""
+        """Ask the stages that come after the last byte; returns their reports. Never raises."""
         return await self._after.ask(self._headers)
 
     async def _past(self, position: int, events: list[StreamEvent]) -> AsyncIterator[bytes]:
-        """What leaves of events that the stages before this one let pass."""
+        """Show the next stage the events that those before it let pass; yields what leaves."""
         if position == len(self._blocking):
             for event in events:
                 self._end.saw(event)
             yield b"".join(event.encode() for event in events)
             return
-        gate = self._blocking[position]
-        if gate.use.content == "none" and not gate.given_up:
+        review = self._blocking[position]
+        if review.use.content == "none" and not review.given_up:
             # It needs nothing of the answer, so nothing waits for more of it.
-            await self._give_up(gate)
-        if gate.given_up:
-            gate.alter(events)
+            await self._give_up(review)
+        if review.given_up:
+            review.alter(events)
             async for left in self._past(position + 1, events):
                 yield left
             return
         for event in events:
-            if not gate.window.add(event):
-                self._unread(gate)
-            if gate.window.due:
-                async for left in self._past(position + 1, await self._decide(gate, last=False)):
+            if not review.window.add(event):
+                self._unread(review)
+            if review.window.due:
+                async for left in self._past(position + 1, await self._decide(review, last=False)):
                     yield left
 
     async def _give_up_all(self) -> None:
-        for gate in self._blocking:
-            if not gate.given_up:
-                await self._give_up(gate)
+        for review in self._blocking:
+            if not review.given_up:
+                await self._give_up(review)
 
-    async def _give_up(self, gate: Gate) -> list[StreamEvent]:
-        """Go on without a stage for which more would have to be held than may be; returns what it held of a stream.
-        Raises Withheld where it may not be skipped."""
-        gate.given_up = True
-        if gate.use.content == "none":  # it needs nothing of the answer
-            return await self._decide(gate, last=True)
-        self._failed(gate, NoVerdict(TOO_LARGE, 502, "answer_too_large"), 0.0)
-        return gate.window.release(last=True)
+    async def _give_up(self, review: StageReview) -> list[StreamEvent]:
+        """Skip a stage for which too many bytes would have to be held; returns the events that were held for it.
 
-    async def _decide(self, gate: Gate, *, last: bool) -> list[StreamEvent]:
-        window = gate.window
-        texts = window.texts() if gate.use.content == "text" else ()
-        body = window.encode() if gate.use.content == "body" else None
+        Raises Withheld if it may not be skipped.
+        """
+        review.given_up = True
+        if review.use.content == "none":  # it needs nothing of the answer
+            return await self._decide(review, last=True)
+        self._failed(review, NoVerdict(TOO_LARGE, 502, "answer_too_large"), 0.0)
+        return review.window.release(last=True)
+
+    async def _decide(self, review: StageReview, *, last: bool) -> list[StreamEvent]:
+        window = review.window
+        texts = window.texts() if review.use.content == "text" else ()
+        body = window.encode() if review.use.content == "body" else None
 
         def put(edits: dict[str, str], fields: Fields) -> None:
             window.replace(edits)
-            gate.fields += fields
+            review.fields += fields
 
-        await self._ask(gate, texts, body, put, last=last)
+        await self._ask(review, texts, body, put, last=last)
         released = window.release(last=last)
-        gate.alter(released)
+        review.alter(released)
         return released
 
     async def _ask(
         self,
-        gate: Gate,
+        review: StageReview,
         texts: tuple[AnswerText, ...],
         body: bytes | None,
         put: Put,
@@ -244,54 +242,54 @@ class WayBack:
         last: bool = True,
         code: str | None = None,
     ) -> None:
-        """Have the stage asked and what it says done. It changes nothing where it fails and may be skipped. Raises
-        Withheld."""
-        told = "answered" if code is None else "rejected"
-        shown = Shown(self._status, self._headers, texts, body, gate.next_number(), last, told, code)
-        review = review_of(self._exchange, self._surrounding, gate.stage, shown, due_ms(gate.stage))
+        """Ask the stage and apply its verdict. If it fails and may be skipped, nothing changes. Raises Withheld."""
+        outcome = "answered" if code is None else "rejected"
+        question = review.question(self._edge, Shown(self._status, self._headers, texts, body, last, outcome, code))
         began = time.perf_counter()
         try:
-            verdict = await self._reviewers.ask(gate.stage, review, self._surrounding.traceparent)
+            verdict = await self._reviewers.ask(review.stage, question, self._record.traceparent)
             _change(verdict, texts, put)
         except NoVerdict as failure:
-            self._failed(gate, failure, time.perf_counter() - began)
+            self._failed(review, failure, time.perf_counter() - began)
             return
-        self._reviewers.worked(gate.stage)
+        self._reviewers.worked(review.stage)
         outcome = OUTCOMES[verdict.action]
-        self._report(gate, outcome, time.perf_counter() - began, verdict.instance, verdict.note)
+        self._report(review, outcome, time.perf_counter() - began, verdict.instance, verdict.note)
         if verdict.action == "block":
             withheld = Withheld(verdict.status, verdict.message, code=verdict.code)
             withheld.blocked = True
             raise withheld
         self._edit_headers(verdict.headers)
 
-    def _failed(self, gate: Gate, failure: NoVerdict, took_s: float) -> None:
-        self._reviewers.failed(gate.stage, failure, self._exchange.request_id)
-        skips = self._lenient or gate.stage.on_error != "deny"
-        self._report(gate, "skipped" if skips else "failed", took_s, "", failure.what)
+    def _failed(self, review: StageReview, failure: NoVerdict, took_s: float) -> None:
+        self._reviewers.failed(review.stage, failure, self._record.request_id)
+        skips = self._lenient or review.stage.on_error != "deny"
+        self._report(review, "skipped" if skips else "failed", took_s, "", failure.what)
         if skips:
-            if self._exchange.level == "full":
-                self._exchange.level = "degraded"
+            if self._record.level == "full":
+                self._record.level = "degraded"
                 self._headers = [(name, b"degraded" if name == _LEVEL else value) for name, value in self._headers]
             return
         raise Withheld(
             failure.status,
-            f"The stage {gate.stage.service} {failure.what}.",
+            f"The stage {review.stage.service} {failure.what}.",
             type="server_error",
             code=failure.code,
             retry_after_s=1.0 if failure.status == 503 else None,
         )
 
-    def _unread(self, gate: Gate) -> None:
-        """Something of the answer can't be shown to a stage that looks. Raises Withheld where it may not pass unseen;
-        elsewhere that is said once of an answer."""
-        if not gate.unread:
-            gate.unread = True
-            self._failed(gate, NoVerdict(UNREADABLE, 502, "answer_unreadable"), 0.0)
+    def _unread(self, review: StageReview) -> None:
+        """Some part of the answer can't be shown to a stage that reads it: reported once an answer.
 
-    def _report(self, gate: Gate, outcome: str, took_s: float, instance: str, note: str | None) -> None:
-        self._trail.add(gate.position, gate.stage, outcome, took_s, instance, note)
-        self._exchange.stages = self._trail.reports()
+        Raises Withheld if that part may not pass unseen.
+        """
+        if not review.unread:
+            review.unread = True
+            self._failed(review, NoVerdict(UNREADABLE, 502, "answer_unreadable"), 0.0)
+
+    def _report(self, review: StageReview, outcome: str, took_s: float, instance: str, note: str | None) -> None:
+        self._trail.add(review, outcome, took_s, instance, note)
+        self._record.stages = self._trail.reports()
 
     def _edit_headers(self, edits: tuple[HeaderEdit, ...]) -> None:
         if edits and not self.headers_left:
@@ -299,8 +297,7 @@ class WayBack:
 
 
 def _change(verdict: Verdict, shown: tuple[AnswerText, ...], put: Put) -> None:
-    """Put in place what a verdict changes. Raises NoVerdict where the stage means to change what the client would get
-    unchanged."""
+    """Apply the changes of a verdict. Raises NoVerdict for a change that can't be made."""
     edits = {edit.part: edit.text for edit in verdict.texts}
     if edits.keys() - {text.part for text in shown}:
         raise NoVerdict("replaced a text that it wasn't shown", 500, "stage_failed")

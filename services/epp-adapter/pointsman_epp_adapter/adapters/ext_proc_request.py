@@ -1,0 +1,163 @@
+"""One request that Envoy asks about: a POST to an API's path, or a request that no path takes."""
+
+import time
+from collections.abc import Iterable
+
+from pointsman_apis.api import Api
+from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.reply import Answer, Decision
+from pointsman_core.refusal import Refusal
+from pointsman_edge.deciding.requested_model import requested_model
+from pointsman_edge.request import EdgeRequest
+from pointsman_edge.reviewing.answer_review import Headers
+from pointsman_edge.sending.engine_tokens import token_edits
+from pointsman_edge.sending.given_answer import answer_body, answer_headers
+from pointsman_edge.sending.header_edits import edited_answer_headers
+from pointsman_edge.sending.routing_answer import OUTCOME, Place
+from pointsman_edge.taking_in.body_size import check_not_empty
+from pointsman_edge.taking_in.edited_body import edited_body
+from pointsman_edge.taking_in.request_headers import ClientHeaders
+from pointsman_edge.telling.request_record import CLIENT_GONE
+from pointsman_epp_adapter.adapters import engine_request, wire
+from pointsman_epp_adapter.adapters.awaited_answer import AwaitedAnswer
+from pointsman_epp_adapter.adapters.engine_answer import EngineAnswer
+from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
+from pointsman_epp_adapter.adapters.provider_answer import ProviderAnswer
+from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
+from pointsman_epp_adapter.adapters.wire import CONTINUE
+from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
+from pointsman_epp_adapter.domain.epp_headers import told
+from pointsman_epp_adapter.domain.unseen_answers import without_response_stages
+
+
+class ExtProcRequest(EdgeRequest):
+    """One request on one stream. `run` raises EnvoyGone and ProtocolViolation after the request has ended."""
+
+    __slots__ = ("_answer", "_envoy", "_head", "_path", "_refusal", "_sees_answer", "_stream")
+
+    interruptions = (EnvoyGone, ProtocolViolation)
+
+    def __init__(
+        self, envoy: EnvoyEdge, stream: Stream, head: RequestHead, path: str, api: Api, refusal: Refusal | None
+    ) -> None:
+        """`refusal`: why no path takes the request."""
+        super().__init__(envoy.edge, api, head.headers)
+        self._envoy = envoy
+        self._stream = stream
+        self._head = head
+        self._path = path
+        self._refusal = refusal
+        self._answer: AwaitedAnswer | None = None
+        self._sees_answer = head.response_mode is not BodyMode.NONE
+
+    @property
+    def sent_status(self) -> int | None:
+        """As `EdgeRequest.sent_status`: Envoy takes an error instead as long as it is asked."""
+        return None
+
+    async def serve(self) -> None:
+        """As `EdgeRequest.serve`."""
+        if self._refusal is not None:
+            raise self._refusal
+        head, edge, record = self._head, self.edge, self.record
+        headers = self.take_in(head.sent, head.peer)
+        whole = await self._stream.body(head, record.policy.limits.max_body)
+        check_not_empty(whole.data)
+        stages, rewrite = told(headers.stages, head.subset)
+        body, asked = whole.data, ""
+        if rewrite is not None:
+            asked = requested_model(body)
+            body = edited_body(body, (BodyEdit(field="model", value=rewrite),), None)
+        self.hold(body, headers)
+        question = self.question(self._path, stages, headers, head.peer)
+        deciding = edge.decider.decide(question, body, record.policy, record.traceparent)
+        reply = await self._stream.listening(deciding)
+        if isinstance(reply, Decision) and not self._sees_answer:
+            reply = without_response_stages(reply, record.policy.postprocessing)
+        reply = self.decided(reply)
+        if isinstance(reply, Answer):
+            await self._give(reply)
+            return
+        if headers.routing:
+            await self._tell_route(reply)
+            return
+        asked = asked or reply.model
+        if reply.target.provider is not None:
+            answer = self._answer = await self._to_provider(reply, whole, asked)
+        else:
+            answer = self._answer = await self._to_engine(reply, whole, headers, asked)
+        await answer.run(self._stream)
+
+    async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
+        """As `EdgeRequest.answer`."""
+        record = self.record
+        headers = edited_answer_headers(headers, record.answer_headers)
+        await self._stream.write(wire.answer(status, headers, body, record.request_id, details))
+
+    async def interrupted(self, interruption: BaseException) -> None:
+        """As `EdgeRequest.interrupted`."""
+        if isinstance(interruption, ProtocolViolation):
+            self.record.end("rejected", 500, str(interruption))
+        elif self._answer is None:
+            self.record.end("client_gone", CLIENT_GONE)
+        raise interruption
+
+    def closed(self) -> None:
+        """As `EdgeRequest.closed`."""
+        if self._answer is not None:
+            self._answer.close()
+            self.reviewed_after = self._sees_answer
+        self.record.end("shutdown" if self._envoy.stopping.is_set() else "client_gone", CLIENT_GONE)
+
+    async def _to_engine(
+        self, decision: Decision, whole: WholeBody, headers: ClientHeaders, asked: str
+    ) -> EngineAnswer:
+        """Have Envoy send the request to an engine. `asked` is the model's name for the client."""
+        envoy, head, record, policy = self._envoy, self._head, self.record, self.record.policy
+        chosen = engine_request.chosen(envoy, record, decision, head)
+        changes = engine_request.changes(envoy, record, decision, chosen, head, headers)
+        body = self._body
+        tokens = None if record.held is None else record.held.tokens
+        edits = token_edits(policy.config, decision.target, record.api.name, body, decision.body, tokens)
+        body = edited_body(body, edits, None)
+        await self._tell(whole, engine_request.messages(record, decision, chosen, changes, whole, body))
+        review = self.edge.response_stages.begin(self, decision) if self._sees_answer else None
+        counted = envoy.settings.stream_usage or policy.counts_tokens
+        return EngineAnswer(envoy, record, head.response_mode, decision, chosen, asked, review, counted=counted)
+
+    async def _to_provider(self, decision: Decision, whole: WholeBody, asked: str) -> ProviderAnswer:
+        """Have Envoy send the request to a provider. `asked` is the model's name for the client."""
+        record, mode, providers = self.record, self._head.response_mode, self._envoy.providers
+        sent = providers.request(record, decision, self._body, asked, mode)
+        await self._tell(whole, await providers.messages(record, sent, self._head, whole))
+        return ProviderAnswer(self._envoy, record, mode, sent, self.edge.response_stages.begin_any(self, decision))
+
+    async def _tell_route(self, decision: Decision) -> None:
+        """Answer a client that asks for the route alone."""
+        chosen = engine_request.chosen(self._envoy, self.record, decision, self._head)
+        headers, document = self.route(decision, [Place(each.worker, each.address) for each in chosen])
+        await self.answer(200, headers, document, OUTCOME)
+
+    async def _give(self, answer: Answer) -> None:
+        """Answer with the answer of a stage, which the response stages review as a whole."""
+        headers, body = answer_headers(answer), answer_body(answer)
+        review = self.edge.response_stages.begin(self, answer)
+        if review is not None:
+            headers, body = await review.given(answer.status, headers, body, stream=answer.stream)
+            review.left(body)
+        self.record.first_byte_at = time.monotonic()
+        self.record.bytes_out = len(body)
+        await self.answer(answer.status, headers, body, answer.stage)
+        self.gave(answer)
+
+    @property
+    def _body(self) -> bytes:
+        """As the stages left it, before the decision's own edits."""
+        held = self.record.held
+        return b"" if held is None else held.current
+
+    async def _tell(self, whole: WholeBody, messages: Iterable[bytes]) -> None:
+        for message in messages:
+            await self._stream.write(message)
+        if whole.trailers:
+            await self._stream.write(CONTINUE["request_trailers"])

@@ -1,0 +1,215 @@
+"""One HTTP request to an API's path, and all that are open."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Final, Literal
+
+from pointsman_apis.api import Api
+from pointsman_apis.errors import SERVER_ERROR
+from pointsman_contracts.reply import Answer, Decision
+from pointsman_core.refusal import Refusal
+from pointsman_edge.deciding.static_choice import Closed
+from pointsman_edge.edge import Edge
+from pointsman_edge.request import EdgeRequest
+from pointsman_edge.sending.given_answer import answer_body, answer_headers
+from pointsman_edge.sending.routing_answer import Place
+from pointsman_edge.taking_in.body_size import check_length, check_not_empty
+from pointsman_edge.telling.request_record import CLIENT_GONE
+from pointsman_frontend.adapters.client import Client, Headers, ResponseWriter
+from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
+from pointsman_frontend.adapters.http_connection import HANG_UP
+from pointsman_frontend.adapters.reviewed_writer import ReviewedWriter
+from pointsman_runtime.service.http_server import Receive, Scope, Send
+
+LAST_WORDS_S: Final = 1.0
+"""How long an aborted request may take to answer its client."""
+
+Reason = Literal["client_gone", "timeout", "shutdown"]
+"""Why a request is ended from outside."""
+
+
+class ClientGone(Exception):
+    """The client hung up before its request was complete."""
+
+
+class Requests:
+    """Serves the paths that lead to engines."""
+
+    def __init__(self, edge: Edge, forwarder: Forwarder, body_timeout_s: float) -> None:
+        """`body_timeout_s`: how long a request's body may take to arrive."""
+        self.edge: Final = edge
+        self.forwarder: Final = forwarder
+        self.body_timeout_s: Final = body_timeout_s
+
+    def serve(
+        self, api: Api, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None = None
+    ) -> Coroutine[object, object, None]:
+        """Serve one POST to the path of `api`, or with `refusal` a request that no path takes: it is published like any
+        other refused request."""
+        return HttpRequest(self, api, scope, receive, send, refusal).run()
+
+
+class HttpRequest(EdgeRequest):
+    """One request. The task that serves it is cancelled once, and `_reason` says why."""
+
+    __slots__ = ("_client", "_reason", "_receive", "_refusal", "_requests", "_scope", "_task")
+
+    interruptions = (asyncio.CancelledError, ClientGone)
+
+    def __init__(
+        self, requests: Requests, api: Api, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None
+    ) -> None:
+        super().__init__(requests.edge, api, scope["headers"])
+        self._requests = requests
+        self._scope = scope
+        self._receive = receive
+        self._refusal = refusal
+        self._client = Client(send, self.record.request_id, api)
+        self._task: asyncio.Task[object] | None = asyncio.current_task()
+        self._reason: Reason | None = None
+        self.due = self.record.received_at + self.record.policy.limits.request_timeout
+
+    @property
+    def sent_status(self) -> int | None:
+        """As `EdgeRequest.sent_status`."""
+        return self._client.status
+
+    async def serve(self) -> None:
+        """As `EdgeRequest.serve`."""
+        if self._refusal is not None:
+            raise self._refusal
+        scope, record, client = self._scope, self.record, self._client
+        peer: str = scope["client"][0] if scope.get("client") else ""
+        headers = self.take_in(scope["headers"], peer)
+        limit = record.policy.limits.max_body
+        held = self.hold(await _read_body(self._receive, limit, self._requests.body_timeout_s), headers)
+        scope["extensions"][HANG_UP]["watch"](self._hung_up)
+        path: str = scope["path"]
+        question = self.question(path, headers.stages, headers, peer)
+        decider = self.edge.decider
+        reply = self.decided(await decider.decide(question, held.original, record.policy, record.traceparent))
+        client.answer_headers = record.answer_headers
+        if isinstance(reply, Answer):
+            await self._give(reply)
+        elif headers.routing:
+            told, document = self.route(reply, [Place(each.worker, each.url) for each in reply.endpoints])
+            await client.answer(200, told, document)
+        else:
+            writer = self._writer(reply)
+            await self._requests.forwarder.forward(Outgoing(record, reply, writer, path, headers.engine))
+
+    async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
+        """As `EdgeRequest.answer`."""
+        del details
+        self._client.answer_headers = self.record.answer_headers
+        await self._client.answer(status, headers, body)
+
+    async def interrupted(self, interruption: BaseException) -> None:
+        """As `EdgeRequest.interrupted`."""
+        record, client = self.record, self._client
+        if isinstance(interruption, ClientGone):
+            record.end("client_gone", CLIENT_GONE)
+            return
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        # Without a reason of our own it is the server, which ends the requests that are left at its end.
+        reason = self._reason or "shutdown"
+        self.ending()
+        if reason == "client_gone":
+            record.end("client_gone", client.status or CLIENT_GONE)
+            return
+        if reason == "timeout":
+            refusal = Refusal(504, "The request took too long.", type=SERVER_ERROR, code="request_timeout")
+        else:
+            refusal = Closed(
+                "The gateway is shutting down; try again.", "shutting_down", dropped_reason="rejected-shutting-down"
+            )
+        record.end(reason, client.status or refusal.status, refusal.message, refusal.told_code)
+        if not client.started:
+            await _briefly(client.refuse(refusal))
+        elif record.stream and not client.ended:
+            await _briefly(client.end(record.api.error_event(refusal.message, refusal.code or reason)))
+
+    def ending(self) -> None:
+        """As `EdgeRequest.ending`."""
+        super().ending()
+        self._task = None
+
+    def overdue(self) -> None:
+        """As `EdgeRequest.overdue`."""
+        self._stop("timeout")
+
+    def closed(self) -> None:
+        """As `EdgeRequest.closed`."""
+        self.record.bytes_out = self._client.bytes_out
+
+    def _hung_up(self) -> None:
+        self._stop("client_gone")
+
+    def _stop(self, reason: Reason) -> None:
+        """End the request, unless it is ending already."""
+        task, self._task = self._task, None
+        if task is not None:
+            self._reason = reason
+            task.cancel()
+
+    def _writer(self, reply: Decision | Answer) -> ResponseWriter:
+        """Takes the answer: the client, or for it the response stages."""
+        review = self.edge.response_stages.begin(self, reply)
+        return self._client if review is None else ReviewedWriter(self._client, review, self.record)
+
+    async def _give(self, answer: Answer) -> None:
+        """Pass on the answer of a stage, a stream as a stream."""
+        writer, headers, body = self._writer(answer), answer_headers(answer), answer_body(answer)
+        self.record.first_byte_at = time.monotonic()
+        if answer.stream:
+            await writer.start(answer.status, [*headers, (b"x-accel-buffering", b"no")])
+            await writer.end(body)
+        else:
+            await writer.answer(answer.status, headers, body)
+        self.gave(answer)
+
+
+async def _read_body(receive: Receive, limit: int, within_s: float) -> bytes:
+    """The whole body. Raises Refusal 413 over `limit` bytes, 408 after `within_s` seconds, and ClientGone."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    body: bytes = message.get("body", b"")
+    if message.get("more_body", False):
+        body = await _read_rest(receive, body, limit, within_s)
+    check_length(len(body), limit)
+    check_not_empty(body)
+    return body
+
+
+async def _read_rest(receive: Receive, first: bytes, limit: int, within_s: float) -> bytes:
+    pieces = [first]
+    size = len(first)
+    more = True
+    try:
+        async with asyncio.timeout(within_s):
+            # The length of a chunked body isn't known before its end: stop reading once it is over the limit.
+            while more and size <= limit:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                piece: bytes = message.get("body", b"")
+                pieces.append(piece)
+                size += len(piece)
+                more = message.get("more_body", False)
+    except TimeoutError:
+        raise Refusal(
+            408, f"The body was not complete within {within_s:g} s; {size} bytes had come.", code="request_timeout"
+        ) from None
+    return b"".join(pieces)
+
+
+async def _briefly(last_words: Coroutine[object, object, None]) -> None:
+    try:
+        async with asyncio.timeout(LAST_WORDS_S):
+            await last_words
+    except TimeoutError:
+        return  # the client doesn't read; the connection ends without them

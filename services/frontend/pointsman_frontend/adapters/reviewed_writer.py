@@ -1,0 +1,86 @@
+"""Has response stages review an answer before the client gets it."""
+
+from collections.abc import AsyncIterator
+
+from pointsman_apis.errors import SERVER_ERROR
+from pointsman_edge.reviewing.answer_review import AnswerReview, Withheld
+from pointsman_edge.telling.request_record import RequestRecord
+from pointsman_frontend.adapters.client import Client, Headers
+
+
+class ReviewedWriter:
+    """A `ResponseWriter` before a client. Every method raises Withheld once a stage withholds the answer; a stream that
+    had begun has been ended by then."""
+
+    __slots__ = ("_client", "_record", "_review", "_start")
+
+    def __init__(self, client: Client, review: AnswerReview, record: RequestRecord) -> None:
+        self._client = client
+        self._review = review
+        self._record = record
+        self._start: tuple[int, Headers] = (0, [])
+
+    @property
+    def started(self) -> bool:
+        """As `ResponseWriter.started`."""
+        return self._client.started
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """As `ResponseWriter.start`."""
+        self._start = (status, headers)
+        self._review.begin(status, headers)
+        if not self._review.blocks:
+            await self._client.start(status, headers)
+
+    async def write(self, data: bytes) -> None:
+        """As `ResponseWriter.write`."""
+        if not self._review.blocks:
+            await self._out(data)
+        elif self._record.stream:
+            await self._let_out(self._review.push(data))
+        else:
+            await self._out(await self._review.gather(data))
+
+    async def end(self, data: bytes = b"") -> None:
+        """As `ResponseWriter.end`."""
+        review = self._review
+        if review.blocks and not self._record.stream and not self.started:
+            status, headers = self._start
+            named = [header for header in headers if header[0] != b"content-length"]
+            await self.answer(status, named, review.gathered() + data)
+            return
+        if review.blocks and self._record.stream:
+            await self._let_out(review.finish(data))
+            data = b""
+        await self._out(data, last=True)
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """As `ResponseWriter.answer`."""
+        headers, body = await self._review.whole(status, headers, body)
+        self._review.left(body)
+        await self._client.answer(status, headers, body)
+
+    async def fail(self, event: bytes) -> None:
+        """As `ResponseWriter.fail`. Events that the stages haven't seen don't leave."""
+        await self._client.fail(event)
+
+    async def _let_out(self, passed: AsyncIterator[bytes]) -> None:
+        try:
+            async for data in passed:
+                await self._out(data)
+        except Withheld as withheld:
+            if self.started:
+                end = self._review.filtered()
+                if not withheld.blocked:
+                    end = self._record.api.error_event(withheld.message, withheld.code or SERVER_ERROR)
+                await self._client.fail(end)
+            raise
+
+    async def _out(self, data: bytes, *, last: bool = False) -> None:
+        if not data and not last:
+            return
+        if not self.started:
+            await self._client.start(self._start[0], self._review.headers)
+        self._review.headers_left = True
+        self._review.left(data)
+        await (self._client.end(data) if last else self._client.write(data))

@@ -1,0 +1,211 @@
+"""One edge, composed: everything that its requests share, whichever protocol they come by."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
+from pointsman_contracts.subjects import ANY
+from pointsman_core.pool_table import PoolTable
+from pointsman_edge.credentials.provider_credentials import Credentials
+from pointsman_edge.deciding.decider import Decider
+from pointsman_edge.deciding.engine_load import EngineLoad
+from pointsman_edge.deciding.model_catalogue import ModelCatalogue
+from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
+from pointsman_edge.deciding.stages import BusStages, Missing, Stages
+from pointsman_edge.reviewing.response_stages import ResponseStages
+from pointsman_edge.reviewing.reviewers import Reviewers, StageReviewers
+from pointsman_edge.sending.provider_book import ProviderBook
+from pointsman_edge.taking_in.held_bodies import HeldBodies
+from pointsman_edge.taking_in.request_headers import HeaderRules
+from pointsman_edge.taking_in.request_id import RequestIds
+from pointsman_edge.taking_in.trust import TrustedProxies
+from pointsman_edge.telling.event_publisher import EventBus, EventPublisher
+from pointsman_edge.telling.metrics import EdgeMetrics
+from pointsman_edge.telling.request_record import RequestRecord
+from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.configuring.settings import ServiceSettings
+from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.service.rollout import Rollout
+from pointsman_runtime.service.service import Service
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.telemetry import Tracing
+
+TICK_S: Final = 0.1
+"""How exact limits of time are, and how soon events that waited for the bus follow once it is back."""
+
+_log = Log("edge")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The process that an edge runs in. Tests replace it."""
+
+    instance: str
+    policy: Callable[[], EdgePolicy]
+    """The current revision's."""
+    stages: Stages
+    reviewers: Reviewers
+    bus: EventBus
+    tracing: Tracing
+    registry: CollectorRegistry
+    missing: Callable[[EdgePolicy], Missing | None] = lambda _: None
+    """Why the stages can't be asked at the moment; None if they can."""
+
+
+@dataclass(frozen=True)
+class EdgeOptions:
+    """The settings that both edges have."""
+
+    headers: HeaderRules
+    trusted: TrustedProxies
+    events_kept: int
+    """Events that wait while the bus is away."""
+    own_worker: str | None = None
+    """The worker that this edge stands beside."""
+
+
+class OpenRequest(Protocol):
+    """A request that hasn't ended."""
+
+    due: float
+    """Monotonic time at which it has taken too long."""
+
+    @property
+    def record(self) -> RequestRecord:
+        """Its record."""
+        ...
+
+    def overdue(self) -> None:
+        """It has taken too long."""
+        ...
+
+
+class Edge:
+    """Connects to nothing by itself; `tick` is called every `TICK_S`."""
+
+    def __init__(self, around: Surroundings, options: EdgeOptions) -> None:
+        self.instance: Final = around.instance
+        self.policy: Final = around.policy
+        self.missing: Final = around.missing
+        self.tracing: Final = around.tracing
+        self.headers: Final = options.headers
+        self.trusted: Final = options.trusted
+        self.ids: Final = RequestIds()
+        self.bodies: Final = HeldBodies()
+        self.load: Final = EngineLoad()
+        self.metrics: Final = EdgeMetrics(around.registry)
+        self.events: Final = EventPublisher(around.bus, around.instance, options.events_kept, around.registry)
+        self._table: Final = PoolTable[PoolSnapshot, PoolSnapshot](lambda snapshot, _: snapshot)
+        self.pools: Final = self._table.views
+        """The newest snapshot of each pool."""
+        self.decider: Final = Decider(around.stages, self.pools, self.load, options.own_worker)
+        self.models: Final = ModelCatalogue(
+            around.instance, around.policy, self.pools, options.headers, options.trusted, self.decider
+        )
+        self.providers: Final = ProviderBook(Credentials())
+        self.response_stages: Final = ResponseStages(around.instance, around.reviewers, self.bodies, self.events)
+        self.open: Final[dict[str, OpenRequest]] = {}
+        """Requests that haven't ended, by id."""
+        self._all_ended: asyncio.Event | None = None
+        if options.own_worker is not None:
+            decider = self.decider
+            text = "Requests that the worker beside this edge couldn't take"
+            self.metrics.read("sent_elsewhere", text, lambda: decider.sent_elsewhere)
+
+    def snapshot(self, snapshot: PoolSnapshot) -> None:
+        """Keep a pool's state, unless a newer one is here."""
+        self._table.take(snapshot, time.monotonic())
+
+    def open_requests(self, query: OpenRequestsQuery) -> OpenRequests:
+        """Those of the requests asked about that haven't ended."""
+        return OpenRequests(request_ids=tuple(each for each in query.request_ids if each in self.open))
+
+    def boot_of(self, pool: str, worker: str) -> str:
+        """The `boot_id` of a worker; empty if it isn't known."""
+        snapshot = self.pools.get(pool)
+        views = snapshot.workers if snapshot else ()
+        return next((view.boot_id for view in views if view.worker == worker), "")
+
+    def avoided(self, worker: str) -> bool:
+        """Whether a worker failed lately."""
+        return self.load.avoided(worker, time.monotonic())
+
+    def tick(self) -> None:
+        """End the requests that take too long, and publish the events that wait."""
+        now = time.monotonic()
+        for request in list(self.open.values()):
+            if request.due < now:
+                request.overdue()
+        self.events.flush()
+
+    def ended(self, request: OpenRequest) -> None:
+        """A request has ended."""
+        del self.open[request.record.request_id]
+        if self._all_ended is not None and not self.open:
+            self._all_ended.set()
+
+    async def drained(self, within_s: float) -> None:
+        """Wait until no request is open, at most `within_s` seconds, and until its stages have answered; then publish
+        the events that wait."""
+        self._all_ended = asyncio.Event()
+        if self.open:
+            try:
+                async with asyncio.timeout(within_s):
+                    await self._all_ended.wait()
+            except TimeoutError:
+                _log.warning("requests_left_open", count=len(self.open))
+        await self.response_stages.drained()
+        self.events.flush()
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """An edge's connections to its process, made before the edge itself."""
+
+    around: Surroundings
+    configuration: Configuration[EdgePolicy]
+    rollout: Rollout[EdgePolicy]
+    client: JourneyClient
+
+
+def surroundings(service: Service[ServiceSettings]) -> Wiring:
+    """The process of a service as its edge sees it."""
+    bus = service.bus
+    configuration = service.configuration(compile_policy)
+    rollout = Rollout(configuration, bus.heartbeat.table)
+    client = JourneyClient(bus)
+    stages = BusStages(bus, client)
+    around = Surroundings(
+        instance=service.process.instance,
+        policy=lambda: rollout.current.compiled,
+        stages=stages,
+        reviewers=StageReviewers(bus),
+        bus=bus,
+        tracing=service.tracing,
+        registry=service.registry,
+        missing=stages.missing,
+    )
+    return Wiring(around, configuration, rollout, client)
+
+
+def connect(
+    service: Service[ServiceSettings], wiring: Wiring, edge: Edge, snapshot: Callable[[PoolSnapshot], None]
+) -> None:
+    """Let an edge hear and answer on the bus. `snapshot` takes the state of a pool."""
+    client, bus, rollout = wiring.client, service.bus, wiring.rollout
+    edge.metrics.read("held", "Requests held while a stage had no live replica", lambda: client.held.total)
+    edge.metrics.read("resent", "Times that a request was sent into the stages again", lambda: client.resent)
+    edge.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
+    bus.listen(PoolSnapshot, snapshot, ANY, keep="latest")
+    service.events.handle(OpenRequestsQuery, edge.open_requests, edge.instance)
+    bus.answer(ContentQuery, edge.bodies.answer, edge.instance)
+    bus.answer(ContentEdits, edge.bodies.edit, edge.instance)
+    bus.listen(PromptTokens, edge.bodies.take_tokens, edge.instance)
+    service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))

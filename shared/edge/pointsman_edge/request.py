@@ -1,0 +1,218 @@
+"""One request at an edge: taken in, decided, sent, its answer passed on, and ended, whichever protocol it came by."""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from pointsman_apis.api import Api
+from pointsman_apis.errors import SERVER_ERROR
+from pointsman_apis.paths import METHOD
+from pointsman_contracts.journey import PreprocessRequest
+from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Rejection
+from pointsman_core.refusal import Refusal
+from pointsman_edge.deciding.rejected import refusal_of
+from pointsman_edge.deciding.static_choice import Closed
+from pointsman_edge.edge import Edge
+from pointsman_edge.reviewing.answer_review import AnswerReview, Headers, Withheld
+from pointsman_edge.reviewing.response_stages import error_answer
+from pointsman_edge.sending.engine_tokens import still_its_own
+from pointsman_edge.sending.routing_answer import OUTCOME, Place, routing_answer
+from pointsman_edge.taking_in.body_size import check_length
+from pointsman_edge.taking_in.held_bodies import HeldBody
+from pointsman_edge.taking_in.request_headers import ClientHeaders, check_content
+from pointsman_edge.telling.request_record import RequestRecord
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.telemetry import Span
+
+_FAILED = 500
+
+_log = Log("edge")
+
+
+class EdgeRequest(ABC):
+    """A request from its head to its last event. A protocol's class says how it is read and answered."""
+
+    __slots__ = ("due", "edge", "record", "review", "reviewed_after", "span")
+
+    interruptions: ClassVar[tuple[type[BaseException], ...]] = ()
+    """Exceptions by which the protocol ends a request from outside; `interrupted` gets them."""
+
+    def __init__(self, edge: Edge, api: Api, headers: Headers) -> None:
+        """`headers`: of the request, names in lower case."""
+        self.edge = edge
+        self.record = RequestRecord(edge.ids.of(headers, edge.open), api, edge.policy(), time.monotonic())
+        self.review: AnswerReview | None = None
+        """The review of the answer, once one has begun."""
+        self.reviewed_after = True
+        """Whether stages are asked after the last byte: not where the answer passed by this edge."""
+        self.span: Span | None = None
+        """Of the whole request, once its head is understood."""
+        self.due = math.inf
+        """Monotonic time at which the request has taken too long."""
+
+    async def run(self) -> None:
+        """Serve the request to its end. `ResponseCompleted` is published once, whatever happens."""
+        edge, record = self.edge, self.record
+        edge.open[record.request_id] = self
+        edge.metrics.open += 1
+        try:
+            await self.serve()
+        except Withheld as withheld:
+            self.ending()
+            record.end("blocked", self.sent_status or withheld.status, withheld.message, withheld.told_code)
+            if self.sent_status is None:
+                await self.answer(withheld.status, *error_answer(withheld, record.api), withheld.told_code)
+        except Refusal as refusal:
+            await self._refuse(refusal)
+        except self.interruptions as interruption:
+            await self.interrupted(interruption)
+        except Exception as error:  # noqa: BLE001 - the client must have an answer and the request its event
+            _log.error("request_failed", error, request_id=record.request_id)
+            message = f"Internal error; request id {record.request_id}."
+            await self._refuse(Refusal(500, message, type=SERVER_ERROR, code="internal_error"))
+        finally:
+            self._end()
+
+    @property
+    @abstractmethod
+    def sent_status(self) -> int | None:
+        """The status that the client has already; None while it can still get an error instead."""
+
+    @abstractmethod
+    async def serve(self) -> None:
+        """Read the request, have it decided, send it, and pass the answer on. Raises Refusal, Withheld, and one of
+        `interruptions`."""
+
+    @abstractmethod
+    async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
+        """Answer with a whole response. `details`: its reason in one word."""
+
+    @abstractmethod
+    async def interrupted(self, interruption: BaseException) -> None:
+        """The protocol ended the request from outside: record how, and raise the exception again if its caller needs
+        it."""
+
+    def ending(self) -> None:
+        """The request ends by itself now: nothing interrupts its last words."""
+        self.due = math.inf
+
+    def overdue(self) -> None:
+        """The request has taken too long. A protocol whose peer ends such requests leaves that to it."""
+        self.due = math.inf
+
+    @abstractmethod
+    def closed(self) -> None:
+        """The request has ended: record what is only known now."""
+
+    def take_in(self, headers: Headers, peer: str) -> ClientHeaders:
+        """The client's headers, sorted by their readers. Raises Refusal if they can't be taken."""
+        edge = self.edge
+        read = edge.headers.read(headers, trusted=edge.trusted.include(peer))
+        check_content(read)
+        check_length(read.content_length, self.record.policy.limits.max_body)
+        return read
+
+    def hold(self, body: bytes, headers: ClientHeaders) -> HeldBody:
+        """The request is complete: hold its body for the stages, and begin its trace."""
+        edge, record, tracing = self.edge, self.record, self.edge.tracing
+        held = record.held = edge.bodies.hold(record.request_id, body)
+        span = self.span = tracing.begin(
+            "request", tracing.adopt(headers.traceparent), request_id=record.request_id, api=record.api.name
+        )
+        record.traceparent = span.traceparent
+        return held
+
+    def question(self, path: str, stages: dict[str, str], headers: ClientHeaders, peer: str) -> PreprocessRequest:
+        """The request as the stages get it. `stages` are the headers for them."""
+        edge, record = self.edge, self.record
+        now = time.monotonic()
+        left_s = record.policy.limits.request_timeout - (now - record.received_at)
+        record.received_at = now
+        received_ms = time.time_ns() // 1_000_000
+        return PreprocessRequest(
+            request_id=record.request_id,
+            edge=edge.instance,
+            received_ms=received_ms,
+            deadline_ms=received_ms + round(left_s * 1000),
+            revision=record.policy.revision,
+            method=METHOD,
+            path=path,
+            headers=stages,
+            client=edge.trusted.client_of(peer, headers.forwarded_for),
+        )
+
+    def decided(self, reply: Decision | Rejection | Answer) -> Decision | Answer:
+        """Record the reply of the stages. Raises Refusal for a rejection."""
+        record, now = self.record, time.monotonic()
+        if isinstance(reply, Decision):
+            record.decided(reply, now)
+        elif isinstance(reply, Rejection):
+            record.rejected_by(reply, now)
+            raise refusal_of(reply)
+        else:
+            record.answered_by(reply, now)
+            self.edge.events.answered(record, reply)
+        return reply
+
+    def route(self, decision: Decision, places: list[Place]) -> tuple[Headers, bytes]:
+        """Headers and body for a client that asks for the route alone; the request ends. `places` are the endpoints
+        that this edge would use."""
+        record = self.record
+        held = record.held
+        tokens = None if held is None else held.tokens
+        tokens = still_its_own(record.policy.config, decision.target, decision.body, tokens)
+        record.end(OUTCOME, 200)
+        return routing_answer(decision, places, tokens)
+
+    def gave(self, answer: Answer) -> None:
+        """The client has the answer of a stage; the request ends."""
+        self.record.end("ok" if answer.status < _FAILED else "rejected", answer.status)
+
+    async def _refuse(self, refusal: Refusal) -> None:
+        """Answer with an error, reviewed by the stages of every answer."""
+        self.ending()
+        record = self.record
+        if record.outcome is None:
+            if isinstance(refusal, Closed) or refusal.code == STAGE_UNAVAILABLE:
+                record.level = "closed"
+            if record.attempts:
+                record.refused(refusal, self.sent_status)
+            else:
+                record.end("rejected", refusal.status, refusal.detail, refusal.told_code)
+                self.edge.events.rejected(record, refusal)
+        if self.sent_status is None:
+            await self.answer(*await self.edge.response_stages.error(self, refusal), refusal.told_code)
+
+    def _end(self) -> None:
+        edge, record = self.edge, self.record
+        self.ending()
+        self.closed()
+        if self.span is not None:
+            problem = None if record.outcome == "ok" else record.outcome
+            self.span.end(problem, status=record.status, level=record.level)
+        edge.ended(self)
+        edge.metrics.open -= 1
+        self._settle()
+        edge.metrics.completed(record)
+        edge.events.completed(record, time.monotonic())
+        if self.reviewed_after:
+            edge.response_stages.after(self)
+        elif record.held is not None:
+            edge.bodies.let_go(record.held)
+
+    def _settle(self) -> None:
+        """Never raises: a request whose usage can't be settled ends without it."""
+        record, metrics = self.record, self.edge.metrics
+        try:
+            record.settle()
+        except Exception as error:  # noqa: BLE001 - the request must have its event, and its body must go
+            record.usage = record.served = record.cost = record.cost_nanos = None
+            metrics.unsettled += 1
+            if metrics.unsettled == 1:
+                _log.error(
+                    "unsettled",
+                    error,
+                    request_id=record.request_id,
+                    hint="its usage is lost; the metric pointsman_edge_unsettled_total counts more of them",
+                )
