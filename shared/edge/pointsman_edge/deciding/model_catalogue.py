@@ -6,7 +6,6 @@ from typing import Final, cast
 
 import orjson
 
-from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.journey import HeaderEdit, PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Answer, Rejection
