@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 
 from pointsman_guard.domain.checking import Direction
 from pointsman_guard.domain.policy import Judgement, Policy
+from pointsman_runtime.telling.counting import Count, Counter, Histogram
 from pointsman_runtime.telling.plan_labels import PlanLabels
 
 _BUCKETS: Final = (5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.25, 1.0)
@@ -32,7 +33,7 @@ class GuardMetrics:
             "pointsman_guard_check_seconds", "Time of one check, waiting for guardians included.", ["direction"],
             buckets=_BUCKETS, registry=registry,
         )  # fmt: skip
-        self._outcomes: dict[tuple[str, str, str, str], Counter] = {}
+        self._outcomes: dict[tuple[str, str, str, str], Count] = {}
         self._plans: Final = PlanLabels()
         self._times: Final = {name: self._seconds.labels(name) for name in ("request", "response")}
 

@@ -3,7 +3,7 @@
 import time
 from collections import Counter as Count
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolDiscovery, WorkerView
@@ -13,6 +13,7 @@ from pointsman_metrics_collector.domain.snapshot import snapshot
 from pointsman_metrics_collector.domain.workers import Change, Joined, Left, Silent
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
 
 _log = Log("workers")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Journey, retold
 from pointsman_contracts.model import ModelStatistics
@@ -17,6 +17,7 @@ from pointsman_model_selector.domain.selector import CompiledSelector, Selected
 from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.settled_target import settled
 from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.telling.counting import Count, Counter, Histogram
 
 _PLUGIN_BUCKETS: Final = (1e-6, 5e-6, 2e-5, 1e-4, 5e-4, 2e-3, 1e-2, 1e-1)
 
@@ -44,7 +45,7 @@ class Handlers:
             buckets=_PLUGIN_BUCKETS,
             registry=registry,
         )
-        self._counts: dict[tuple[str, str], Counter] = {}
+        self._counts: dict[tuple[str, str], Count] = {}
 
     def snapshot(self, snapshot: PoolSnapshot) -> None:
         """A pool's newest state."""

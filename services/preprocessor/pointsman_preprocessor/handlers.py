@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from pointsman_apis.requests import parse
 from pointsman_contracts.content import PromptTokens
@@ -23,6 +23,7 @@ from pointsman_preprocessor.verdict_metrics import VerdictMetrics
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
 from pointsman_tokenization.failure import NotTokenized
 

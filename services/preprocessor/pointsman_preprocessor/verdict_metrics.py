@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
+from pointsman_runtime.telling.counting import Count, Counter
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.plan_labels import PlanLabels
 
@@ -21,7 +22,7 @@ class VerdictMetrics:
             ["stage", "outcome", "plan"],
             registry=registry,
         )
-        self._children: Final[dict[tuple[str, str, str], Counter]] = {}
+        self._children: Final[dict[tuple[str, str, str], Count]] = {}
         self._plans: Final = PlanLabels()
         self._told: Final[set[tuple[str, type[Exception]]]] = set()
 

@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.pool import PoolSnapshot
@@ -16,6 +16,7 @@ from pointsman_profile_picker.domain.route import Routing
 from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.settled_target import settled
 from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.telling.counting import Count, Counter
 from pointsman_runtime.telling.logs import Log
 
 _log = Log("profile-picker")
@@ -36,7 +37,7 @@ class Handlers:
             ["rule"],
             registry=registry,
         )
-        self._counts: dict[str, Counter] = {}
+        self._counts: dict[str, Count] = {}
         self._told: set[tuple[int, str]] = set()
 
     def snapshot(self, snapshot: PoolSnapshot) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Gauge
 from pydantic import ValidationError
 
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
@@ -14,6 +14,7 @@ from pointsman_plugins.scheduling.arrays import Blocks
 from pointsman_plugins.scheduling.worker import Worker
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.kv_following import KvFollower, Told
 from pointsman_scheduler.domain.pools import Pools

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pointsman_runtime.telling.counting import Counter, Histogram
 from pointsman_scheduler.domain.flow_control import Figures
 from pointsman_scheduler.domain.pool import PoolScheduler
 

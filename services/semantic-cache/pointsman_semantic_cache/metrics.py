@@ -5,8 +5,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 
+from pointsman_runtime.telling.counting import Count, Counter, Histogram
 from pointsman_runtime.telling.plan_labels import PlanLabels
 from pointsman_semantic_cache.domain.memory import MemoryStore
 
@@ -23,7 +24,7 @@ class CacheMetrics:
             ["cache", "result", "plan"],
             registry=registry,
         )
-        self._results: Final[dict[tuple[str, str, str], Counter]] = {}
+        self._results: Final[dict[tuple[str, str, str], Count]] = {}
         self._plans: Final = PlanLabels()
         self._refused: Final = Counter(
             "pointsman_cache_gate_refusals",

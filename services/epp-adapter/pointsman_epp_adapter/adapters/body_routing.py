@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 
 from pointsman_core.refusal import Refusal
 from pointsman_edge.edge import Edge
@@ -14,6 +14,7 @@ from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.envoy_events import RequestHead
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
 from pointsman_epp_adapter.domain.routing_name import base_of, routing_name
+from pointsman_runtime.telling.counting import Counter, Histogram
 
 MODEL: Final = b"x-gateway-model-name"
 BASE_MODEL: Final = b"x-gateway-base-model-name"

@@ -3,9 +3,10 @@ counting."""
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.response import ResponseCompleted
+from pointsman_runtime.telling.counting import Count, Counter, Histogram
 
 TTFT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0)
 DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
@@ -70,8 +71,8 @@ class ResponseMetrics:
             registry=registry,
         )
         self._served: dict[tuple[str, str], _Served] = {}
-        self._requests: dict[tuple[str, str, str, str], Counter] = {}
-        self._attempts: dict[tuple[str, str, str], Counter] = {}
+        self._requests: dict[tuple[str, str, str, str], Count] = {}
+        self._attempts: dict[tuple[str, str, str], Count] = {}
 
     def count(self, completed: ResponseCompleted, pool: str, model: str) -> None:
         """Count one completion under these names."""

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
+
+from pointsman_runtime.telling.counting import Count, Counter, Histogram
 
 
 class LimitMetrics:
@@ -17,14 +19,14 @@ class LimitMetrics:
             ["limit", "outcome"],
             registry=registry,
         )
-        self._decided: Final[dict[tuple[str, str], Counter]] = {}
+        self._decided: Final[dict[tuple[str, str], Count]] = {}
         self._tokens: Final = Counter(
             "pointsman_limit_tokens",
             "Tokens of requests that have ended: reserved for them, and used. Counted by the limit's keeper.",
             ["limit", "what"],
             registry=registry,
         )
-        self._settled: Final[dict[str, tuple[Counter, Counter]]] = {}
+        self._settled: Final[dict[str, tuple[Count, Count]]] = {}
         self._moves: Final = Counter(
             "pointsman_limit_shard_moves",
             "Shards of counts that were taken_over, handed_over, or lost to another preprocessor.",

@@ -1,6 +1,8 @@
 """What the recorder shows to Prometheus."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Gauge
+
+from pointsman_runtime.telling.counting import Counter
 
 
 class Metrics:

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Gauge
 
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.message import Message
@@ -20,6 +20,7 @@ from pointsman_contracts.response import (
 from pointsman_core.refusal import Refusal
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, MessageTooLarge, PayloadTooLarge
+from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
 
 _LONGEST_REASON = 1000

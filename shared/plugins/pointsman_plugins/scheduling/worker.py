@@ -2,7 +2,7 @@
 
 import re
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -70,15 +70,14 @@ class Hold:
     """The first byte of the answer came."""
     asked_at: float = NEVER
 
-    @property
-    def request(self) -> RequestKey:
-        """The request that it is for."""
-        return self.edge, self.request_id
+    request: RequestKey = field(init=False)
+    """The request that it is for."""
+    key: HoldKey = field(init=False)
+    """Its name among all reservations."""
 
-    @property
-    def key(self) -> HoldKey:
-        """What it is known by among all reservations."""
-        return self.edge, self.request_id, self.leg
+    def __post_init__(self) -> None:
+        self.request = self.edge, self.request_id
+        self.key = self.edge, self.request_id, self.leg
 
     def change(self, op: str) -> ReservationChange:
         """As it is told to other schedulers; `op` as there."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Gauge
 
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime.configuring.config_text import located, parse
+from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
 
 KEPT: Final = 8

@@ -55,6 +55,10 @@ class Span:
         self._recording = None
 
 
+_NONE: Final = Span(None)
+"""The span of every request without a trace."""
+
+
 class Tracing:
     """Makes spans for one process. Without an endpoint it passes `traceparent` on and makes none."""
 
@@ -88,7 +92,9 @@ class Tracing:
 
     def begin(self, name: str, traceparent: str | None, **attributes: Field) -> Span:
         """Begin a step below `traceparent`, named e.g. `scheduler`."""
-        if self._tracer is None or not sampled(traceparent) or traceparent is None:
+        if traceparent is None:
+            return _NONE
+        if self._tracer is None or not sampled(traceparent):
             return Span(traceparent)
         match = _TRACEPARENT.fullmatch(traceparent)
         if match is None:
