@@ -38,6 +38,8 @@ class PreprocessRequest(Message):
     method: str
     path: str
     """Without the query string, e.g. `/v1/chat/completions`."""
+    model: str | None = None
+    """The model that the request is for, where the edge knows it and the body doesn't name it."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     """Lower-case names; hop-by-hop headers and untrusted `x-gateway-*` and `x-pointsman-*` are gone."""
     client: str = ""
@@ -56,7 +58,8 @@ class RequestFacts(Part):
     """What the preprocessor found out about a request. Never contains prompt text."""
 
     api: str
-    """`chat.completions`, `completions`, `embeddings`, `responses` or `messages`."""
+    """`chat.completions`, `completions`, `embeddings`, `responses` or `messages`; of what passes as it is, the name of
+    its API, e.g. `rerank` or `audio.transcriptions`."""
     path: str = ""
     """Path of the HTTP request, without the query string."""
     stream: bool = False

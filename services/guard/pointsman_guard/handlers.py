@@ -90,7 +90,7 @@ class Handlers:
             return hop.reject(503, "The request has ended before its prompt was checked.", code="content_gone")
         self._missing.back("the prompt")
         # What the engine gets: stages before this one may have changed it.
-        prompt = Prompt.of(body, journey.body)
+        prompt = Prompt.of(body, journey.body, journey.request.api)
         checked = Checked("request", policy.name, journey.request_id, prompt.texts)
         apart = self._aside.of(checked)
         takes_long = policy.waits or apart is not None
@@ -120,7 +120,7 @@ class Handlers:
             before = _NOTHING
             if restores and any(edit.field in SPOKEN for edit in journey.body):
                 # Who restores sees the client's prompt alone.
-                before = await self._originals_in(body, policy, journey.request_id)
+                before = await self._originals_in(body, policy, journey.request_id, journey.request.api)
             edits = prompt.edits(redacted(prompt.texts, judgement.redact, before))
             await self._content.edit(journey.edge, journey.request_id, STAGE, edits)
             replaced = {edit.field for edit in edits}
@@ -218,16 +218,16 @@ class Handlers:
         originals = self._originals.get(memo)
         if originals is None:
             body = await self._content.body(review.edge, review.request_id, original=True)
-            originals = self._originals[memo] = await self._originals_in(body, policy, review.request_id)
+            originals = self._originals[memo] = await self._originals_in(body, policy, review.request_id, review.api)
             while len(self._originals) > REMEMBERED:
                 self._originals.popitem(last=False)
         if review.last:
             self._originals.pop(memo, None)
         return originals
 
-    async def _originals_in(self, body: bytes, policy: Policy, request_id: str) -> Mapping[str, str]:
+    async def _originals_in(self, body: bytes, policy: Policy, request_id: str, api: str) -> Mapping[str, str]:
         """By placeholder, of what a client sent."""
-        prompt = Prompt.of(body)
+        prompt = Prompt.of(body, api=api)
         checked = Checked("request", policy.name, request_id, prompt.texts)
         judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
         return redacted(prompt.texts, judgement.redact).originals

@@ -8,7 +8,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_apis.requests import parse
+from pointsman_apis.requests import model_of, parse
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
@@ -91,13 +91,13 @@ class Handlers:
     ) -> Journey | Rejection | Answer | Awaitable[Journey | Rejection | Answer]:
         """Parse, run the processors, reduce to facts. Work that waits or takes long is returned as a coroutine."""
         pipeline = self._configuration.at(request.revision).compiled
-        if request.method == ASKS_WHO:
+        if request.path == ASKS_WHO:
             return self._identify(request, hop, pipeline)
         if len(hop.body) > self._thread_above:
             return self._preprocess_large(request, hop, pipeline)
         incoming: Incoming | None = None
         try:
-            incoming = self._open(request, hop.body)
+            incoming = self._open(request, hop.body, pipeline)
             waiting = pipeline.run(incoming)
             if waiting is None:
                 if self._takes_long(incoming, pipeline):
@@ -143,7 +143,7 @@ class Handlers:
     ) -> Journey | Rejection:
         incoming: Incoming | None = None
         try:
-            incoming = await self._in_thread(self._open, request, hop.body)
+            incoming = await self._in_thread(self._open, request, hop.body, pipeline)
             waiting = pipeline.run(incoming)
             if waiting is not None:
                 await waiting
@@ -151,12 +151,16 @@ class Handlers:
         except Refusal as refusal:
             return self._refuse(refusal, hop, incoming)
 
-    def _open(self, request: PreprocessRequest, raw: memoryview) -> Incoming:
+    def _open(self, request: PreprocessRequest, raw: memoryview, pipeline: Pipeline) -> Incoming:
         self._decodes.inc()
         headers = read_headers(request.headers)
         if headers.dropped:
             self._dropped_headers.inc(headers.dropped)
-        incoming = Incoming(request, parse(request.path, raw, self._max_values), headers)
+        content_type = request.headers.get("content-type", "")
+        body = parse(request.path, raw, self._max_values, content_type=content_type)
+        if body.api.passed:
+            body.model = request.model or model_of(pipeline.config, body)
+        incoming = Incoming(request, body, headers)
         # Now, since that refuses what nests too deep for whoever comes next.
         incoming.measure()
         return incoming

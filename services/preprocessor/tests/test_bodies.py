@@ -8,7 +8,7 @@ import orjson
 import pytest
 from pydantic import JsonValue
 
-from pointsman_apis import APIS
+from pointsman_apis import READ
 from pointsman_apis.depth import DEEPEST
 from pointsman_apis.requests import parse
 from pointsman_core.fingerprint import deciding, fingerprint
@@ -18,7 +18,7 @@ from pointsman_preprocessor.domain.prompt import prompt_of
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_testing import builders
 
-PATHS: Final = {api.name: api.path for api in APIS}
+PATHS: Final = {api.name: api.path for api in READ}
 GOOD: Final[dict[str, dict[str, JsonValue]]] = {
     "chat.completions": {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
     "completions": {"model": "m", "prompt": "hi"},

@@ -4,6 +4,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
+from pointsman_apis import named
 from pointsman_contracts.guarding import Guarded
 from pointsman_contracts.identity import plan_of
 from pointsman_contracts.journey import HeaderEdit, Journey, Stage
@@ -257,6 +258,8 @@ def _passed_by(journey: Journey, cache: Cache, wished: Wishes, guarded: Guarded 
     """Why a request isn't looked up at all."""
     if not wished.keep:
         return "no-store"
+    if not named(journey.request.api).complete:
+        return "answers of this API aren't kept"
     if journey.target is None:
         return "no model yet"
     if guarded is not None and guarded.restores:

@@ -7,12 +7,14 @@ from pointsman_apis.chat import CHAT
 from pointsman_apis.completions import COMPLETIONS
 from pointsman_apis.embeddings import EMBEDDINGS
 from pointsman_apis.messages import MESSAGES
-from pointsman_apis.passthrough import UNKNOWN
+from pointsman_apis.passthrough import PASSED, UNKNOWN
 from pointsman_apis.responses import RESPONSES
 
-APIS: Final = (CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES, MESSAGES)
+READ: Final = (CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES, MESSAGES)
+"""APIs whose requests and answers are known."""
+APIS: Final = (*READ, *PASSED)
 """Every API that requests are routed for."""
-PATHS: Final = {api.path: api for api in APIS}
+PATHS: Final = {api.path: api for api in READ}
 _NAMES: Final = {api.name: api for api in APIS}
 
 

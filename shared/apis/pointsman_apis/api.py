@@ -48,7 +48,15 @@ class Api:
     name: str
     """As `RequestFacts.api`."""
     path: str
-    """Path of its requests, e.g. `/v1/chat/completions`."""
+    """Path of its requests, e.g. `/v1/chat/completions`. `{id}` in it stands for the id of a response."""
+    also: tuple[str, ...] = ()
+    """Further paths with the same meaning, which some engines have."""
+    methods: tuple[str, ...] = ("POST",)
+    body: Literal["json", "form", "none"] = "json"
+    """What its requests carry: a JSON object, `multipart/form-data`, or nothing."""
+    passed: bool = False
+    """It passes as it is: the body needs no model, any string in it may be a text for the model, and any string in the
+    answer may be one from it."""
 
     # The request.
     fields: Fields
@@ -58,7 +66,9 @@ class Api:
     in_prompt: frozenset[str] = NONE
     """Members that are serialised with the prompt, which bounds how deep they nest."""
     output_limits: tuple[str, ...] = ()
-    """Members that limit the output in tokens, the stronger one first. Empty: the API generates no text."""
+    """Members that limit the output in tokens, the stronger one first."""
+    generates: bool = True
+    """Whether it answers with generated text, whose tokens are counted where the engine reports none."""
     template: Literal["chat", "text"] | None = None
     """How the engine makes tokens of the prompt: by its chat template, as plain text, or None for neither."""
     keeps_prefix: bool = True
@@ -88,16 +98,11 @@ class Api:
     """The member whose last turn decides whether another request asks the same; empty for none."""
     ends: Callable[[Answer], Iterable[str]]
     """Why the answers in a document or event ended."""
-    complete: frozenset[str]
-    """Those reasons that say that an answer is complete."""
+    complete: frozenset[str] = NONE
+    """Those reasons that say that an answer is complete. Empty: its answers are never given again."""
     tool_ends: frozenset[str] = NONE
     """Those reasons that say that an answer calls tools."""
     calls_tools: Callable[[Answer], bool] = field(default=lambda _: False)
     """Whether a document or event has calls of tools, where the reasons don't say so."""
     last_data: bytes = b""
     """Data of the last event of a complete stream; empty where any event may be the last."""
-
-    @property
-    def generates(self) -> bool:
-        """Whether it answers with generated text."""
-        return bool(self.output_limits)

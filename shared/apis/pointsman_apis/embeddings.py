@@ -34,6 +34,7 @@ EMBEDDINGS: Final = Api(
     },
     view=_view,
     in_prompt=frozenset({"input"}),
+    generates=False,
     keeps_prefix=False,
     slots=no_slots,
     end=lambda: ChoicesEnd({}),

@@ -49,12 +49,11 @@ def features(body: StructuredBody) -> tuple[str, ...]:
 
 def max_output_tokens(body: StructuredBody) -> int | None:
     """The client's limit on each answer; None when it set none, 0 for an API that generates no text."""
-    limits = body.api.output_limits
-    for name in limits:
+    for name in body.api.output_limits:
         limit = body.document.get(name)
         if limit is not None:
             return cast("int", limit)
-    return None if limits else 0
+    return None if body.api.generates else 0
 
 
 def _wants_json(body: StructuredBody) -> bool:

@@ -1,26 +1,111 @@
-"""APIs of which the gateway knows little: routed, and passed on as they are."""
+"""APIs that pass as they are: one line each.
 
-from typing import Final
+The gateway reads which model a request is for and sends it there. It changes nothing in the body but the model's name
+(where an alias was named), takes usage where the answer has it, and shows guards every string of request and answer.
+"""
 
+from collections.abc import Callable, Iterator
+from typing import Final, Literal
+
+from pydantic import JsonValue
+
+from pointsman_apis import fields as f
 from pointsman_apis.api import Api, View
-from pointsman_apis.chat import choice_slots
 from pointsman_apis.choices import ChoicesEnd, finish_reasons
+from pointsman_apis.errors import anthropic_error, openai_error
 from pointsman_apis.fields import Document
+from pointsman_apis.texts import no_slots
+from pointsman_apis.usage import MetaInfoTail, UsageTail
+from pointsman_core.refusal import Refusal
+
+_BINARY: Final = frozenset({"data", "b64_json", "image", "image_data", "audio", "audio_data", "file_data"})
+"""Members that hold Base64; their length says nothing about tokens."""
 
 
-def _view(document: Document, media: list[str]) -> View:
+def _prompt(document: Document, media: list[str]) -> View:
+    """All texts and token ids of the body, for their number of tokens."""
+    del media
+    prompts = [prompt for name, value in document.items() if name != "model" for prompt in _prompts(value, name)]
+    return View(prompts=prompts)
+
+
+def _prompts(value: JsonValue, name: str) -> Iterator[str | list[int]]:
+    if isinstance(value, str):
+        if name not in _BINARY and not value.startswith("data:"):
+            yield value
+    elif isinstance(value, dict):
+        for inner, member in value.items():
+            yield from _prompts(member, inner)
+    elif isinstance(value, list):
+        ids = [item for item in value if type(item) is int]
+        if ids and len(ids) == len(value):
+            yield ids
+        else:
+            for item in value:
+                yield from _prompts(item, name)
+
+
+def _no_prompt(document: Document, media: list[str]) -> View:
+    """Of a request that no model works for."""
     del document, media
     return View(prompts=[])
 
 
-UNKNOWN: Final = Api(
-    name="",
-    path="",
-    fields={},
-    view=_view,
-    slots=choice_slots,
-    end=lambda: ChoicesEnd({}),
-    ends=finish_reasons,
-    complete=frozenset(),
+def _api(
+    name: str,
+    *paths: str,
+    methods: tuple[str, ...] = ("POST",),
+    body: Literal["json", "form", "none"] = "json",
+    works: bool = True,
+    generates: bool = False,
+    usage: Callable[[], UsageTail] = UsageTail,
+    error: Callable[[Refusal], bytes] = openai_error,
+) -> Api:
+    """`works`: a model works for it, so that its prompt counts. The first path is the one that is named in errors."""
+    path, *also = paths or ("",)
+    return Api(
+        name=name,
+        path=path,
+        also=tuple(also),
+        methods=methods,
+        body=body,
+        passed=True,
+        fields={"model": f.TEXT, "stream": f.FLAG} if body == "json" else {},
+        view=_prompt if works else _no_prompt,
+        generates=generates,
+        keeps_prefix=False,
+        slots=no_slots,
+        usage=usage,
+        end=lambda: ChoicesEnd({}),
+        error=error,
+        ends=finish_reasons,
+    )
+
+
+PASSED: Final = (
+    _api("rerank", "/v1/rerank", "/rerank", "/v2/rerank"),
+    _api("score", "/v1/score", "/score"),
+    _api("classify", "/v1/classify", "/classify"),
+    _api("pooling", "/pooling"),
+    _api("encode", "/encode"),
+    _api("moderations", "/v1/moderations"),
+    _api("tokenize", "/tokenize", "/v1/tokenize", works=False),
+    _api("detokenize", "/detokenize", "/v1/detokenize", works=False),
+    _api("tokenizer_info", "/tokenizer_info", methods=("GET",), body="none", works=False),
+    _api("model_info", "/model_info", "/get_model_info", methods=("GET",), body="none", works=False),
+    _api("messages.count_tokens", "/v1/messages/count_tokens", works=False, error=anthropic_error),
+    _api("audio.transcriptions", "/v1/audio/transcriptions", body="form"),
+    _api("audio.translations", "/v1/audio/translations", body="form"),
+    _api("audio.speech", "/v1/audio/speech"),
+    _api("images.generations", "/v1/images/generations"),
+    _api("images.edits", "/v1/images/edits", body="form"),
+    _api("generate", "/generate", generates=True, usage=MetaInfoTail),
+    _api("responses.retrieve", "/v1/responses/{id}", methods=("GET", "DELETE"), body="none", works=False),
+    _api("responses.cancel", "/v1/responses/{id}/cancel", body="none", works=False),
+    _api("responses.input_items", "/v1/responses/{id}/input_items", methods=("GET",), body="none", works=False),
 )
+"""`/pooling`, `/classify`, `/score`, `/rerank`, `/tokenize`, `/detokenize` and `/tokenizer_info` are vLLM's;
+`/generate`, `/encode`, `/classify` and `/model_info` SGLang's; the others OpenAI's and Anthropic's, which both have in
+part."""
+UNKNOWN: Final = _api("")
 """Stands for a path without an API: errors are worded as OpenAI words them."""

@@ -1,17 +1,45 @@
-"""Which requests the gateway takes, and the errors for those that it doesn't."""
+"""Which API a path means, and the errors for paths and methods that the gateway doesn't take."""
 
 import difflib
-from typing import Final
+import re
+from typing import Final, NamedTuple
 
-from pointsman_apis import PATHS
+from pointsman_apis import APIS
+from pointsman_apis.api import Api
 from pointsman_apis.models import MODELS
 from pointsman_core.refusal import Refusal
 
 METHOD: Final = "POST"
+POOLS: Final = "/pools/"
+"""Before the name of a pool and the path of an API that passes: `/pools/llama/generate`."""
+_ID: Final = "{id}"
 _HIDDEN: Final = (b"%2f", b"%5c")
 """A slash and a backslash that rules about paths don't see."""
 _NAMES: Final = b"/v1/models/"
 """A model's name follows, which clients encode."""
+_LONGEST: Final = 512
+"""Characters of a path that may mean an API."""
+
+
+class Route(NamedTuple):
+    """The meaning of a path."""
+
+    api: Api
+    path: str
+    """The path at an engine."""
+    pool: str | None = None
+    """The pool that the path names."""
+    response: str | None = None
+    """The id of the response that the path names."""
+
+
+_EXACT: Final = {path: Route(api, path) for api in APIS for path in (api.path, *api.also) if _ID not in path}
+_WITH_ID: Final = [
+    (re.compile(re.escape(api.path).replace(re.escape(_ID), r"([\w.-]{1,128})"), re.ASCII), api)
+    for api in APIS
+    if _ID in api.path
+]
+_SHOWN: Final = (*(api.path for api in APIS), MODELS)
 
 
 class WrongMethod(Refusal):
@@ -23,13 +51,25 @@ class WrongMethod(Refusal):
         self.allowed = allowed
 
 
+def route_of(path: str) -> Route | None:
+    """The API that a path (without its query) means; None when there is none. A slash at its end is ignored."""
+    found = _EXACT.get(path)
+    return _other(path) if found is None else found
+
+
+def check_method(method: str, route: Route) -> None:
+    """Raise WrongMethod for a method that the API doesn't take."""
+    methods = route.api.methods
+    if method not in methods:
+        raise WrongMethod(method, route.api.path, ", ".join(methods))
+
+
 def unknown_path(path: str) -> Refusal:
     """404 that lists the nearest paths and all others. It doesn't repeat the client's own: events have the message, and
     a path may hold anything."""
-    known = (*PATHS, MODELS)
-    near = difflib.get_close_matches(path[:100], known, n=2)
+    near = difflib.get_close_matches(path[:100], _SHOWN, n=2)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return Refusal(404, f"Unknown path.{hint} The paths here are {', '.join(known)}.", code="unknown_path")
+    return Refusal(404, f"Unknown path.{hint} The paths here are {', '.join(_SHOWN)}.", code="unknown_path")
 
 
 def check_path(raw: bytes) -> None:
@@ -39,3 +79,21 @@ def check_path(raw: bytes) -> None:
     lower = raw.lower()
     if any(hidden in lower for hidden in _HIDDEN) and not raw.startswith(_NAMES):
         raise Refusal(400, "The path has an encoded slash; write `/` as it is.", code="invalid_path")
+
+
+def _other(path: str) -> Route | None:
+    if len(path) > _LONGEST:
+        return None
+    path = path.removesuffix("/")
+    if path.startswith(POOLS):
+        pool, _, rest = path[len(POOLS) :].partition("/")
+        found = _EXACT.get(f"/{rest}")
+        return found._replace(pool=pool) if found is not None and found.api.passed and pool else None
+    found = _EXACT.get(path)
+    if found is not None:
+        return found
+    for pattern, api in _WITH_ID:
+        matched = pattern.fullmatch(path)
+        if matched is not None:
+            return Route(api, path, response=matched[1])
+    return None

@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
+import orjson
+
+from pointsman_apis.forms import is_form, read_again
+
 Document = dict[str, object]
 
 TOKENS: Final = "tokens"
@@ -84,6 +88,11 @@ _NAMES: Final = frozenset(
     )
 )
 """Members of what is known that say how, not what."""
+_FILES: Final = "\0files"
+"""Stands for the files of a form; no member has such a name."""
+_BASE64: Final = frozenset({"image_data", "audio_data", "video_data", "b64_json", "mask"})
+_IDS: Final = frozenset({"input_ids", "tokens", "token_ids", "prompt_token_ids", "input_embeds"})
+"""Members that hold tokens, or vectors in their place, of APIs of which nothing else is known."""
 _SCHEMA_TYPES: Final = frozenset(
     (
         *("object", "array", "string", "number", "integer", "boolean", "null", "function", "custom", "ephemeral"),
@@ -125,16 +134,39 @@ class PromptTexts(NamedTuple):
     """`TOKENS`, `MEDIA` or both, where the body has such content beside the texts."""
 
 
-def prompt_texts(body: Document) -> PromptTexts:
-    """Read a body."""
+def body_members(body: bytes) -> Document:
+    """The members of a body: of a JSON object, or the text members of a form; none where there is no body. A form's
+    files are one member. Raises ValueError for anything else."""
+    if not body:
+        return {}
+    if is_form(body):
+        form = read_again(body)
+        files: Document = {_FILES: MEDIA} if form.files else {}
+        return {**{field.name: field.value for field in form.fields}, **files}
+    document = cast("object", orjson.loads(body))
+    if not isinstance(document, dict):
+        raise ValueError("the body is not a JSON object")  # noqa: TRY004 - as orjson says it of what isn't JSON
+    return cast("Document", document)
+
+
+def prompt_texts(body: Document, *, everything: bool = False) -> PromptTexts:
+    """Read the members of a body. `everything`: any member may hold a text for the model."""
     reader = _Reader()
     for name in SPOKEN:
         if name in body:
             whole = name in _WHOLE and name != "input"
-            reader.read(body, name, name, _FIXED.get(name, "user"), whole=whole)
+            reader.read(body, name, name, "user" if everything else _FIXED.get(name, "user"), whole=whole)
     nvext = body.get("nvext")
     if body.get("prompt_embeds") or (isinstance(nvext, dict) and cast("Document", nvext).get("token_data")):
         reader.cannot_read(TOKENS)
+    if everything:
+        for name in body:
+            if name == _FILES or name in _MEDIA or name in _BASE64:
+                reader.cannot_read(MEDIA)
+            elif name in _IDS:
+                reader.cannot_read(TOKENS)
+            elif name not in SPOKEN and name != "model":
+                reader.read(body, name, name, "user", whole=True)
     return PromptTexts(reader.slots, reader.unread)
 
 

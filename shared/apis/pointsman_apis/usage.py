@@ -3,16 +3,13 @@
 import json
 import re
 from collections import deque
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
 from pointsman_contracts.response import Usage, token_count
 
 KEPT: Final = 8192
 """Bytes of the end that are held. OpenAI-compatible engines put `usage` last, or last but a few flags; vLLM puts the
 prompt's log probabilities and token ids behind it (`ChatCompletionResponse`), which may be long."""
-_KEY: Final = b'"usage"'
-"""Can't be part of prompt or answer: a quote inside a JSON string is written `\\"`."""
-_REPORT: Final = re.compile(rb'"usage"\s*(?=:\s*\{)')
 _TRIED: Final = 16
 """Objects called `usage` that are looked at in what isn't held any more: a schema may call anything so."""
 _TRIMMED_AT: Final = 4 * KEPT
@@ -26,6 +23,9 @@ class UsageTail:
     """Keeps the last bytes of an answer as it passes, and counts."""
 
     __slots__ = ("_events", "_kept", "_passed", "_pieces", "size")
+    _key: ClassVar[bytes] = b'"usage"'
+    """Can't be part of prompt or answer: a quote inside a JSON string is written `\\"`."""
+    _report: ClassVar[re.Pattern[bytes]] = re.compile(rb'"usage"\s*(?=:\s*\{)')
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -57,12 +57,12 @@ class UsageTail:
     def usage(self) -> Usage | None:
         """What the engine reported last; None when it reported nothing."""
         end = self.end
-        position = end.rfind(_KEY)
+        position = end.rfind(self._key)
         while position >= 0:
-            found = _read(end[position + len(_KEY) :])
+            found = _read(end[position + len(self._key) :])
             if found is not None:
                 return found
-            position = end.rfind(_KEY, 0, position)
+            position = end.rfind(self._key, 0, position)
         return self._passed
 
     def _trim(self) -> None:
@@ -70,10 +70,17 @@ class UsageTail:
         past = max(0, len(held) - KEPT)
         if past:
             self._events += held.count(_EVENT, 0, past)
-            if held.find(_KEY, 0, past + len(_KEY)) >= 0:
-                self._passed = _last(held) or self._passed
+            if held.find(self._key, 0, past + len(self._key)) >= 0:
+                self._passed = self._last(held) or self._passed
         self._pieces = [held[past:]]
         self._kept = len(held) - past
+
+    def _last(self, held: bytes) -> Usage | None:
+        for position in reversed(deque((found.end() for found in self._report.finditer(held)), _TRIED)):
+            found = _read(held[position : position + KEPT])
+            if found is not None:
+                return found
+        return None
 
 
 class UsageEnds(UsageTail):
@@ -96,28 +103,42 @@ class UsageEnds(UsageTail):
         last = super().usage()
         if last is not None and last.prompt_tokens:
             return last
-        first = _first(self._start)
+        first = self._first()
         if first is None or last is None:
             return last or first
         return last.model_copy(update={"prompt_tokens": first.prompt_tokens, "cached_tokens": first.cached_tokens})
 
+    def _first(self) -> Usage | None:
+        start = self._start
+        position = start.find(self._key)
+        while position >= 0:
+            found = _read(start[position + len(self._key) :])
+            if found is not None:
+                return found
+            position = start.find(self._key, position + 1)
+        return None
 
-def _last(held: bytes) -> Usage | None:
-    for position in reversed(deque((found.end() for found in _REPORT.finditer(held)), _TRIED)):
-        found = _read(held[position : position + KEPT])
-        if found is not None:
-            return found
-    return None
 
+class MetaInfoTail(UsageTail):
+    """Reads SGLang's `meta_info`, which every event of a stream has."""
 
-def _first(start: bytes) -> Usage | None:
-    position = start.find(_KEY)
-    while position >= 0:
-        found = _read(start[position + len(_KEY) :])
-        if found is not None:
-            return found
-        position = start.find(_KEY, position + 1)
-    return None
+    __slots__ = ("_several",)
+    _key = b'"meta_info"'
+    _report = re.compile(rb'"meta_info"\s*(?=:\s*\{)')
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._several = False
+
+    def feed(self, data: bytes) -> None:
+        """As `UsageTail.feed`."""
+        if not self.size:
+            self._several = data.lstrip().startswith(b"[")
+        super().feed(data)
+
+    def usage(self) -> Usage | None:
+        """As `UsageTail.usage`; None for the answers to several prompts, which report one by one."""
+        return None if self._several else super().usage()
 
 
 def _read(text: bytes) -> Usage | None:

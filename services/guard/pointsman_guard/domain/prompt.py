@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Self, cast
 
-import orjson
 from pydantic import JsonValue
 
-from pointsman_apis.prompt_texts import Document, PromptSlot, prompt_texts
+from pointsman_apis import named
+from pointsman_apis.prompt_texts import Document, PromptSlot, body_members, prompt_texts
 from pointsman_contracts.journey import BodyEdit
 from pointsman_guard.domain.checking import Finding, Text
 from pointsman_guard.domain.redaction import Redacted
@@ -23,18 +23,15 @@ class Prompt(NamedTuple):
     unreadable: Sequence[Finding]
 
     @classmethod
-    def of(cls, body: bytes, edits: Iterable[BodyEdit] = ()) -> Self:
-        """Of a body with these changes. Raises ValueError when it isn't a JSON object."""
-        document = cast("object", orjson.loads(body))
-        if not isinstance(document, dict):
-            raise ValueError("the body is not a JSON object")  # noqa: TRY004 - as orjson says it of what isn't JSON
-        members = cast("Document", document)
+    def of(cls, body: bytes, edits: Iterable[BodyEdit] = (), api: str = "") -> Self:
+        """The prompt of a body with these changes. Raises ValueError when it isn't a JSON object, a form or empty."""
+        members = body_members(body)
         for edit in edits:
             if edit.remove:
                 members.pop(edit.field, None)
             else:
                 members[edit.field] = edit.value
-        slots, unread = prompt_texts(members)
+        slots, unread = prompt_texts(members, everything=named(api).passed)
         return cls(members, slots, [Finding(f"unreadable.{kind}", DETECTOR) for kind in unread])
 
     @property

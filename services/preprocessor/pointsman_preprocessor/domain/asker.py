@@ -5,6 +5,7 @@ from typing import Final
 import orjson
 
 from pointsman_apis.api import View
+from pointsman_apis.models import MODELS
 from pointsman_apis.passthrough import UNKNOWN
 from pointsman_apis.requests import StructuredBody
 from pointsman_contracts.identity import Identity
@@ -14,15 +15,13 @@ from pointsman_core.permission import allowed_models
 from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 
-ASKS_WHO: Final = "GET"
-"""Method of a request that has no body and wants to know who sends it."""
+ASKS_WHO: Final = MODELS
+"""Path of a request that has no body: an edge asks which models its sender may use."""
 
 
 def asker(request: PreprocessRequest) -> Incoming:
     """The request with nothing in it but its headers. Raises Refusal for headers that make no sense."""
-    return Incoming(
-        request, StructuredBody(b"", {"model": ""}, UNKNOWN, View(prompts=[])), read_headers(request.headers)
-    )
+    return Incoming(request, StructuredBody(b"", {}, UNKNOWN, View(prompts=[]), ""), read_headers(request.headers))
 
 
 def told(incoming: Incoming, stage: str) -> Answer:

@@ -51,6 +51,7 @@ class Pipeline:
         """`load` reads a tokenizer; without it none is used. `ports`: what processors ask beyond the request; `bound`
         keeps the timeouts of those that wait. Raises PluginError for a processor that can't be built or stands in the
         wrong place, and what `load` raises."""
+        self.config: Final = config
         steps = _steps(config, processors, ports or Ports())
         self._chain: Final = Chain(steps, bound)
         self._identifying: Final = Chain([step for step in steps if _identifies(step)], bound)
@@ -170,7 +171,7 @@ def describe(
         other_chains=tuple(others),
         blocks_precise=prompt.exact and not keeper,
         fingerprint=fingerprint(body.api.name, deciding(edited(document, incoming.body_edits.values())))
-        if fingerprinted
+        if fingerprinted and body.api.complete
         else b"",
         features=features(body),
         headers=headers.readable,

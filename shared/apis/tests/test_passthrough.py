@@ -1,0 +1,137 @@
+"""APIs that pass as they are: the model, the prompt's size, what guards see, usage."""
+
+from typing import get_args
+
+import orjson
+import pytest
+from pydantic import JsonValue
+
+from pointsman_apis import APIS, named
+from pointsman_apis.answers import read
+from pointsman_apis.facts import max_output_tokens
+from pointsman_apis.prompt_texts import body_members, prompt_texts
+from pointsman_apis.requests import StructuredBody, model_of, parse
+from pointsman_contracts.response import Usage
+from pointsman_core.config import load, served_model
+from pointsman_core.refusal import Refusal
+
+FORM = (
+    b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nwhisper\r\n'
+    b'--b\r\nContent-Disposition: form-data; name="stream"\r\n\r\ntrue\r\n'
+    b'--b\r\nContent-Disposition: form-data; name="prompt"\r\n\r\nSpell it Pointsman.\r\n'
+    b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\nRIFF\0\xff\r\n--b--\r\n'
+)
+KIND = "multipart/form-data; boundary=b"
+ONE = load({"pools": {"p": {"models": ["lora", "m"], "loras": ["lora"]}}})
+TWO = load({"pools": {"p": {"models": ["m"]}, "q": {"models": ["n"]}, "none": {}}})
+
+
+def body(path: str, **fields: JsonValue) -> StructuredBody:
+    return parse(path, orjson.dumps(fields))
+
+
+def test_a_form_names_the_model_and_has_its_text_members_as_document() -> None:
+    parsed = parse("/v1/audio/transcriptions", memoryview(FORM), content_type=KIND)
+    assert (parsed.api.name, parsed.model) == ("audio.transcriptions", "whisper")
+    assert parsed.document == {"model": "whisper", "stream": True, "prompt": "Spell it Pointsman."}
+    assert bytes(parsed.raw) == FORM
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "prompts"),
+    [
+        ("/v1/rerank", {"model": "m", "query": "a", "documents": ["b", {"text": "c"}]}, ["a", "b", "c"]),
+        ("/v1/score", {"text_1": "a", "text_2": ["b"]}, ["a", "b"]),
+        ("/generate", {"input_ids": [1, 2, 3], "sampling_params": {"top_p": 1}}, [[1, 2, 3]]),
+        ("/v1/images/generations", {"prompt": "a", "image": "AAAA"}, ["a"]),
+        ("/v1/rerank", {"query": {"content": [{"image_url": {"url": "data:image/png;base64,AA"}}]}}, []),
+        ("/tokenize", {"prompt": "no model works for it"}, []),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "x"}]}, []),
+    ],
+)
+def test_the_prompt_is_every_text_that_a_model_works_for(
+    path: str, fields: dict[str, JsonValue], prompts: list[str | list[int]]
+) -> None:
+    assert body(path, **fields).view.prompts == prompts
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b'{"model": 1}', b'{"model": "a", "model": "b"}', b'{"model": ""}'])
+def test_json_that_passes_is_checked_like_any_other(raw: bytes) -> None:
+    with pytest.raises(Refusal) as refused:
+        parse("/v1/rerank", raw)
+    assert refused.value.status == 400
+
+
+def test_only_what_generates_may_have_output() -> None:
+    assert max_output_tokens(body("/v1/rerank", model="m")) == 0
+    assert max_output_tokens(body("/generate", text="a")) is None
+
+
+def test_a_request_without_a_model_is_for_the_first_model_of_its_pool() -> None:
+    assert model_of(ONE, body("/tokenize", model="x")) == "x"
+    assert model_of(ONE, body("/tokenize", prompt="a")) == "m"
+    assert model_of(TWO, body("/pools/q/tokenize", prompt="a")) == "n"
+    assert model_of(TWO, parse("/pools/q/tokenizer_info", b"")) == "n"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status", "words"),
+    [
+        ("/tokenize", {}, 400, "/pools/<pool>/tokenize"),
+        ("/pools/x/tokenize", {}, 404, "no pool"),
+        ("/pools/none/tokenize", {}, 400, "lists no model"),
+        ("/pools/q/tokenize", {"model": "m"}, 400, "isn't in the pool"),
+    ],
+)
+def test_a_request_whose_model_is_not_clear_is_told_how_to_name_it(
+    path: str, fields: dict[str, JsonValue], status: int, words: str
+) -> None:
+    with pytest.raises(Refusal) as refused:
+        model_of(TWO, body(path, **fields))
+    assert refused.value.status == status
+    assert words in refused.value.message
+
+
+def texts(raw: bytes) -> tuple[dict[str, str], list[str]]:
+    found = prompt_texts(body_members(raw), everything=True)
+    return {slot.part: slot.text for slot in found.slots}, found.unread
+
+
+def test_guards_see_every_string_and_what_they_cannot_read_counts_as_unread() -> None:
+    assert texts(orjson.dumps({"model": "m", "query": "a", "documents": ["b"], "x": {"y": ["c"]}})) == (
+        {"documents[0]": "b", "query": "a", "x.y[0]": "c"},
+        [],
+    )
+    assert texts(orjson.dumps({"tokens": [1, 2]})) == ({}, ["tokens"])
+    assert texts(orjson.dumps({"input_ids": [[1]], "image_data": "AA"})) == ({}, ["tokens", "media"])
+    assert texts(FORM) == ({"prompt": "Spell it Pointsman.", "stream": "true"}, ["media"])
+    assert texts(b"") == ({}, [])
+
+
+def test_guards_see_every_string_of_an_answer() -> None:
+    reading = read(named("rerank"), {"id": "1", "results": [{"index": 0, "document": {"text": "a secret"}}]})
+    assert [slot.text for slot in reading.slots] == ["a secret"]
+    assert reading.whole
+
+
+def test_usage_of_what_passes_is_what_the_answer_reports() -> None:
+    tail = named("rerank").usage()
+    tail.feed(b'{"results": [], "usage": {"prompt_tokens": 7, "total_tokens": 7}}')
+    assert tail.usage() == Usage(prompt_tokens=7)
+    generated = named("generate").usage()
+    generated.feed(b'data: {"text": "a", "meta_info": {"prompt_tokens": 3, "completion_tokens": 1}}\n\n')
+    generated.feed(b'data: {"text": "ab", "meta_info": {"prompt_tokens": 3, "completion_tokens": 2}}\n\ndata: [DONE]')
+    assert generated.usage() == Usage(prompt_tokens=3, completion_tokens=2)
+    several = named("generate").usage()
+    several.feed(b'[{"text": "a", "meta_info": {"prompt_tokens": 3, "completion_tokens": 1}}]')
+    assert several.usage() is None
+
+
+def test_errors_of_counting_tokens_are_anthropics() -> None:
+    error = orjson.loads(named("messages.count_tokens").error(Refusal(404, "no", code="model_not_found")))
+    assert (error["type"], error["error"]["type"]) == ("error", "not_found_error")
+
+
+def test_a_models_section_may_name_every_api_that_takes_a_body() -> None:
+    names = [api.name for api in APIS if api.body != "none"]
+    assert set(get_args(served_model.Api)) == set(names)
