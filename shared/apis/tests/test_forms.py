@@ -17,9 +17,7 @@ def form(*parts: tuple[str, bytes], file: bytes | None = None) -> bytes:
         for name, value in parts
     ]
     if file is not None:
-        head = (
-            b'--x1\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\nContent-Type: audio/wav\r\n\r\n'
-        )
+        head = b'--x1\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\nContent-Type: x\r\n\r\n'
         pieces.append(head + file + b"\r\n")
     return b"".join((*pieces, b"--x1--\r\n"))
 

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, Self, cast
 from pydantic import JsonValue
 
 from pointsman_apis import named
+from pointsman_apis.chat import CHAT
 from pointsman_apis.prompt_texts import Document, PromptSlot, body_members, prompt_texts
 from pointsman_contracts.journey import BodyEdit
 from pointsman_guard.domain.checking import Finding, Text
@@ -23,7 +24,7 @@ class Prompt(NamedTuple):
     unreadable: Sequence[Finding]
 
     @classmethod
-    def of(cls, body: bytes, edits: Iterable[BodyEdit] = (), api: str = "") -> Self:
+    def of(cls, body: bytes, edits: Iterable[BodyEdit] = (), api: str = CHAT.name) -> Self:
         """The prompt of a body with these changes. Raises ValueError when it isn't a JSON object, a form or empty."""
         members = body_members(body)
         for edit in edits:

@@ -8,7 +8,11 @@ from pydantic import Field, PlainSerializer, model_validator
 from pointsman_core.config.section import Section
 from pointsman_core.config.tokenizer import Tokenizer
 
-Api = Literal["chat.completions", "completions", "responses", "messages", "embeddings"]
+Api = Literal[
+    "chat.completions", "completions", "responses", "messages", "embeddings", "rerank", "score", "classify", "pooling",
+    "encode", "moderations", "tokenize", "detokenize", "messages.count_tokens", "audio.transcriptions",
+    "audio.translations", "audio.speech", "images.generations", "images.edits", "generate",
+]  # fmt: skip
 Feature = Literal["tools", "json", "logprobs", "reasoning", "vision", "audio", "video", "file"]
 
 
