@@ -10,7 +10,7 @@ from pointsman_frontend.adapters.app import EdgeApp
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.forwarder import Forwarder
 from pointsman_frontend.adapters.http_connection import Bounds, bounded
-from pointsman_frontend.adapters.http_request import LAST_WORDS_S, Requests
+from pointsman_frontend.adapters.http_request import LAST_WORDS_S, HttpEdge
 from pointsman_frontend.adapters.provider_client import ProviderClient
 from pointsman_frontend.adapters.providers import Providers
 from pointsman_frontend.handlers import Handlers
@@ -35,7 +35,7 @@ class Frontend:
         self._providers = Providers(edge.providers, ProviderClient(edge.providers))
         self._engines = EngineClient(idle_s=settings.engine_idle_s, idle_connections=settings.engine_idle_connections)
         forwarder = Forwarder(edge, self._engines, self._providers, tell_endpoint=settings.tell_endpoint)
-        self.app = EdgeApp(Requests(edge, forwarder, settings.body_timeout_s), health, int(time.time()))
+        self.app = EdgeApp(HttpEdge(edge, forwarder, settings.body_timeout_s), health, int(time.time()))
         self.protocol = bounded(
             Bounds(
                 settings.max_head_bytes,

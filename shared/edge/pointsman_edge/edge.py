@@ -28,7 +28,6 @@ from pointsman_edge.taking_in.request_id import RequestIds
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_edge.telling.event_publisher import EventBus, EventPublisher
 from pointsman_edge.telling.metrics import EdgeMetrics
-from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.journey.journey_client import JourneyClient
@@ -77,11 +76,6 @@ class OpenRequest(Protocol):
     due: float
     """Monotonic time at which it has taken too long."""
 
-    @property
-    def record(self) -> RequestRecord:
-        """Its record."""
-        ...
-
     def overdue(self) -> None:
         """It has taken too long."""
         ...
@@ -113,7 +107,8 @@ class Edge:
         self.response_stages: Final = ResponseStages(around.instance, around.reviewers, self.bodies, self.events)
         self.open: Final[dict[str, OpenRequest]] = {}
         """Requests that haven't ended, by id."""
-        self._all_ended: asyncio.Event | None = None
+        self.all_ended: asyncio.Event | None = None
+        """Set once no request is open, after `drained` has begun."""
         if options.own_worker is not None:
             decider = self.decider
             text = "Requests that the worker beside this edge couldn't take"
@@ -145,20 +140,14 @@ class Edge:
                 request.overdue()
         self.events.flush()
 
-    def ended(self, request: OpenRequest) -> None:
-        """A request has ended."""
-        del self.open[request.record.request_id]
-        if self._all_ended is not None and not self.open:
-            self._all_ended.set()
-
     async def drained(self, within_s: float) -> None:
         """Wait until no request is open, at most `within_s` seconds, and until its stages have answered; then publish
         the events that wait."""
-        self._all_ended = asyncio.Event()
+        self.all_ended = asyncio.Event()
         if self.open:
             try:
                 async with asyncio.timeout(within_s):
-                    await self._all_ended.wait()
+                    await self.all_ended.wait()
             except TimeoutError:
                 _log.warning("requests_left_open", count=len(self.open))
         await self.response_stages.drained()

@@ -191,7 +191,7 @@ class EdgeRequest(ABC):
         if self.span is not None:
             problem = None if record.outcome == "ok" else record.outcome
             self.span.end(problem, status=record.status, level=record.level)
-        edge.ended(self)
+        del edge.open[record.request_id]
         edge.metrics.open -= 1
         self._settle()
         edge.metrics.completed(record)
@@ -200,6 +200,8 @@ class EdgeRequest(ABC):
             edge.response_stages.after(self)
         elif record.held is not None:
             edge.bodies.let_go(record.held)
+        if edge.all_ended is not None and not edge.open:
+            edge.all_ended.set()
 
     def _settle(self) -> None:
         """Never raises: a request whose usage can't be settled ends without it."""

@@ -12,7 +12,7 @@ from pointsman_apis.paths import METHOD, WrongMethod, check_path, unknown_path
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import NotListed
 from pointsman_frontend.adapters.client import JSON, Client
-from pointsman_frontend.adapters.http_request import Requests
+from pointsman_frontend.adapters.http_request import HttpEdge, HttpRequest
 from pointsman_runtime.service.health import HealthApp
 from pointsman_runtime.service.http_server import Receive, Scope, Send
 
@@ -20,10 +20,10 @@ from pointsman_runtime.service.http_server import Receive, Scope, Send
 class EdgeApp:
     """Everything that clients may ask of the edge."""
 
-    def __init__(self, requests: Requests, health: HealthApp, created: int) -> None:
+    def __init__(self, http: HttpEdge, health: HealthApp, created: int) -> None:
         """`created`: since when each model exists, in unix seconds."""
-        self._requests = requests
-        self._edge = requests.edge
+        self._http = http
+        self._edge = http.edge
         self._health = health
         self._created = created
 
@@ -32,11 +32,11 @@ class EdgeApp:
         path: str = scope["path"]
         api = PATHS.get(path)
         if api is not None and scope["method"] == METHOD and b"%" not in scope["raw_path"]:
-            await self._requests.serve(api, scope, receive, send)
+            await HttpRequest(self._http, api, scope, receive, send).run()
             return
         refusal = self._refusal_of(scope, path, api)
         if api is not None or refusal is not None:
-            await self._requests.serve(api or UNKNOWN, scope, receive, send, refusal)
+            await HttpRequest(self._http, api or UNKNOWN, scope, receive, send, refusal).run()
             return
         request_id = self._edge.ids.of(scope["headers"], ())
         if path in HealthApp.paths:

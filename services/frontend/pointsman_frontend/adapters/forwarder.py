@@ -18,6 +18,7 @@ from pointsman_edge.sending.model_name import renaming
 from pointsman_edge.sending.outward import outward
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.edited_body import edited_body
+from pointsman_edge.taking_in.held_bodies import HeldBody
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.client import Headers, ResponseWriter
@@ -43,12 +44,7 @@ class Outgoing:
     path: str
     headers: Headers
     """For engines."""
-
-    @property
-    def body(self) -> bytes:
-        """As the stages left it, before the decision's own edits."""
-        held = self.record.held
-        return b"" if held is None else held.current
+    held: HeldBody
 
 
 _CUT_OFF: Final = "engine_cut_off"
@@ -140,7 +136,7 @@ class Forwarder:
         problem: str | None = "aborted"
         try:
             try:
-                body = edited_body(request.body, outward(decision.body), target.model)
+                body = edited_body(request.held.current, outward(decision.body), target.model)
                 answer = await self._providers.ask(record, target, decision.model, body)
             except EndpointFailed as failure:
                 problem = failure.outcome
@@ -215,15 +211,15 @@ def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:
 def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, *, replaceable: bool) -> Call:
     decision, other = request.decision, endpoint.target
     edits: Sequence[BodyEdit] = decision.body
-    held = request.record.held
-    if other is None and held is not None and held.tokens is not None:
+    held = request.held
+    if other is None and held.tokens is not None:
         config = request.record.policy.config
         edits = token_edits(config, decision.target, request.record.api.name, held.current, edits, held.tokens)
     headers = request.headers
     if other is not None:
         retold_headers = with_edits(headers, folded(retold(decision.headers, other)))
         headers = [header for header in retold_headers if header[0] not in OF_ONE_POOL]
-    body = edited_body(request.body, edits, None if other is None else other.model)
+    body = edited_body(held.current, edits, None if other is None else other.model)
     origin = origin_of(endpoint.url)
     head = request_head(
         target=origin.path + request.path.encode("ascii"),

@@ -1,8 +1,9 @@
-"""One HTTP request to an API's path, and all that are open."""
+"""One HTTP request to an API's path."""
 
 import asyncio
 import time
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from pointsman_apis.api import Api
@@ -33,35 +34,29 @@ class ClientGone(Exception):
     """The client hung up before its request was complete."""
 
 
-class Requests:
-    """Serves the paths that lead to engines."""
+@dataclass(frozen=True, slots=True)
+class HttpEdge:
+    """Everything that HTTP requests share."""
 
-    def __init__(self, edge: Edge, forwarder: Forwarder, body_timeout_s: float) -> None:
-        """`body_timeout_s`: how long a request's body may take to arrive."""
-        self.edge: Final = edge
-        self.forwarder: Final = forwarder
-        self.body_timeout_s: Final = body_timeout_s
-
-    def serve(
-        self, api: Api, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None = None
-    ) -> Coroutine[object, object, None]:
-        """Serve one POST to the path of `api`, or with `refusal` a request that no path takes: it is published like any
-        other refused request."""
-        return HttpRequest(self, api, scope, receive, send, refusal).run()
+    edge: Edge
+    forwarder: Forwarder
+    body_timeout_s: float
+    """How long a request's body may take to arrive."""
 
 
 class HttpRequest(EdgeRequest):
-    """One request. The task that serves it is cancelled once, and `_reason` says why."""
+    """One POST to the path of an API. The task that serves it is cancelled once, and `_reason` says why."""
 
-    __slots__ = ("_client", "_reason", "_receive", "_refusal", "_requests", "_scope", "_task")
+    __slots__ = ("_client", "_http", "_reason", "_receive", "_refusal", "_scope", "_task")
 
     interruptions = (asyncio.CancelledError, ClientGone)
 
     def __init__(
-        self, requests: Requests, api: Api, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None
+        self, http: HttpEdge, api: Api, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None = None
     ) -> None:
-        super().__init__(requests.edge, api, scope["headers"])
-        self._requests = requests
+        """`refusal`: why no path takes the request, which is published like any other refused request."""
+        super().__init__(http.edge, api, scope["headers"])
+        self._http = http
         self._scope = scope
         self._receive = receive
         self._refusal = refusal
@@ -83,7 +78,7 @@ class HttpRequest(EdgeRequest):
         peer: str = scope["client"][0] if scope.get("client") else ""
         headers = self.take_in(scope["headers"], peer)
         limit = record.policy.limits.max_body
-        held = self.hold(await _read_body(self._receive, limit, self._requests.body_timeout_s), headers)
+        held = self.hold(await _read_body(self._receive, limit, self._http.body_timeout_s), headers)
         scope["extensions"][HANG_UP]["watch"](self._hung_up)
         path: str = scope["path"]
         question = self.question(path, headers.stages, headers, peer)
@@ -97,7 +92,7 @@ class HttpRequest(EdgeRequest):
             await client.answer(200, told, document)
         else:
             writer = self._writer(reply)
-            await self._requests.forwarder.forward(Outgoing(record, reply, writer, path, headers.engine))
+            await self._http.forwarder.forward(Outgoing(record, reply, writer, path, headers.engine, held))
 
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
         """As `EdgeRequest.answer`."""

@@ -7,6 +7,7 @@ from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import Config, Model
+from pointsman_core.pool_table import PoolTable
 from pointsman_core.prices import FREE, prices
 
 OLD_AFTER_S: Final = 3.0
@@ -85,15 +86,11 @@ class Standing:
     """How pools and models are doing, as the newest signals tell. Latest wins."""
 
     def __init__(self) -> None:
-        self._pools: dict[str, tuple[int, PoolView]] = {}
+        table = PoolTable[PoolSnapshot, PoolView](_view)
+        self.pool_changed: Final = table.take
+        """Take a pool's snapshot over, at a monotonic time, unless a newer one is here."""
+        self._pools: Final = table.views
         self._models: dict[str, ModelStatistics] = {}
-
-    def pool_changed(self, snapshot: PoolSnapshot, now_s: float) -> None:
-        """Take a snapshot over unless a newer one is here. `now_s` is monotonic."""
-        known = self._pools.get(snapshot.pool)
-        if known is None or known[0] <= snapshot.at_ms:
-            view = PoolView(frozenset(snapshot.models), snapshot.saturation, now_s)
-            self._pools[snapshot.pool] = (snapshot.at_ms, view)
 
     def model_changed(self, statistics: ModelStatistics) -> None:
         """Take statistics over unless newer ones are here."""
@@ -102,10 +99,13 @@ class Standing:
             self._models[statistics.model] = statistics
 
     def pool(self, name: str) -> PoolView | None:
-        """The newest state of a pool; None when nobody told."""
-        known = self._pools.get(name)
-        return None if known is None else known[1]
+        """The newest state of a pool; None before its first snapshot."""
+        return self._pools.get(name)
 
     def statistics(self, model: str) -> ModelStatistics | None:
-        """What completions taught about a model; None when nobody told."""
+        """Statistics of a model's completions; None before the first ones."""
         return self._models.get(model)
+
+
+def _view(snapshot: PoolSnapshot, now_s: float) -> PoolView:
+    return PoolView(frozenset(snapshot.models), snapshot.saturation, now_s)

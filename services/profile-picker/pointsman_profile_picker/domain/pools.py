@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from pointsman_contracts.pool import PoolSnapshot
+from pointsman_core.pool_table import PoolTable
 
 OLD_AFTER_S: Final = 3.0
 """Three missed snapshots: the metrics-collector sends one at least every second."""
@@ -30,29 +31,13 @@ UNHEARD_OF: Final = PoolState(
 
 
 class PoolStates:
-    """The newest snapshot of each pool. Latest wins."""
+    """The newest state of each pool."""
 
     def __init__(self) -> None:
-        self._states: dict[str, PoolState] = {}
-        self._newest_ms: dict[str, int] = {}
-
-    def update(self, snapshot: PoolSnapshot, now_s: float) -> None:
-        """Take a snapshot over unless a newer one is here. `now_s` is monotonic."""
-        if snapshot.at_ms < self._newest_ms.get(snapshot.pool, 0):
-            return
-        self._newest_ms[snapshot.pool] = snapshot.at_ms
-        serving = [worker for worker in snapshot.workers if worker.state == "serving"]
-        self._states[snapshot.pool] = PoolState(
-            {
-                "saturation": snapshot.saturation,
-                "serving": float(len(serving)),
-                "running": float(sum(worker.running for worker in serving)),
-                "waiting": float(sum(worker.waiting for worker in serving)),
-            },
-            snapshot.models,
-            frozenset(lora for worker in serving for lora in worker.loras),
-            now_s,
-        )
+        table = PoolTable[PoolSnapshot, PoolState](_state)
+        self._states: Final = table.views
+        self.update: Final = table.take
+        """Take a snapshot over, at a monotonic time, unless a newer one is here."""
 
     def get(self, pool: str) -> PoolState:
         """The state of a pool; `UNHEARD_OF` without a snapshot."""
@@ -79,3 +64,18 @@ class PoolStates:
     def models(self) -> list[str]:
         """Every model that a live worker serves."""
         return sorted({model for state in self._states.values() for model in state.models})
+
+
+def _state(snapshot: PoolSnapshot, now_s: float) -> PoolState:
+    serving = [worker for worker in snapshot.workers if worker.state == "serving"]
+    return PoolState(
+        {
+            "saturation": snapshot.saturation,
+            "serving": float(len(serving)),
+            "running": float(sum(worker.running for worker in serving)),
+            "waiting": float(sum(worker.waiting for worker in serving)),
+        },
+        snapshot.models,
+        frozenset(lora for worker in serving for lora in worker.loras),
+        now_s,
+    )

@@ -138,7 +138,11 @@ class HeaderRules:
                 )
             if not use or (use & _TRUSTED and not trusted) or name in dropped:
                 continue
-            value = _text(name, raw)
+            try:
+                value = raw.decode("utf-8")
+            except UnicodeDecodeError:
+                message = f"The header {_shown(name)} isn't text; header values are ASCII, or UTF-8."
+                raise _bad(message) from None
             if use & _NAMED:
                 named[name] = f"{named[name]}, {value}" if name in named else value
             if use & _STAGES:
@@ -214,13 +218,6 @@ def _named_by_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]
             tokens = b",".join(v for n, v in headers if n == b"connection").lower().split(b",")
             return frozenset(token.strip() for token in tokens) - _UNREPEATABLE
     return frozenset()
-
-
-def _text(name: bytes, value: bytes) -> str:
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        raise _bad(f"The header {_shown(name)} isn't text; header values are ASCII, or UTF-8.") from None
 
 
 def _shown(name: bytes) -> str:
