@@ -1,9 +1,10 @@
 """What a whole policy costs a request: limits, a signed token, pattern guard and exact cache, all of them in force.
 
-`python -m benchmarks.policy [--seconds 5]`: starts the gateway as `pointsman up` does, in front of a backend that
-answers at once, and measures both by the same client in the same run. Every prompt is another one, so that each passes
-all stages and none is answered from the cache. Prints what the journey added, the CPU time of each process per
-request, and the bars.
+`python -m benchmarks.policy [--seconds 5]`: starts the gateway as `pointsman up` does and as `pointsman up --replicas
+frontend=2` does, in front of a backend that answers at once, and measures both by the same client in the same run.
+Every prompt is another one, so that each passes all stages and none is answered from the cache. Prints what the journey
+added, the CPU time of each process per request, and the bars: latency for one bundle, requests/s for two, which use
+both cores.
 """
 
 import argparse
@@ -27,12 +28,14 @@ from benchmarks.machine import describe
 from benchmarks.overhead.__main__ import verdict
 from benchmarks.overhead.cpu import Meter
 from benchmarks.overhead.load import Connection, Samples, connect, prepare
-from benchmarks.overhead.stack import MODEL, gateway
+from benchmarks.overhead.stack import MODEL, Running, gateway
 
 RATE_BAR: Final = 1200.0
 """Requests/s at 32 connections, 1 KB prompts, two cores."""
 P50_BAR_MS: Final = 2.5
 """Added at one connection."""
+SHAPES: Final[dict[str, tuple[str, ...]]] = {"bundle": (), "two bundles": ("--replicas", "frontend=2")}
+"""Options of `pointsman up` for each shape of deployment."""
 PATH: Final = "/v1/chat/completions"
 ISSUER: Final = "https://id.example"
 
@@ -95,33 +98,44 @@ async def run(seconds: float) -> bool:
     claims = {"iss": ISSUER, "sub": "bench", "tenant": "bench", "scope": "inference", "exp": int(time.time()) + 3600}
     token = jwt.encode(claims, key, algorithm="RS256", headers={"kid": "k"})
     numbers = count()
-    print(f"machine: {describe()}\n")
+    print(f"machine: {describe()}")
+    met: list[bool] = []
     with TemporaryDirectory(prefix="pointsman-bench-") as folder:
         file = Path(folder) / "pointsman.yaml"
         file.write_text(yaml.safe_dump(configuration(key)))
-        with gateway(("--config", str(file))) as running:
-            found: dict[int, tuple[Samples, Samples]] = {}
-            cpu: dict[str, float] = {}
-            for connections in (1, 32):
-                direct = await loop(urljoin(running.direct, PATH), token, numbers, connections, seconds / 2)
-                await loop(urljoin(running.door, PATH), token, numbers, connections, 1.0)
-                meter = Meter(running.pids)
-                through = await loop(urljoin(running.door, PATH), token, numbers, connections, seconds)
-                cpu = {name: used / max(1, len(through.latencies)) * 1e6 for name, used in meter.read().items()}
-                found[connections] = direct, through
-                print(f"{connections:>3} connections: direct {words(direct)}; gateway {words(through)}")
-    print("\nCPU microseconds per request at 32 connections:")
+        for shape, options in SHAPES.items():
+            print(f"\n{shape}")
+            with gateway(("--config", str(file), *options), recorder=True) as running:
+                found = await _measure(running, token, numbers, seconds)
+            failed = sum(samples.failed for pair in found.values() for samples in pair)
+            if shape == "bundle":
+                added = found[1][1].quantile(0.5) - found[1][0].quantile(0.5)
+                met.append(verdict("added p50 at one connection, ms", added, P50_BAR_MS, at_least=False))
+            else:
+                met.append(verdict("requests/s at 32 connections", found[32][1].rate, RATE_BAR, at_least=True))
+            met.append(verdict("requests that failed, in no figure above", failed, 0, at_least=False))
+    return all(met)
+
+
+async def _measure(
+    running: Running, token: str, numbers: Iterator[int], seconds: float
+) -> dict[int, tuple[Samples, Samples]]:
+    """The backend alone and through the gateway, by the number of connections."""
+    found: dict[int, tuple[Samples, Samples]] = {}
+    cpu: dict[str, float] = {}
+    for connections in (1, 32):
+        direct = await loop(urljoin(running.direct, PATH), token, numbers, connections, seconds / 2)
+        await loop(urljoin(running.door, PATH), token, numbers, connections, 1.0)
+        meter = Meter(running.pids)
+        through = await loop(urljoin(running.door, PATH), token, numbers, connections, seconds)
+        cpu = {name: used / max(1, len(through.latencies)) * 1e6 for name, used in meter.read().items()}
+        found[connections] = direct, through
+        print(f"{connections:>3} connections: direct {words(direct)}; gateway {words(through)}")
+    print("CPU microseconds per request at 32 connections:")
     for name, used in sorted(cpu.items(), key=lambda item: -item[1]):
         print(f"  {name:<20} {used:>7.0f}")
-    print(f"  {'sum':<20} {sum(cpu.values()):>7.0f}\n")
-    added = found[1][1].quantile(0.5) - found[1][0].quantile(0.5)
-    failed = sum(samples.failed for pair in found.values() for samples in pair)
-    met = [
-        verdict("added p50 at one connection, ms", added, P50_BAR_MS, at_least=False),
-        verdict("requests/s at 32 connections", found[32][1].rate, RATE_BAR, at_least=True),
-        verdict("requests that failed, in no figure above", failed, 0, at_least=False),
-    ]
-    return all(met)
+    print(f"  {'sum':<20} {sum(cpu.values()):>7.0f}")
+    return found
 
 
 def words(samples: Samples) -> str:
