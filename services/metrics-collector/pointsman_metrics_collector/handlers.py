@@ -7,6 +7,7 @@ from typing import Final
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.response import Attempt, ResponseCompleted
 from pointsman_contracts.subjects import token
+from pointsman_contracts.timing import SNAPSHOT_GAP_S, TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_engines.pace import ReportPace
 from pointsman_metrics_collector.announcer import Announcer
@@ -15,7 +16,6 @@ from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.domain.model_names import OTHER, ModelNames
 from pointsman_metrics_collector.domain.model_statistics import ModelWindow
 from pointsman_metrics_collector.domain.ownership import owner
-from pointsman_metrics_collector.domain.snapshot import MAX_GAP_S, MIN_GAP_S
 from pointsman_metrics_collector.domain.workers import Change, WorkerTable
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.configuring.configuration import Revision
@@ -206,7 +206,7 @@ class Handlers:
         for pool in names:
             pace = self._paces.get(pool)
             if pace is None:
-                pace = self._paces[pool] = ReportPace(MIN_GAP_S, MAX_GAP_S)
+                pace = self._paces[pool] = ReportPace(SNAPSHOT_GAP_S, TIMES.snapshot_s)
             changed, urgent = self._table.take_change(pool)
             if changed:
                 pace.changed(urgent=urgent)

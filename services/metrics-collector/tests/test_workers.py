@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.pool import WorkerView
+from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_metrics_collector.domain.workers import (
-    SILENT_AFTER_S,
     STRANGER_KEPT_S,
     Joined,
     Left,
@@ -76,7 +76,7 @@ def test_silence_is_told_once_and_its_end_too() -> None:
     table = WorkerTable()
     table.registered(registration(), 0.0)
     table.heard(load(), 0.2)
-    assert table.tick(0.2 + SILENT_AFTER_S) == []
+    assert table.tick(0.2 + TIMES.worker_silent_s) == []
     assert table.tick(1.5) == [Silent(registration(), 1.3)]
     assert states(table, 1.5) == {"w1": "silent"}
     assert table.tick(2.0) == []

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.timing import TIMES
 from pointsman_core.config import ConfigError, load
 from pointsman_core.plugins import PluginError
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.configuration import check
-from pointsman_model_selector.domain.candidate import OLD_AFTER_S, Candidate, Standing
+from pointsman_model_selector.domain.candidate import Candidate, Standing
 from pointsman_model_selector.domain.selecting import ModelPicker, ModelScorer, Question
 from pointsman_model_selector.domain.selector import (
     Builtin,
@@ -367,7 +368,11 @@ def test_an_identity_whose_only_model_is_filtered_out_is_told_so_and_not_that_it
 
 @pytest.mark.parametrize(
     ("scorer", "now_s", "old"),
-    [("saturation", OLD_AFTER_S, ("small",)), ("saturation", OLD_AFTER_S + 0.1, ("big", "small")), ("cost", 99.0, ())],
+    [
+        ("saturation", TIMES.snapshot_old_s, ("small",)),
+        ("saturation", TIMES.snapshot_old_s + 0.1, ("big", "small")),
+        ("cost", 99.0, ()),
+    ],
 )
 def test_a_choice_says_whose_state_was_old_when_it_went_by_it(scorer: str, now_s: float, old: tuple[str, ...]) -> None:
     standing = Standing()

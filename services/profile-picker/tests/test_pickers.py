@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.timing import TIMES
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
 from pointsman_profile_picker.configuration import check, compile_routing
 from pointsman_profile_picker.domain.expression import ExpressionError, Expressions
 from pointsman_profile_picker.domain.picking import PickError
-from pointsman_profile_picker.domain.pools import OLD_AFTER_S, PoolStates
+from pointsman_profile_picker.domain.pools import PoolStates
 from pointsman_profile_picker.domain.route import Routing
 from pointsman_testing import builders
 
@@ -157,7 +158,7 @@ def test_a_choice_on_old_pool_state_says_so_and_another_does_not() -> None:
     pools.update(saturated("a", 0.5), 0.0)
     reading = rules("pools.a.saturation > 1.0")
     assert reading.pick(request(), pools, 1.0).old_pools == ("b",)
-    assert reading.pick(request(), pools, OLD_AFTER_S + 0.1).old_pools == ("a", "b")
+    assert reading.pick(request(), pools, TIMES.snapshot_old_s + 0.1).old_pools == ("a", "b")
     assert rules('model == "x"').pick(request(), pools, 9.0).old_pools == ()
 
 
@@ -368,7 +369,7 @@ def test_a_picker_of_filters_and_scores_takes_the_best_profile_that_is_left(
     pools = PoolStates()
     pools.update(saturated("a", a), 0.0)
     pools.update(saturated("b", b), 0.0)
-    picked = compiled.pick(request(prompt_tokens=prompt_tokens), pools, OLD_AFTER_S + 1)
+    picked = compiled.pick(request(prompt_tokens=prompt_tokens), pools, TIMES.snapshot_old_s + 1)
     assert picked.profile == profile
     assert picked.old_pools == ("a", "b")
 

@@ -8,6 +8,7 @@ from pointsman_contracts.kv import WorkerKvEvents
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_contracts.scheduling import Reservations, SchedulerStateQuery
 from pointsman_contracts.subjects import ANY
+from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_runtime.jetstream.worker_registry import TICK_S, WorkerRegistry
 from pointsman_runtime.service.host import run
@@ -26,8 +27,6 @@ from pointsman_scheduler.reconciler import Reconciler
 from pointsman_scheduler.replica import Replica
 from pointsman_scheduler.settings import SchedulerSettings
 
-REPORTS_AWAITED_S: Final = 0.6
-"""Workers report every 0.4 s at least."""
 LOOK_AGAIN_S: Final = 0.02
 
 
@@ -73,7 +72,7 @@ def build(service: Service[SchedulerSettings]) -> None:
     async def list_workers() -> None:
         await workers.begin()
         # A scheduler that has heard of one worker alone would send it everything.
-        for _ in range(round(REPORTS_AWAITED_S / LOOK_AGAIN_S)):
+        for _ in range(round(TIMES.loads_within_s / LOOK_AGAIN_S)):
             if all(pool.fleet.heard_of_all for pool in pools):
                 break
             await asyncio.sleep(LOOK_AGAIN_S)

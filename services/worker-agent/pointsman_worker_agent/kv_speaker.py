@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pointsman_contracts.kv import WorkerKvQuery, WorkerKvState
+from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.telling.logs import Log
@@ -14,7 +15,6 @@ from pointsman_worker_agent.domain.kv_wire import Decoder, MalformedBatch
 
 FLUSH_S: Final = 0.02
 """Changes of so long travel together."""
-HEARTBEAT_S: Final = 0.4
 
 _log = Log("kv-events")
 
@@ -86,7 +86,7 @@ class KvSpeaker:
         self._feed.begin(boot_id)
         now = self._clock()
         messages = self._feed.take(time.time_ns() // 1_000_000)
-        if not messages and now - self._told_at >= HEARTBEAT_S:
+        if not messages and now - self._told_at >= TIMES.report_s:
             messages = [self._feed.heartbeat(time.time_ns() // 1_000_000)]
         for message in messages:
             self._told_at = now

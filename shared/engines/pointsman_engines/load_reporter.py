@@ -1,20 +1,15 @@
-"""Tells the load of one engine: on change, at most 20 times a second, and at least every 400 ms."""
+"""Publishes the load of one engine: on change, at most 20 times a second, and at least every `TIMES.report_s`."""
 
 import asyncio
 import time
-from typing import Final
 
+from pointsman_contracts.timing import REPORT_GAP_S, TIMES
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_engines.pace import ReportPace
 from pointsman_engines.report import Worker, load_of, state_of
 from pointsman_engines.status import EngineStatus, differs
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
-
-MIN_GAP_S: Final = 0.05
-"""Load is told at most 20 times a second."""
-MAX_GAP_S: Final = 0.4
-"""And at least this often: a worker not heard of for 1.2 s is silent to everybody."""
 
 
 class LoadReporter:
@@ -29,7 +24,7 @@ class LoadReporter:
         self._bus = bus
         self._worker = worker
         self._named = named
-        self._pace = ReportPace(MIN_GAP_S, MAX_GAP_S)
+        self._pace = ReportPace(REPORT_GAP_S, TIMES.report_s)
         self._status = EngineStatus()
         self._draining = False
         self._sequence = 0
@@ -103,5 +98,5 @@ class LoadReporter:
             self._bus.publish(load, self._worker.pool, self._worker.worker)
             self.sent += 1
         except BusError:
-            self.unsent += 1  # the runtime says that the bus is gone; a report is due again in 400 ms
+            self.unsent += 1  # the runtime says that the bus is gone; another report is due soon
         self._timer = loop.call_later(self._pace.due_in(loop.time()), self._report)

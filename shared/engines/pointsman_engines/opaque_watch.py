@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from pointsman_contracts.timing import TIMES
 from pointsman_engines.client import EngineClient, EngineFailed, EngineUnreachable
 from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_RETRY_S, NO_LIST, EndpointWatch
 from pointsman_engines.models import UnreadableModels
@@ -15,8 +16,6 @@ from pointsman_engines.status import OPAQUE, EngineFacts, EngineStatus
 DEFAULT_HEALTH: Final = "/health"
 FALLBACK_HEALTH: Final = "/v1/models"
 FACTS_INTERVAL_S: Final = 5.0
-INTERVAL_S: Final = 0.4
-"""With the time that an answer may take, an endpoint that stopped is known within 1.1 seconds."""
 _NO_LIST_FOR_US: Final = (*NO_LIST, 401, 403)
 """An endpoint that has named nothing yet may list its models to clients with a key alone."""
 
@@ -33,13 +32,13 @@ class OpaqueWatch(EndpointWatch):
         on_status: Callable[[EngineStatus], None],
         *,
         health: str | None = None,
-        interval_s: float = INTERVAL_S,
+        interval_s: float | None = None,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
         super().__init__(client, on_status, answer_timeout_s)
         self._health = health or DEFAULT_HEALTH
         self._chosen = health is not None
-        self._interval_s = interval_s
+        self._interval_s = TIMES.report_s if interval_s is None else interval_s
         self._facts_due = 0.0
 
     async def run(self) -> None:

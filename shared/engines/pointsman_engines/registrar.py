@@ -5,19 +5,19 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerRegistration
 from pointsman_engines.report import Worker, registration_of
 from pointsman_engines.status import EngineStatus
 from pointsman_engines.stored_entry import RETRY_S, Entries, StoredEntry
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.jetstream.stores import ANNOUNCED_EVERY_S
 from pointsman_runtime.telling.logs import Log
 
 _log = Log("registration")
 
 
 class Registrar:
-    """Registers a worker once its engine said what it is, and again on every change and every `ANNOUNCED_EVERY_S`.
+    """Registers a worker once its engine said what it is, and again on every change and every `TIMES.announce_s`.
 
     `announce` publishes, and raises BusError when it can't. `on_registered` is called after each announcement that
     differs from the one before.
@@ -85,7 +85,7 @@ class Registrar:
             self._changed.clear()
             announced = self._register()
             try:
-                async with asyncio.timeout(ANNOUNCED_EVERY_S if announced else RETRY_S):
+                async with asyncio.timeout(TIMES.announce_s if announced else RETRY_S):
                     await self._changed.wait()
             except TimeoutError:
                 pass

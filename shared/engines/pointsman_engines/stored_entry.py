@@ -7,10 +7,10 @@ from typing import Final, Protocol
 from nats.errors import Error as NatsError
 
 from pointsman_contracts.subjects import kv_key
+from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerRegistration
 from pointsman_engines.report import Worker
 from pointsman_runtime.bus.errors import jetstream_words
-from pointsman_runtime.jetstream.stores import ANNOUNCED_EVERY_S, WORKERS_TTL_S
 from pointsman_runtime.telling.logs import Log
 
 RETRY_S: Final = 0.5
@@ -54,7 +54,7 @@ class StoredEntry:
             self._changed.clear()
             written = await self._write()
             try:
-                async with asyncio.timeout(ANNOUNCED_EVERY_S if written else RETRY_S):
+                async with asyncio.timeout(TIMES.announce_s if written else RETRY_S):
                     await self._changed.wait()
             except TimeoutError:
                 pass
@@ -74,7 +74,7 @@ class StoredEntry:
         if wanted is None:
             return False
         try:
-            async with asyncio.timeout(WORKERS_TTL_S):
+            async with asyncio.timeout(TIMES.worker_gone_s):
                 await self._entries.put(self._key, wanted.encode())
         except (NatsError, OSError, TimeoutError) as error:
             reason = jetstream_words(error)

@@ -13,11 +13,11 @@ from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection, Reply
 from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
+from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import MessageTooLarge, NobodyListens, NoReply, PayloadTooLarge
 from pointsman_runtime.bus.mailbox import Tally
 from pointsman_runtime.bus.message_headers import deadline_ms
-from pointsman_runtime.journey.presence import SILENT_AFTER_S
 from pointsman_runtime.journey.stage import Hop, Outcome
 from pointsman_runtime.telling.lag import MOST_SLACK_S
 from pointsman_testing import builders, eventually
@@ -119,7 +119,7 @@ async def test_a_silent_scheduler_is_asked_where_no_edge_decides_alone(buses: Bu
     edge.bus.allow(20.0, ["standard"])
     await buses.meet()
     table, now = edge.bus.heartbeat.table, asyncio.get_running_loop().time()
-    table.heard("scheduler", "late", now - 2 * SILENT_AFTER_S)
+    table.heard("scheduler", "late", now - 2 * TIMES.service_silent_s)
     asked: list[str] = []
     edge.bus.link.subscribe(direct_subject("scheduler", "late", ANY), lambda subject, _r, _h, _p: asked.append(subject))
     edge.send(builders.journey("scheduler", profile=profile))

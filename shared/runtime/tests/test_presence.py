@@ -5,11 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from pointsman_contracts.timing import TIMES
 from pointsman_runtime.journey.presence import (
-    BEAT_S,
     FORGOTTEN_AFTER_S,
-    LOST_AFTER_S,
-    SILENT_AFTER_S,
     Direct,
     Group,
     Nobody,
@@ -36,8 +34,8 @@ class World:
         del self.beating[instance]
 
     def passes(self, seconds: float, *, listening: bool = True) -> None:
-        for _ in range(round(seconds / BEAT_S)):
-            self.now += BEAT_S
+        for _ in range(round(seconds / TIMES.beat_s)):
+            self.now += TIMES.beat_s
             self.table.tick(self.now, listening=listening)
             if listening:
                 for instance in self.beating:
@@ -72,9 +70,9 @@ def test_while_one_is_silent_the_others_are_addressed_in_turn(world: World) -> N
     for name in "abc":
         world.lives(name)
     world.stops("b")
-    world.passes(SILENT_AFTER_S - BEAT_S)
+    world.passes(TIMES.service_silent_s - TIMES.beat_s)
     assert world.where() == Group()
-    world.passes(2 * BEAT_S)
+    world.passes(2 * TIMES.beat_s)
     assert {world.where() for _ in range(10)} == {Direct("a"), Direct("c")}
 
 
@@ -100,32 +98,32 @@ def test_what_has_no_other_way_goes_to_the_one_heard_of_last_until_that_is_lost(
     world.lives("a")
     world.lives("b")
     world.stops("a")
-    world.passes(BEAT_S)
+    world.passes(TIMES.beat_s)
     world.stops("b")
-    world.passes(SILENT_AFTER_S + BEAT_S)
+    world.passes(TIMES.service_silent_s + TIMES.beat_s)
     assert world.where() == Nobody()
     assert world.where(patient=True) == world.where(patient=True, resent=True) == Direct("b")
     world.lives("a")
     assert world.where(patient=True) == Direct("a")
     world.stops("a")
-    world.passes(LOST_AFTER_S + BEAT_S)
+    world.passes(TIMES.service_lost_s + TIMES.beat_s)
     assert world.where(patient=True) == Nobody()
 
 
 def test_who_may_take_longer_is_asked_for_longer(world: World) -> None:
-    world.table.lost_after_s = 2 * LOST_AFTER_S
+    world.table.lost_after_s = 2 * TIMES.service_lost_s
     world.lives("a")
     world.stops("a")
-    world.passes(LOST_AFTER_S + BEAT_S)
+    world.passes(TIMES.service_lost_s + TIMES.beat_s)
     assert (world.where(), world.where(patient=True)) == (Nobody(), Direct("a"))
-    world.passes(LOST_AFTER_S)
+    world.passes(TIMES.service_lost_s)
     assert world.where(patient=True) == Nobody()
 
 
 def test_while_this_process_runs_late_others_may_be_silent_for_longer(world: World) -> None:
     world.lives("a")
     world.stops("a")
-    world.passes(SILENT_AFTER_S + BEAT_S)
+    world.passes(TIMES.service_silent_s + TIMES.beat_s)
     assert world.where() == Nobody()
     world.table.tick(world.now, slack_s=1.0)
     assert world.where() == Group()
@@ -195,7 +193,7 @@ def test_a_re_sent_message_goes_to_the_one_heard_of_last(world: World) -> None:
     world.lives("swallowed-it")
     world.lives("alive")
     world.stops("swallowed-it")
-    world.passes(2 * BEAT_S)
+    world.passes(2 * TIMES.beat_s)
     assert world.where() == Group()
     assert world.where(resent=True) == Direct("alive")
 

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
-from pointsman_runtime.jetstream.registrations import LAPSES_AFTER_S, SPOKEN_FOR_S, Registrations
+from pointsman_runtime.jetstream.registrations import Registrations
 
-LATER = LAPSES_AFTER_S + 0.1
+LATER = TIMES.worker_gone_s + 0.1
 
 
 def registration(boot_id: str = "b1", agent: str = "agent-1", worker: str = "w1") -> WorkerRegistration:
@@ -62,7 +63,7 @@ def test_a_worker_that_announces_itself_needs_no_bucket() -> None:
 def test_a_worker_of_which_nothing_is_heard_is_gone() -> None:
     told = Told()
     told.table.announced(announcement(), 0.0)
-    told.table.tick(LAPSES_AFTER_S)
+    told.table.tick(TIMES.worker_gone_s)
     assert told.lives
     told.table.tick(LATER)
     assert not told.lives
@@ -106,9 +107,9 @@ def test_an_entry_that_nobody_renews_in_the_bucket_leaves_with_its_silent_worker
     told = Told()
     told.table.stored(registration(), 0.0)
     told.table.reported(load(), 1.0)
-    told.table.unstored("p", "w1", 0.9 + SPOKEN_FOR_S)
+    told.table.unstored("p", "w1", 0.9 + TIMES.worker_silent_s)
     assert told.lives
-    told.table.unstored("p", "w1", 1.1 + SPOKEN_FOR_S)
+    told.table.unstored("p", "w1", 1.1 + TIMES.worker_silent_s)
     assert not told.lives
     told.table.unstored("p", "w1", 9.0)
 
@@ -117,7 +118,7 @@ def test_a_worker_that_reports_before_it_is_registered_is_known_to_be_missing() 
     told = Told()
     told.table.reported(load(), 0.0)
     assert told.table.strange
-    told.table.tick(SPOKEN_FOR_S + 0.1)
+    told.table.tick(TIMES.worker_silent_s + 0.1)
     assert not told.table.strange
     told.table.reported(load(), 2.0)
     told.table.announced(announcement(), 2.1)

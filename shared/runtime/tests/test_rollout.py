@@ -3,9 +3,10 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.timing import TIMES
 from pointsman_core.config import Config
 from pointsman_runtime.configuring.configuration import Configuration
-from pointsman_runtime.journey.presence import BEAT_S, SILENT_AFTER_S, PresenceTable
+from pointsman_runtime.journey.presence import PresenceTable
 from pointsman_runtime.service.rollout import PATIENCE_S, Rollout
 
 
@@ -20,11 +21,11 @@ class World:
         self.rollout = Rollout(self.configuration, self.table)
         self.configuration.offer(1, "pools: {}")
         self.stages: dict[str, int] = {"scheduler-1": 1, "scheduler-2": 1}
-        self.passes(BEAT_S)
+        self.passes(TIMES.beat_s)
 
     def passes(self, seconds: float) -> None:
-        for _ in range(max(1, round(seconds / BEAT_S))):
-            self.now += BEAT_S
+        for _ in range(max(1, round(seconds / TIMES.beat_s))):
+            self.now += TIMES.beat_s
             self.table.tick(self.now)
             for instance, revision in self.stages.items():
                 self.table.heard("scheduler", instance, self.now, revision=revision)
@@ -48,42 +49,42 @@ def test_the_first_revision_is_used_at_once(world: World) -> None:
 @pytest.mark.requirement("S0-28")
 def test_requests_begin_with_a_revision_once_every_stage_runs_it(world: World) -> None:
     world.configuration.offer(2, "edge: {}")
-    world.passes(BEAT_S)
+    world.passes(TIMES.beat_s)
     assert world.rollout.current.number == 1
     world.stages["scheduler-1"] = 2
-    world.passes(BEAT_S)
+    world.passes(TIMES.beat_s)
     assert world.rollout.current.number == 1
     world.stages["scheduler-2"] = 2
-    world.passes(BEAT_S)
+    world.passes(TIMES.beat_s)
     assert world.rollout.current.compiled == 2
 
 
 def test_a_stage_that_refuses_a_revision_holds_it_up_for_less_than_a_second(world: World) -> None:
     world.configuration.offer(2, "edge: {}")
-    world.passes(BEAT_S)
-    world.passes(PATIENCE_S + BEAT_S)
+    world.passes(TIMES.beat_s)
+    world.passes(PATIENCE_S + TIMES.beat_s)
     assert world.rollout.current.number == 2
 
 
 def test_a_later_revision_has_the_whole_patience_of_its_own(world: World) -> None:
     world.configuration.offer(2, "edge: {}")
-    world.passes(2 * BEAT_S)
+    world.passes(2 * TIMES.beat_s)
     world.configuration.offer(3, "edge: {}")
-    world.passes(2 * BEAT_S)
+    world.passes(2 * TIMES.beat_s)
     assert world.rollout.current.number == 1
 
 
 @pytest.mark.parametrize("why", ["silent", "draining", "without configuration"])
 def test_who_takes_no_work_or_has_no_configuration_holds_nothing_up(world: World, why: str) -> None:
     world.stages["scheduler-2"] = 0 if why == "without configuration" else 1
-    world.passes(BEAT_S)
+    world.passes(TIMES.beat_s)
     if why != "without configuration":
         del world.stages["scheduler-2"]
     if why == "silent":
-        world.passes(SILENT_AFTER_S + BEAT_S)
+        world.passes(TIMES.service_silent_s + TIMES.beat_s)
     elif why == "draining":
         world.table.heard("scheduler", "scheduler-2", world.now, ready=False, revision=1)
     world.stages["scheduler-1"] = 2
     world.configuration.offer(2, "edge: {}")
-    world.passes(BEAT_S)
+    world.passes(TIMES.beat_s)
     assert world.rollout.current.number == 2

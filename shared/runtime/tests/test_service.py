@@ -12,13 +12,13 @@ import pytest
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.reply import REPLY, Decision
 from pointsman_contracts.subjects import ANY
+from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.jetstream.buckets import Bucket
 from pointsman_runtime.jetstream.events import Events
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY, HISTORY
-from pointsman_runtime.journey.presence import BEAT_S, SILENT_AFTER_S
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 
@@ -86,7 +86,7 @@ async def test_a_service_does_not_get_ready_beside_one_that_speaks_other_contrac
                 service="guard", instance="guard-1", sequence=sequence, at_ms=0, version="9.0", contracts=(9, 9)
             )
             bus.publish(newer, newer.service, newer.instance)
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(TIMES.beat_s)
 
     bus.heartbeat.stop()
     beating = asyncio.create_task(beat())
@@ -229,7 +229,7 @@ async def test_a_stopped_and_continued_service_serves_again(
     try:
         await eventually(lambda: beats)
         service.signal(signal.SIGSTOP)
-        await eventually(lambda: now() - beats[-1] > SILENT_AFTER_S)
+        await eventually(lambda: now() - beats[-1] > TIMES.service_silent_s)
         before = len(beats)
         service.signal(signal.SIGCONT)
         await eventually(lambda: len(beats) > before)

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY
+from pointsman_contracts.timing import BEAT_S
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
-from pointsman_runtime.journey.presence import BEAT_S
 from pointsman_runtime.telling.process import Process
 
 _STILL_S: Final = 2.5 * BEAT_S

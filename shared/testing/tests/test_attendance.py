@@ -3,8 +3,8 @@
 import time
 
 from pointsman_contracts.presence import ServicePresence
+from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.journey.presence import BEAT_S
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import eventually
 from pointsman_testing.attendance import Attendance
@@ -23,5 +23,5 @@ async def test_an_instance_that_stops_beating_stood_still_and_one_that_leaves_or
     await eventually(lambda: attendance.stood_still(began, time.monotonic()) == ["vm-1-a", "vm-2-b"])
     assert attendance.stood_still(began, time.monotonic(), 2) == ["vm-1-a"]
     assert attendance.stood_still(began - 60, began - 30) == []
-    assert time.monotonic() - began > 2 * BEAT_S
+    assert time.monotonic() - began > 2 * TIMES.beat_s
     await bus.close()

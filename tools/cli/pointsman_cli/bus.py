@@ -11,6 +11,7 @@ from nats.aio.client import DEFAULT_RECONNECT_TIME_WAIT, Client
 
 from pointsman_cli.words import CommandError
 from pointsman_contracts.subjects import inbox
+from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus.lasting_client import LastingClient
 from pointsman_runtime.configuring.settings import ServiceSettings, SettingsError, load
 from pointsman_runtime.configuring.urls import without_login
@@ -25,9 +26,11 @@ OnError = Callable[[Exception], Awaitable[None]]
 def settings(url: str | None) -> ServiceSettings:
     """Settings from the environment as a service reads them; `url` has precedence. CommandError when wrong."""
     try:
-        return load(ServiceSettings) if url is None else load(ServiceSettings, nats_url=url)
+        found = load(ServiceSettings) if url is None else load(ServiceSettings, nats_url=url)
     except SettingsError as error:
         raise CommandError(str(error)) from error
+    TIMES.set(found.times)
+    return found
 
 
 @asynccontextmanager

@@ -23,12 +23,10 @@ from pointsman_cli.words import counted
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
+from pointsman_contracts.timing import TIMES
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY
-
-LISTEN_S: Final = 1.5
-"""Longer than the slowest regular message, the pool snapshot, which comes every second."""
 
 _MARKS: Final = {Level.OK: ("✓", "green"), Level.WARN: ("!", "yellow"), Level.FAIL: ("✗", "red")}
 
@@ -137,7 +135,8 @@ async def _listen(client: Client) -> tuple[list[Heard], list[PoolSnapshot], int]
     ):
         await client.subscribe(topic, cb=receive)  # pyright: ignore[reportUnknownMemberType] - nats-py
     await client.flush()
-    await asyncio.sleep(LISTEN_S)
+    # The slowest regular message is the snapshot of a pool.
+    await asyncio.sleep(1.5 * TIMES.snapshot_s)
     # What was said while the server was slow comes before its answer.
     await client.flush()
     return list(heard.values()), list(pools.values()), events

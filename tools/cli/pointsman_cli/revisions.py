@@ -12,10 +12,8 @@ from pydantic import ValidationError
 
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
-from pointsman_runtime.journey.presence import BEAT_S, SILENT_AFTER_S
+from pointsman_contracts.timing import TIMES
 
-LISTEN_S: Final = 3 * BEAT_S
-"""Everybody who lives is heard within this time."""
 LOOK_S: Final = 0.02
 
 
@@ -33,7 +31,7 @@ class Replicas:
     def living(self) -> list[ServicePresence]:
         """Those heard lately that run a configuration, by service and instance. Lately is up to whoever was heard last:
         when nobody is, it is the bus that is slow, or this process."""
-        since = max((at for at, _ in self._heard.values()), default=0.0) - SILENT_AFTER_S
+        since = max((at for at, _ in self._heard.values()), default=0.0) - TIMES.service_silent_s
         return [presence for _, (at, presence) in sorted(self._heard.items()) if at >= since and presence.revision]
 
 
@@ -56,7 +54,7 @@ async def listening(client: Client) -> AsyncGenerator[Replicas]:
     topic = subject(ServicePresence, ANY, ANY)
     subscription = await client.subscribe(topic, cb=beat)  # pyright: ignore[reportUnknownMemberType] - nats-py
     await client.flush()
-    await asyncio.sleep(LISTEN_S)
+    await asyncio.sleep(TIMES.service_silent_s)
     # What was said while the server was slow comes before its answer.
     await client.flush()
     try:

@@ -12,9 +12,9 @@ from pointsman_cli.revisions import Replicas, behind
 from pointsman_cli.stored_configuration import Stored, find, previous
 from pointsman_cli.words import CommandError
 from pointsman_contracts.presence import ServicePresence
+from pointsman_contracts.timing import TIMES
 from pointsman_core.config import Config
 from pointsman_runtime.configuring.config_text import parse
-from pointsman_runtime.journey.presence import SILENT_AFTER_S
 
 
 def config(**models: float) -> Config:
@@ -75,7 +75,7 @@ def test_who_fell_silent_or_runs_no_configuration_is_not_listed() -> None:
     replicas = Replicas(lambda: now)
     replicas.heard(beat("dead", 1))
     replicas.heard(beat("agent", 0))
-    now = SILENT_AFTER_S + 0.1
+    now = TIMES.service_silent_s + 0.1
     replicas.heard(beat("b", 1))
     replicas.heard(beat("a", 2))
     assert [presence.instance for presence in replicas.living()] == ["a", "b"]
@@ -86,7 +86,7 @@ def test_nobody_is_silent_because_nothing_is_heard() -> None:
     now = 0.0
     replicas = Replicas(lambda: now)
     replicas.heard(beat("a", 1))
-    now = 10 * SILENT_AFTER_S
+    now = 10 * TIMES.service_silent_s
     assert [presence.instance for presence in replicas.living()] == ["a"]
 
 

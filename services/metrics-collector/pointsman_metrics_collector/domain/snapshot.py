@@ -10,9 +10,6 @@ KV_THRESHOLD: Final = 0.8
 """A worker with so many requests waiting, or so much of its KV cache in use, is saturated (endpoint-picker.md §1.7,
 utilization detector)."""
 
-MIN_GAP_S: Final = 0.2
-MAX_GAP_S: Final = 1.0
-
 
 def saturation(workers: Sequence[WorkerView]) -> float:
     """Mean over serving workers of how close each is to its thresholds; 1.0 with none."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pointsman_contracts.pool import WorkerView
+from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_engines.status import OPAQUE
 
-SILENT_AFTER_S: Final = 1.2
-"""Three load reports missed."""
 STRANGER_KEPT_S: Final = 60.0
 """How long a load report is kept for a registration that didn't come."""
 
@@ -50,7 +49,7 @@ class _Worker:
     """Whether its silence was told."""
 
     def state(self, at: float) -> str:
-        if self.load is None or at - self.since > SILENT_AFTER_S:
+        if self.load is None or at - self.since > TIMES.worker_silent_s:
             return "silent"
         return self.load.state
 
@@ -118,7 +117,7 @@ class WorkerTable:
                 del self._pools[name]
                 continue
             for worker in pool.workers.values():
-                if not worker.silent and at - worker.since > SILENT_AFTER_S:
+                if not worker.silent and at - worker.since > TIMES.worker_silent_s:
                     worker.silent = True
                     self._touch(pool, urgent=True)
                     found.append(Silent(worker.registration, at - worker.since))
@@ -135,7 +134,7 @@ class WorkerTable:
     def complete(self, at: float) -> bool:
         """Whether every registered worker was heard, or is known to be silent."""
         return all(
-            worker.load is not None or at - worker.since > SILENT_AFTER_S
+            worker.load is not None or at - worker.since > TIMES.worker_silent_s
             for pool in self._pools.values()
             for worker in pool.workers.values()
         )
@@ -164,7 +163,7 @@ class WorkerTable:
         return {
             name: load.reason
             for name, (load, heard) in sorted(pool.strangers.items())
-            if not load.boot_id and at - heard <= SILENT_AFTER_S
+            if not load.boot_id and at - heard <= TIMES.worker_silent_s
         }
 
     def serves(self, pool_name: str, model: str) -> bool:

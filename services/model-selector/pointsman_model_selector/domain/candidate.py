@@ -10,9 +10,6 @@ from pointsman_core.config import Config, Model
 from pointsman_core.pool_table import PoolTable
 from pointsman_core.prices import FREE, prices
 
-OLD_AFTER_S: Final = 3.0
-"""Three missed snapshots: the metrics-collector sends one of each pool at least every second."""
-
 
 class Candidate(NamedTuple):
     """One model, as configured (S0-52)."""

@@ -8,11 +8,12 @@ from random import Random
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Journey
+from pointsman_contracts.timing import TIMES
 from pointsman_core.config import Config, Ranking, Selector
 from pointsman_core.permission import allowed_models, may_use, not_allowed
 from pointsman_core.plugins import Gathering, PluginError, unknown, within
 from pointsman_core.refusal import Refusal
-from pointsman_model_selector.domain.candidate import OLD_AFTER_S, Candidate, candidates_of
+from pointsman_model_selector.domain.candidate import Candidate, candidates_of
 from pointsman_model_selector.domain.selecting import (
     ModelFilter,
     ModelPicker,
@@ -217,7 +218,9 @@ class CompiledSelector:
     def _old_pools(self, question: Question) -> tuple[str, ...]:
         pools = dict.fromkeys(c.target.pool for c in self.candidates if c.target.pool is not None)
         states = ((name, question.standing.pool(name)) for name in pools)
-        return tuple(name for name, state in states if state is None or question.now_s - state.received_s > OLD_AFTER_S)
+        return tuple(
+            name for name, state in states if state is None or question.now_s - state.received_s > TIMES.snapshot_old_s
+        )
 
 
 def clamped(score: float) -> float:

@@ -4,15 +4,13 @@ import asyncio
 from typing import Final
 
 from pointsman_contracts.limits import SHARDS, LimitAsks
+from pointsman_contracts.timing import TIMES
 from pointsman_preprocessor.domain.limits.sharding import keeper_of
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NobodyListens, NoReply
-from pointsman_runtime.journey.presence import BEAT_S
 
 SIGN_S: Final = 0.15
 """How long an instance that another one takes for dead may take to answer."""
-MISSED_S: Final = 2 * BEAT_S
-"""A beat is late, and so is an answer: more than either says alone."""
 DOUBTED_S: Final = 0.8
 """How long an instance that doesn't answer is taken for dead; then its heartbeats are missing, or it is back."""
 
@@ -53,7 +51,7 @@ class KeeperRanks:
     def suspect(self, instance: str) -> None:
         """It doesn't answer in time. One that is busy beats all the same: its shards aren't taken from it."""
         now = asyncio.get_running_loop().time()
-        if self._bus.heartbeat.table.silence(self._bus.process.service, instance, now) > MISSED_S:
+        if self._bus.heartbeat.table.silence(self._bus.process.service, instance, now) > 2 * TIMES.beat_s:
             self.doubt(instance)
 
     def doubts(self, instance: str) -> bool:

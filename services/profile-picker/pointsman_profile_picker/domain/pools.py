@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.timing import TIMES
 from pointsman_core.pool_table import PoolTable
-
-OLD_AFTER_S: Final = 3.0
-"""Three missed snapshots: the metrics-collector sends one at least every second."""
 
 POOL_FACTS: Final = ("saturation", "serving", "running", "waiting", "age_ms")
 """What a rule may read of a pool; all are numbers."""
@@ -53,8 +51,8 @@ class PoolStates:
         return table
 
     def old(self, pools: Iterable[str], now_s: float) -> list[str]:
-        """Those of `pools` whose newest snapshot is over `OLD_AFTER_S` old, or that never sent one."""
-        return [name for name in pools if now_s - self.get(name).received_s > OLD_AFTER_S]
+        """Those of `pools` whose newest snapshot is over `TIMES.snapshot_old_s` old, or that never sent one."""
+        return [name for name in pools if now_s - self.get(name).received_s > TIMES.snapshot_old_s]
 
     def serving(self, model: str) -> str | None:
         """A pool with a live worker that serves `model`; the least saturated of several."""

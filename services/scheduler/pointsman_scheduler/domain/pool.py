@@ -11,11 +11,12 @@ from typing import Final
 import numpy as np
 
 from pointsman_contracts.journey import HeaderEdit
+from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.dice import Dice
-from pointsman_plugins.scheduling.fleet import MATCHED, SILENT_AFTER_S, Fleet
+from pointsman_plugins.scheduling.fleet import MATCHED, Fleet
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import BROKEN, NO_ENDPOINTS, UNKNOWN_WORKER, Removed, Run, Selection
@@ -80,7 +81,7 @@ class PoolScheduler:
     def sweep(self, now: float) -> bool:
         """Forget what is long gone, for some milliseconds at most. Call it about once a second, and again while it
         returns True: there is more."""
-        for name in [name for name, (_, told) in self._unreached.items() if now - told > SILENT_AFTER_S]:
+        for name in [name for name, (_, told) in self._unreached.items() if now - told > TIMES.worker_silent_s]:
             del self._unreached[name]
         for worker in self.fleet.sweep(now):
             self.books.bury(worker, now)
@@ -155,10 +156,10 @@ class PoolScheduler:
 
     def known_bad(self, now: float) -> bool:
         """Whether the pool has no endpoint but those that it names and that have never answered."""
-        return not len(self.fleet) and any(now - told <= SILENT_AFTER_S for _, told in self._unreached.values())
+        return not len(self.fleet) and any(now - told <= TIMES.worker_silent_s for _, told in self._unreached.values())
 
     def _why_empty(self, now: float) -> str:
-        reasons = [why for why, told in self._unreached.values() if now - told <= SILENT_AFTER_S]
+        reasons = [why for why, told in self._unreached.values() if now - told <= TIMES.worker_silent_s]
         if not reasons:
             return f"Pool {self.pool!r} has no endpoint; try again shortly."
         return f"No endpoint of pool {self.pool!r} answers ({_counted(reasons)})."
@@ -238,7 +239,7 @@ def _prefix_knowledge(request: ScheduleRequest, worker: Worker) -> str:
 
 def _aged(worker: Worker, now: float) -> list[str]:
     age = now - worker.heard
-    if age <= SILENT_AFTER_S:
+    if age <= TIMES.worker_silent_s:
         return []
     told = f"is {age * 1000:.0f} ms old" if age != float("inf") else "never came"
     return [f"the load report of {worker.name} {told}"]

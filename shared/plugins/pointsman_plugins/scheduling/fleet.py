@@ -9,17 +9,12 @@ from typing import Final
 
 import numpy as np
 
+from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_plugins.scheduling.adapters import AdapterColumns
 from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.worker import NEVER, Worker
 
-SILENT_AFTER_S: Final = 1.2
-"""A worker not heard of for this long is out of decisions while others are heard."""
-AGED_AFTER_S: Final = 0.5
-"""Reports come every 0.4 s at least: an older one loses weight."""
-WORTHLESS_AFTER_S: Final = 3.0
-"""At this age a report weighs nothing."""
 REMEMBER_DEPARTED_S: Final = 120.0
 """A worker that comes back in the same life within this time finds its books and its prefix entries again: a
 registration also lapses when the bus was away."""
@@ -108,7 +103,7 @@ class Fleet:
         worker = self._by_name.get(report.worker)
         if worker is None or worker.registration.boot_id != report.boot_id:
             return None
-        if now - self._heard_at > SILENT_AFTER_S:
+        if now - self._heard_at > TIMES.worker_silent_s:
             self._excuse(now)
         self._heard_at = now
         worker.hear(report, now)
@@ -119,8 +114,8 @@ class Fleet:
         """Nobody was heard for a while: the bus was away, or this process. Whoever was there before gets the time to
         be heard again, so that the first one isn't taken for the only one."""
         for worker in self._by_name.values():
-            if worker.heard >= self._heard_at - SILENT_AFTER_S:
-                worker.excused_until = now + SILENT_AFTER_S
+            if worker.heard >= self._heard_at - TIMES.worker_silent_s:
+                worker.excused_until = now + TIMES.worker_silent_s
                 self.mirror(worker)
 
     def judge(self, worker: Worker) -> None:
@@ -164,10 +159,12 @@ class Fleet:
                 self.eligible_until[worker.row] = _serves_until(worker)
         self._trust = None
         if now > self._aged_bound and self.workers:
-            self._aged_bound = float(self.heard.min()) + AGED_AFTER_S
+            self._aged_bound = float(self.heard.min()) + TIMES.load_aged_s
             if now > self._aged_bound:
                 age = now - self.heard
-                self._trust = np.clip((WORTHLESS_AFTER_S - age) / (WORTHLESS_AFTER_S - AGED_AFTER_S), 0.0, 1.0)
+                self._trust = np.clip(
+                    (TIMES.load_worthless_s - age) / (TIMES.load_worthless_s - TIMES.load_aged_s), 0.0, 1.0
+                )
 
     def all_eligible(self, now: float) -> bool:
         """Whether every worker serves, was heard of lately, and isn't demoted."""
@@ -274,7 +271,7 @@ class Fleet:
 
 
 def _serves_until(worker: Worker) -> float:
-    return max(worker.heard + SILENT_AFTER_S, worker.excused_until) if worker.state == "serving" else NEVER
+    return max(worker.heard + TIMES.worker_silent_s, worker.excused_until) if worker.state == "serving" else NEVER
 
 
 def _facts(registration: WorkerRegistration) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
+from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.addresses import Addresses
 from pointsman_runtime.bus.errors import BusDisconnected, MessageTooLarge, NobodyListens, NoReply
@@ -28,7 +29,7 @@ from pointsman_runtime.journey.custom_answers import Servers
 from pointsman_runtime.journey.custom_stages import CustomStages
 from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.journey.hop_budget import budget_of
-from pointsman_runtime.journey.presence import LOST_AFTER_S, Direct, Nobody
+from pointsman_runtime.journey.presence import Direct, Nobody
 from pointsman_runtime.journey.review_stage import Reviewer, ReviewStage
 from pointsman_runtime.journey.routing_slip import astray, route_of, skipped, unanswered
 from pointsman_runtime.journey.stage import Handler, Stage
@@ -97,13 +98,13 @@ class Bus:
         return asyncio.get_running_loop().time() - self._back_at
 
     def allow(self, hop_budget_s: float, never_static: Iterable[str] = (), servers: Servers | None = None) -> None:
-        """Wait as long as the edges do: a hop's message is dead after their hop budget, and so is a silent instance
-        that nobody stands in for, if `LOST_AFTER_S` isn't later. `never_static`: profiles whose requests no edge
-        decides alone. `servers`: what the targets of custom stages may name."""
+        """Wait as long as the edges do: a message expires after their hop budget. A silent instance without a replica
+        is used until then, or until `TIMES.service_lost_s` if that is later. `never_static`: profiles whose requests
+        no edge decides alone. `servers`: what the targets of custom stages may name."""
         self.hop_budget_s = hop_budget_s
         self.servers = servers
         self._never_static = frozenset(never_static)
-        self.heartbeat.table.lost_after_s = max(LOST_AFTER_S, hop_budget_s)
+        self.heartbeat.table.lost_after_s = max(TIMES.service_lost_s, hop_budget_s)
 
     def open(self) -> None:
         """Begin to connect, and to beat once connected. Doesn't wait; a server that can't be reached is tried for

@@ -24,6 +24,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from pointsman_contracts import timing
+from pointsman_contracts.timing import ANNOUNCE_S, BEAT_S, REPORT_S, SNAPSHOT_S
 from pointsman_core.wording import wrongs
 from pointsman_runtime.bus.connection import Credentials
 from pointsman_runtime.configuring.urls import has_host, is_loopback, problem_of, servers, without_login
@@ -89,6 +91,16 @@ class ServiceSettings(BaseSettings):
     buckets_replicas: int = Field(default=1, ge=1, le=5)
     """Copies of the buckets that hold configuration and workers; used when this process makes one."""
 
+    beat_s: float = BEAT_S
+    """How often each instance of a service publishes its heartbeat; after three missed ones it is silent. This setting
+    and the following three must be the same in every process of a gateway."""
+    report_s: float = REPORT_S
+    """How often at least each worker's load is reported; after three missed reports the worker is silent."""
+    snapshot_s: float = SNAPSHOT_S
+    """How often at least each pool's snapshot is published; after three missed ones the pool's state is unknown."""
+    announce_s: float = ANNOUNCE_S
+    """How often each worker is announced; after three missed announcements, with no load report either, it is gone."""
+
     drain_timeout_s: float = Field(default=10.0, gt=0)
     """How long the work in hand may take after SIGTERM."""
 
@@ -119,6 +131,13 @@ class ServiceSettings(BaseSettings):
         return path
 
     @model_validator(mode="after")
+    def _refuse_times_that_do_not_fit(self) -> Self:
+        problem = timing.problem(**self.times)
+        if problem is not None:
+            raise ValueError(problem)
+        return self
+
+    @model_validator(mode="after")
     def _refuse_an_open_door(self) -> Self:
         if not self.nats_insecure and not self._has_login():
             for server in self.nats_servers:
@@ -135,6 +154,16 @@ class ServiceSettings(BaseSettings):
                 "listen on 127.0.0.1, or set POINTSMAN_HTTP_OPEN=true where the network keeps strangers out"
             )
         return self
+
+    @property
+    def times(self) -> timing.Intervals:
+        """The intervals that all other times derive from."""
+        return {
+            "beat_s": self.beat_s,
+            "report_s": self.report_s,
+            "snapshot_s": self.snapshot_s,
+            "announce_s": self.announce_s,
+        }
 
     @property
     def nats_servers(self) -> list[str]:

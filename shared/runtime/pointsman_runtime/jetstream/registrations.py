@@ -7,13 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
-from pointsman_runtime.jetstream.stores import WORKERS_TTL_S
-
-LAPSES_AFTER_S: Final = WORKERS_TTL_S
-"""A worker of which nothing is heard for so long is gone."""
-SPOKEN_FOR_S: Final = 1.2
-"""Three load reports: while a worker was heard within this time, a bucket that lost its entry says nothing about it."""
 
 Key = tuple[str, str]
 """Pool and worker."""
@@ -69,13 +64,17 @@ class Registrations:
         """The bucket has this entry. It may be old: a bucket that takes no writes neither renews nor expires."""
         key = registration.pool, registration.worker
         known = self._known.get(key)
-        if known is None or not _within(known.announced, LAPSES_AFTER_S, at):
+        if known is None or not _within(known.announced, TIMES.worker_gone_s, at):
             self._registered(key, registration, at)
 
     def unstored(self, pool: str, worker: str, at: float) -> None:
         """The bucket lost the entry: it was removed, or nobody renewed it."""
         known = self._known.get((pool, worker))
-        if known is None or _within(known.announced, LAPSES_AFTER_S, at) or _within(known.reported, SPOKEN_FOR_S, at):
+        if (
+            known is None
+            or _within(known.announced, TIMES.worker_gone_s, at)
+            or _within(known.reported, TIMES.worker_silent_s, at)
+        ):
             return
         self._left((pool, worker))
 
@@ -89,9 +88,9 @@ class Registrations:
 
     def tick(self, at: float) -> None:
         """Find those that are gone."""
-        for key in [key for key, known in self._known.items() if at - known.heard > LAPSES_AFTER_S]:
+        for key in [key for key, known in self._known.items() if at - known.heard > TIMES.worker_gone_s]:
             self._left(key)
-        for key in [key for key, heard in self._strangers.items() if at - heard > SPOKEN_FOR_S]:
+        for key in [key for key, heard in self._strangers.items() if at - heard > TIMES.worker_silent_s]:
             del self._strangers[key]
 
     def _registered(self, key: Key, registration: WorkerRegistration, at: float) -> _Known:

@@ -12,10 +12,6 @@ EVENT_SUBJECTS: Final = f"{ROOT}.evt.{REST}"
 CONFIG_BUCKET: Final = "pm-config"
 CONFIG_KEY: Final = "config"
 WORKERS_BUCKET: Final = "pm-workers"
-WORKERS_TTL_S: Final = 6.0
-"""A worker's entry outlives three renewals by its agent."""
-ANNOUNCED_EVERY_S: Final = WORKERS_TTL_S / 3
-"""An agent announces its worker on the bus, and renews its entry in the bucket."""
 POOLS_BUCKET: Final = "pm-pools"
 HISTORY: Final = 64
 """Revisions that a bucket keeps of each key; the server's maximum."""

@@ -10,21 +10,17 @@ from typing import Final
 from pydantic import ValidationError
 
 from pointsman_contracts.subjects import ANY, plain
+from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.jetstream.buckets import Bucket
 from pointsman_runtime.jetstream.listening import ListeningClock
 from pointsman_runtime.jetstream.registrations import Registrations
-from pointsman_runtime.jetstream.stores import ANNOUNCED_EVERY_S
 from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_runtime.telling.logs import Log
 
 TICK_S: Final = 0.1
 """How often `tick` is called: more often than the longest step of a `ListeningClock`."""
-HEARD_WITHIN_S: Final = 1.25 * ANNOUNCED_EVERY_S
-"""Every agent has announced its worker within this time."""
-REPORTED_WITHIN_S: Final = 0.5
-"""Every agent has reported its worker's load within this time."""
 _LOOK_S: Final = 0.02
 
 _log = Log("workers")
@@ -60,17 +56,17 @@ class WorkerRegistry:
         had time to announce its worker."""
         self._bucket.watch(self._stored, self._unstored, self._listed.set)
         try:
-            async with asyncio.timeout(HEARD_WITHIN_S):
+            async with asyncio.timeout(TIMES.announced_within_s):
                 await self._listed.wait()
                 if self._table.empty:
                     # It is new, or one that takes no writes.
-                    await asyncio.sleep(REPORTED_WITHIN_S)
+                    await asyncio.sleep(TIMES.loads_within_s)
                 while self._table.strange:  # noqa: ASYNC110 - reports that stop coming set no event
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             _log.warning(
                 "workers_not_listed",
-                waited_s=HEARD_WITHIN_S,
+                waited_s=TIMES.announced_within_s,
                 hint="the bucket pm-workers can't be listed or misses workers; those known announced themselves",
             )
         self.complete = True

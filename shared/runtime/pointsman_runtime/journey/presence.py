@@ -4,20 +4,15 @@ Pure: time is an argument, in seconds of any monotonic clock.
 
 Why queue groups alone don't do: the server deals messages to a member of a group until its connection ends. A
 process that is stopped, swapped out or cut off keeps its connection for minutes, and every n-th message with
-it. The table sees the missing heartbeats after 600 ms and goes around.
+it. The table sees the missing heartbeats (`pointsman_contracts.timing`) and goes around.
 """
 
 import math
 from dataclasses import dataclass
 from typing import Final
 
-BEAT_S: Final = 0.2
-"""A service beats this often, from the loop that does its work."""
-SILENT_AFTER_S: Final = 0.6
-"""Three beats missed."""
-LOST_AFTER_S: Final = 1.5
-"""Until then silence may be a process short of CPU time, and one that nobody can stand in for is still asked; longer
-where an edge's hop budget is."""
+from pointsman_contracts.timing import TIMES
+
 FORGOTTEN_AFTER_S: Final = 420.0
 """A silent instance may still be dealt messages until the server drops its connection: by default after a ping
 every two minutes, two of them unanswered (nats-server, `ping_interval` and `ping_max`), so six minutes."""
@@ -60,7 +55,9 @@ class PresenceTable:
     """Every instance that was heard of, by service."""
 
     def __init__(self) -> None:
-        self.lost_after_s = LOST_AFTER_S
+        self.lost_after_s = TIMES.service_lost_s
+        self._silent_after_s: Final = TIMES.service_silent_s
+        self._beat_s: Final = TIMES.beat_s
         """How long one that nobody can stand in for is asked though it is silent."""
         self.slack_s = 0.0
         """How much longer than usual an instance may be silent, as this process or the machine runs late."""
@@ -72,10 +69,10 @@ class PresenceTable:
         self._ticked: float | None = None
 
     def tick(self, now: float, *, listening: bool = True, slack_s: float = 0.0) -> None:
-        """Note the time; called at least every `BEAT_S` while the process runs."""
+        """Note the time; called at least every `TIMES.beat_s` while the process runs."""
         self.slack_s = slack_s
         if listening and self._ticked is not None:
-            self._listened += min(now - self._ticked, 2 * BEAT_S)
+            self._listened += min(now - self._ticked, 2 * self._beat_s)
         self._ticked = now
         for service, instances in list(self._services.items()):
             for name in [n for n, i in instances.items() if self._listened - i.heard > FORGOTTEN_AFTER_S]:
@@ -123,7 +120,7 @@ class PresenceTable:
         if not instances:
             return _NOBODY
         time = self._time(now)
-        silent_before = time - SILENT_AFTER_S - self.slack_s
+        silent_before = time - self._silent_after_s - self.slack_s
         fresh: list[str] = []
         any_silent = False
         last_heard = time - self.lost_after_s - self.slack_s
@@ -153,7 +150,7 @@ class PresenceTable:
     def alive(self, service: str, instance: str, now: float) -> bool:
         """Whether this instance was heard of lately."""
         entry = self._services.get(service, {}).get(instance)
-        return entry is not None and entry.heard >= self._time(now) - SILENT_AFTER_S - self.slack_s
+        return entry is not None and entry.heard >= self._time(now) - self._silent_after_s - self.slack_s
 
     def lately(self, service: str, route: str | None, within_s: float, now: float) -> bool:
         """Whether any instance for this route was heard of within so many seconds, ready or not."""
@@ -181,7 +178,7 @@ class PresenceTable:
 
     def all_run(self, revision: int, now: float) -> bool:
         """Whether everybody who takes work and runs a configuration runs this revision, or a later one."""
-        silent_before = self._time(now) - SILENT_AFTER_S - self.slack_s
+        silent_before = self._time(now) - self._silent_after_s - self.slack_s
         return not any(
             0 < entry.revision < revision
             for instances in self._services.values()
@@ -192,4 +189,4 @@ class PresenceTable:
     def _time(self, now: float) -> float:
         if self._ticked is None:
             return self._listened
-        return self._listened + min(now - self._ticked, 2 * BEAT_S)
+        return self._listened + min(now - self._ticked, 2 * self._beat_s)

@@ -8,9 +8,10 @@ from pydantic import ValidationError
 from pointsman_contracts.generation import SPOKEN, Generations
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
+from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus.fan_out import FanOut
 from pointsman_runtime.bus.mailbox import Delivery
-from pointsman_runtime.journey.presence import BEAT_S, PresenceTable
+from pointsman_runtime.journey.presence import PresenceTable
 from pointsman_runtime.telling.lag import measured_slack
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.tallies import Tallies
@@ -76,7 +77,7 @@ class Roster:
         loop = asyncio.get_running_loop()
         now = loop.time()
         self.table.tick(now, listening=self._link.connected, slack_s=measured_slack(due, now))
-        due = now + BEAT_S
+        due = now + TIMES.beat_s
         self._timer = loop.call_at(due, self._turn, due)
         self.beat()
 

@@ -12,6 +12,7 @@ import uvloop
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector, disable_created_metrics
 
 from pointsman_contracts.services import EDGES
+from pointsman_contracts.timing import TIMES
 from pointsman_core.config import ConfigError
 from pointsman_core.plugins import PluginError
 from pointsman_runtime.bus.cancellation import end_all
@@ -20,7 +21,6 @@ from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.configuring.settings import ServiceSettings, SettingsError, load
 from pointsman_runtime.configuring.urls import without_login
 from pointsman_runtime.jetstream.events import Events
-from pointsman_runtime.journey.presence import BEAT_S
 from pointsman_runtime.service.configuration_source import ConfigurationSource
 from pointsman_runtime.service.health import BusCollector, HealthApp, LoopWatch, Readiness
 from pointsman_runtime.service.http_server import HttpServer
@@ -47,6 +47,7 @@ class Host:
     """What the services of a process share: connections, configuration, metrics, health, signals, the end."""
 
     def __init__(self, process: Process, settings: ServiceSettings) -> None:
+        TIMES.set(settings.times)
         self.process = process
         self.settings = settings
         self._link = Connection(
@@ -149,9 +150,9 @@ class Host:
         gc.collect()
         gc.freeze()
         # One beat of every peer, so that the first forward doesn't find an empty table of who lives.
-        await asyncio.sleep(1.5 * BEAT_S)
+        await asyncio.sleep(1.5 * TIMES.beat_s)
         while any(service.bus.heartbeat.stranger for service in self.services):  # noqa: ASYNC110 - beats set no event
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(TIMES.beat_s)
         loop = asyncio.get_running_loop()
         others = [loop.create_task(self._bring_up(each, ())) for each in self.services if not each.servers]
         edges = [loop.create_task(self._bring_up(each, others)) for each in self.services if each.servers]

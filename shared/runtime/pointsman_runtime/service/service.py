@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.timing import TIMES
 from pointsman_core.config import Config
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
@@ -15,7 +16,7 @@ from pointsman_runtime.bus.errors import BusDisconnected
 from pointsman_runtime.configuring.configuration import Configuration, Revision
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.jetstream.buckets import Bucket
-from pointsman_runtime.jetstream.stores import WORKERS_BUCKET, WORKERS_TTL_S
+from pointsman_runtime.jetstream.stores import WORKERS_BUCKET
 from pointsman_runtime.journey.custom_answers import Servers
 from pointsman_runtime.service.health import HealthApp, Readiness
 from pointsman_runtime.telling.logs import Log
@@ -174,7 +175,7 @@ class Service(Generic[T_co]):
 
     def workers_bucket(self) -> Bucket:
         """The bucket of registered workers. Their agents write all of it again within seconds, so it needs no disk."""
-        return self.bucket(WORKERS_BUCKET, ttl_s=WORKERS_TTL_S, in_memory=True)
+        return self.bucket(WORKERS_BUCKET, ttl_s=TIMES.worker_gone_s, in_memory=True)
 
     def serve(self, server: Server) -> None:
         """Run a server of any protocol while the service takes work."""

@@ -2,9 +2,10 @@
 
 from pydantic import Field
 
+from pointsman_contracts.timing import TIMES
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.scheduling.arrays import FEW, Floats
-from pointsman_plugins.scheduling.fleet import SILENT_AFTER_S, Fleet
+from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.flow_control import SaturationDetector
 from pointsman_scheduler.plugins.detectors.stages import Stages, fullest, fullest_of_few
 
@@ -41,7 +42,7 @@ class Utilization(SaturationDetector[UtilizationParams]):
             fleet.waiting, fleet.prefill_tokens, fleet.reported_waiting, fleet.reported_running, fleet.kv_usage,
         )  # fmt: skip
         # A worker may be chosen for a while after a silence of all; its last report still says nothing.
-        silent_before = now - SILENT_AFTER_S
+        silent_before = now - TIMES.worker_silent_s
         if len(fleet.workers) > FEW:
             counted = (fleet.eligible_until >= now) & (fleet.heard >= silent_before)
             counted[list(fleet.opaque)] = False

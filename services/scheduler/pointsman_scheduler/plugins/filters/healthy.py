@@ -4,8 +4,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from pointsman_contracts.timing import TIMES
 from pointsman_plugins.scheduling.candidates import Candidates
-from pointsman_plugins.scheduling.fleet import SILENT_AFTER_S
 from pointsman_plugins.scheduling.points import Filter, Removal
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import NEVER, Worker
@@ -46,7 +46,7 @@ def _ailment(worker: Worker, now: float) -> str:
     if worker.heard == NEVER:
         return "no load report yet"
     silence = now - worker.heard
-    if silence > SILENT_AFTER_S:
+    if silence > TIMES.worker_silent_s:
         return f"silent for {silence:.1f} s"
     standing = worker.standing
     return f"demoted after {standing.failures} failure(s), tried again in {max(0.0, standing.retry_at - now):.1f} s"
