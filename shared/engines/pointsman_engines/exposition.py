@@ -68,6 +68,16 @@ class Exposition:
         """As `samples`, without those that are infinite or NaN: an engine's way to say that it doesn't know."""
         return [sample for sample in self.samples(name) if math.isfinite(sample.value)]
 
+    def kind(self, name: bytes) -> str | None:
+        """The type of a family, by the name of its samples: `gauge`, `counter`, …; None when it isn't told. A counter's
+        type stands under the name with `_total`, in OpenMetrics under the one without."""
+        for family in (name, name.removesuffix(b"_total")):
+            start = b"\n# TYPE " + family + b" "
+            at = self._text.find(start)
+            if at >= 0:
+                return self._text[at + len(start) :].split(b"\n", 1)[0].strip().decode()
+        return None
+
 
 def _sample(name: bytes, rest: bytes) -> Sample:
     match = _SAMPLE.match(rest.rstrip(b"\r"))
