@@ -1,0 +1,190 @@
+"""What an engine tells about itself: health, models, metrics, and whether they move as they should."""
+
+import time
+from typing import Final
+
+from pointsman_engines.client import EngineFailed, EngineUnreachable
+from pointsman_engines.dialect import START_TIME, Dialect, Metric
+from pointsman_engines.exposition import Exposition
+from pointsman_engines.models import ServedModels, UnreadableModels, served_models
+from pointsman_engines.probes.probed_engine import CHAT, Different, Missing, ProbedEngine, Wanted
+from pointsman_engines.reading import MissingMetrics, read, read_cache
+
+MOVES_S: Final = 10.0
+"""A gauge that has not moved by then doesn't move."""
+FREED_S: Final = 0.25
+"""What a client that hangs up occupied is free within this time."""
+
+
+async def health(engine: ProbedEngine) -> str:
+    """A path that answers while all is well."""
+    for path in ("/health", "/v2/health/ready"):
+        try:
+            answer = await engine.get(path)
+        except Missing:
+            continue
+        if answer.status != 200:
+            raise Different(f"{path} answers HTTP {answer.status}")
+        return path
+    raise Missing("neither /health nor /v2/health/ready")
+
+
+async def version(engine: ProbedEngine) -> str:
+    """`/version`."""
+    return await version_of(engine)
+
+
+async def version_of(engine: ProbedEngine) -> str:
+    """Its version. Raises Missing."""
+    found = await engine.client.version(timeout=10)
+    if not found:
+        raise Missing("no /version")
+    return found
+
+
+async def models(engine: ProbedEngine) -> str:
+    """`/v1/models`."""
+    return ", ".join((await _served(engine)).models)
+
+
+async def context(engine: ProbedEngine) -> str:
+    """The longest sequence, in `/v1/models`."""
+    longest = (await _served(engine)).max_context
+    if longest is None:
+        raise Missing("no max_model_len in /v1/models")
+    return f"{longest} tokens"
+
+
+async def running(engine: ProbedEngine) -> str:
+    """A gauge that counts a request while it is served, and no longer."""
+    dialect, metric = await _metric(engine, _dialect(engine).running, "gauge")
+    if dialect.running_is_progress:
+        return "a counter of executions stands for it"
+    before = await engine.value(metric) or 0.0
+    async with engine.busy():
+        if await engine.until(metric, Wanted(above=before), MOVES_S) is None:
+            raise Different(f"{metric.name.decode()} doesn't rise with a request")
+    if await engine.until(metric, Wanted(at_most=before), MOVES_S) is None:
+        raise Different(f"{metric.name.decode()} doesn't fall when a request is over")
+    return metric.name.decode()
+
+
+async def waiting(engine: ProbedEngine) -> str:
+    """A gauge."""
+    _, metric = await _metric(engine, _dialect(engine).waiting, "gauge")
+    return metric.name.decode()
+
+
+async def kv_usage(engine: ProbedEngine) -> str:
+    """A gauge in [0,1] that rises while a request is served."""
+    _, metric = await _metric(engine, _dialect(engine).kv_usage, "gauge")
+    before = await engine.value(metric) or 0.0
+    async with engine.busy():
+        if await engine.until(metric, Wanted(above=before), MOVES_S) is None:
+            raise Different(f"{metric.name.decode()} doesn't rise with a request")
+        if (await engine.value(metric) or 0.0) > 1:
+            raise Different(f"{metric.name.decode()} is above 1")
+    return metric.name.decode()
+
+
+async def kv_size(engine: ProbedEngine) -> str:
+    """Block size and number of blocks."""
+    facts = read_cache(_dialect(engine), await engine.exposition())
+    if facts.block_tokens is None or facts.kv_blocks is None:
+        raise Missing("no block size or no number of blocks")
+    return f"{facts.kv_blocks} blocks of {facts.block_tokens} tokens"
+
+
+async def progress(engine: ProbedEngine) -> str:
+    """A counter that every request moves."""
+    dialect = _dialect(engine)
+    found = (Metric(dialect.progress + b"_total"), Metric(dialect.progress))
+    _, metric = await _metric(engine, found, "counter")
+    before = await engine.value(metric) or 0.0
+    await engine.post(CHAT, {"messages": [{"role": "user", "content": f"Train {time.time_ns()}?"}], "max_tokens": 2})
+    if await engine.until(metric, Wanted(above=before), MOVES_S) is None:
+        raise Different(f"{metric.name.decode()} doesn't rise with a request")
+    return metric.name.decode()
+
+
+async def started(engine: ProbedEngine) -> str:
+    """When the process started, in the past."""
+    _dialect(engine)
+    at = await engine.value(Metric(START_TIME))
+    if at is None:
+        raise Missing("a new life is known by a refused connection or a counter that went back")
+    if not 0 < at <= time.time() + 1:
+        raise Different("it isn't in the past, or not in seconds")
+    return START_TIME.decode()
+
+
+async def loras(engine: ProbedEngine) -> str:
+    """Which adapters are in use."""
+    reading = read(_dialect(engine), await engine.exposition())
+    if not reading.max_loras:
+        raise Missing("no adapters, or none used yet")
+    return f"{reading.max_loras} at once"
+
+
+async def sleep(engine: ProbedEngine) -> str:
+    """Whether it says that it sleeps."""
+    metric = _dialect(engine).awake
+    if metric is None or await engine.value(metric) is None:
+        raise Missing("an engine that sleeps seems idle")
+    return metric.name.decode()
+
+
+async def selected(engine: ProbedEngine) -> str:
+    """Some metrics without the others."""
+    dialect = _dialect(engine)
+    whole = await engine.client.metrics(timeout=10)
+    some = await engine.client.metrics(dialect.moving, timeout=10)
+    if len(some) * 2 > len(whole):
+        raise Missing(f"each reading has all {len(whole)} bytes")
+    try:
+        read(dialect, Exposition(some))
+    except MissingMetrics as error:
+        raise Different(f"without {', '.join(error.names)}") from None
+    return f"{len(some)} bytes rather than {len(whole)}"
+
+
+async def hang_up(engine: ProbedEngine) -> str:
+    """A client that hangs up leaves nothing running."""
+    _, metric = await _metric(engine, _dialect(engine).running, "gauge")
+    before = await engine.value(metric) or 0.0
+    async with engine.busy():
+        if await engine.until(metric, Wanted(above=before), MOVES_S) is None:
+            raise Different("nothing seems to run")
+    took = await engine.until(metric, Wanted(at_most=before), MOVES_S)
+    if took is None:
+        raise Different(f"still running {MOVES_S:g} s later")
+    if took > FREED_S:
+        raise Different(f"only after {took * 1000:.0f} ms")
+    return f"{took * 1000:.0f} ms"
+
+
+async def _served(engine: ProbedEngine) -> ServedModels:
+    try:
+        return served_models(await engine.client.models(timeout=10))
+    except EngineFailed as error:
+        raise Missing(str(error)) from None
+    except (EngineUnreachable, UnreadableModels) as error:
+        raise Different(str(error)) from None
+
+
+def _dialect(engine: ProbedEngine) -> Dialect:
+    if engine.dialect is None:
+        raise Missing("no metrics of a kind that is known")
+    return engine.dialect
+
+
+async def _metric(engine: ProbedEngine, names: tuple[Metric, ...], kind: str) -> tuple[Dialect, Metric]:
+    """The first of these that the engine has; of this type where it tells one."""
+    exposition = await engine.exposition()
+    for metric in names:
+        if metric.find(exposition):
+            told = exposition.kind(metric.name)
+            if told not in (None, kind):
+                raise Different(f"{metric.name.decode()} is a {told}")
+            return _dialect(engine), metric
+    raise Missing(f"no {' or '.join(metric.name.decode() for metric in names) or 'such metric'}")

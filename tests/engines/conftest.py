@@ -1,0 +1,200 @@
+"""One suite for engines: on the simulated one among all tests, on real ones by `make test-engines`, on yours by
+`--engine URL`."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+import pytest_asyncio
+import yaml
+from pydantic import JsonValue
+
+from pointsman_engines.client import EngineClient
+from pointsman_engines.models import served_models
+from pointsman_engines.probes.features import FEATURES, Finding, Outcome, probed
+from pointsman_engines.probes.probed_engine import ProbedEngine
+from pointsman_testing import Processes
+from pointsman_testing.engine_stack import EngineStack
+from pointsman_testing.nats_server import new_nats_server
+from pointsman_testing.observer import Observer, observing
+from pointsman_testing.real_engine import BLOCK, POOL, RealEngine
+from pointsman_testing.stack import EngineProcess, KvTelling
+from pointsman_testing.tiny_model import write_adapter, write_model
+from pointsman_testing.vllm_installation import NotInstallable, vllm
+
+MEASURED: Final = pytest.StashKey[dict[str, JsonValue]]()
+FOUND: Final = pytest.StashKey[dict[str, Finding]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("engines")
+    group.addoption("--engine", action="append", default=[], metavar="URL", help="a running engine; repeatable")
+    group.addoption("--tokenizer", metavar="FOLDER", help="that of the model which --engine serves")
+    group.addoption("--vllm", metavar="VERSION", help="install this vLLM for CPUs and start two servers")
+    group.addoption("--engine-results", metavar="FILE", help="write what was found here, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "fleet: through a whole gateway before real engines")
+    config.addinivalue_line("markers", "ours: with engines that the suite itself starts, of a model that it makes")
+    config.stash[MEASURED] = {}
+    config.stash[FOUND] = {}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Only what can run is chosen: a simulated engine is no fleet."""
+    started = config.getoption("--vllm", default=None) is not None
+    real = started or bool(config.getoption("--engine", default=[]))
+    left_out = () if started else ("ours",) if real else ("ours", "fleet")
+    dropped = [item for item in items if any(item.get_closest_marker(name) for name in left_out)]
+    if dropped:
+        items[:] = [item for item in items if item not in dropped]
+        config.hook.pytest_deselected(items=dropped)
+
+
+@pytest.fixture(scope="session")
+def environment(request: pytest.FixtureRequest) -> Path:
+    """The environment that vLLM is installed in."""
+    try:
+        return vllm(request.config.getoption("--vllm"))
+    except NotInstallable as error:
+        pytest.exit(f"SKIPPED: this vLLM can't be installed here: {error}", returncode=0)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the tiny model; adapters are beside it."""
+    folder = tmp_path_factory.mktemp("model")
+    write_model(folder / "tiny")
+    write_adapter(folder / "lora-a", folder / "tiny", seed=2)
+    write_adapter(folder / "lora-b", folder / "tiny", seed=3)
+    return folder / "tiny"
+
+
+@pytest.fixture(scope="session")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Ended with the session."""
+    started = Processes(tmp_path_factory.mktemp("engines"))
+    yield started
+    started.end_all()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def servers(request: pytest.FixtureRequest, model: Path, processes: Processes) -> list[RealEngine]:
+    """Those of `--engine`; or two of vLLM, with LoRA adapters and KV events."""
+    urls: list[str] = request.config.getoption("--engine")
+    if urls:
+        engines = [
+            RealEngine(f"engine-{number}", processes, model.parent, url=url.rstrip("/").removesuffix("/v1"))
+            for number, url in enumerate(urls, 1)
+        ]
+    else:
+        environment: Path = request.getfixturevalue("environment")
+        engines = [
+            RealEngine(name, processes, model.parent, environment=environment, model=model)
+            for name in ("engine-1", "engine-2")
+        ]
+    await asyncio.gather(*(engine.start() for engine in engines))
+    return engines
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def engine(request: pytest.FixtureRequest, processes: Processes, model: Path) -> AsyncIterator[ProbedEngine]:
+    """The engine that is asked: `--engine`, one of the servers started, or the simulated one."""
+    if request.config.getoption("--engine", default=[]) or request.config.getoption("--vllm", default=None):
+        servers: list[RealEngine] = request.getfixturevalue("servers")
+        url = servers[0].url
+    else:
+        simulated = EngineProcess("engine-1", processes, model.parent, 20.0, KvTelling(model, 4096, BLOCK, BLOCK), POOL)
+        await simulated.start()
+        url = simulated.url
+    async with aiohttp.ClientSession() as http:
+        served = served_models(await EngineClient(url, session=http).models(timeout=30))
+        yield await probed(url, served.models[0], http)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def fleet(
+    request: pytest.FixtureRequest,
+    servers: list[RealEngine],
+    engine: ProbedEngine,
+    processes: Processes,
+    model: Path,
+) -> AsyncIterator[EngineStack]:
+    """NATS, a bundle of every service, the engines and their agents."""
+    tokenizer: str | None = request.config.getoption("--tokenizer")
+    if tokenizer is None and not request.config.getoption("--engine"):
+        tokenizer = str(model)
+    pool: dict[str, JsonValue] = {"block_tokens": BLOCK}
+    if tokenizer is not None:
+        pool["tokenizer"] = {"path": tokenizer}
+    document: dict[str, JsonValue] = {"pools": {POOL.pool: pool}, "edge": {"hop_budget": "3s"}}
+    config = model.parent / "pointsman.yaml"
+    config.write_text(yaml.safe_dump(document), encoding="utf-8")
+    nats = new_nats_server()
+    await asyncio.to_thread(nats.start)
+    try:
+        stack = EngineStack(
+            nats, processes, model.parent, config, served=POOL._replace(models=(engine.model,)), bundled=True
+        )
+        stack.real, stack.model = servers, engine.model
+        await stack.begin({}, len(servers), 1.0)
+        yield stack
+    finally:
+        for process in stack.all_services():
+            process.kill()
+        await asyncio.to_thread(nats.close)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def seen(fleet: EngineStack) -> AsyncIterator[Observer]:
+    """Hears the bus."""
+    async with observing(fleet.nats.url) as observer:
+        yield observer
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=300)) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def measured(request: pytest.FixtureRequest) -> dict[str, JsonValue]:
+    """What tests measured, for the results."""
+    return request.config.stash[MEASURED]
+
+
+@pytest.fixture(scope="session")
+def found(request: pytest.FixtureRequest) -> dict[str, Finding]:
+    """What the engine has, for the results."""
+    return request.config.stash[FOUND]
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", autouse=True)
+async def results(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Writes what was found."""
+    yield
+    file = request.config.getoption("--engine-results", default=None)
+    found = request.config.stash[FOUND]
+    if file is None or not found:
+        return
+    version = found["version"]
+    dialect = "vllm" if request.config.getoption("--vllm") else "engine"
+    document = {
+        "engine": dialect,
+        "version": version.note if version.outcome is Outcome.SUPPORTED else "",
+        "date": datetime.now(UTC).date().isoformat(),
+        "features": {
+            feature.key: {"outcome": str(found[feature.key].outcome), "note": found[feature.key].note}
+            for feature in FEATURES
+            if feature.key in found
+        },
+        "measured": request.config.stash[MEASURED],
+    }
+    await asyncio.to_thread(Path(file).write_text, json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,75 @@
+"""A client that hangs up frees its place at the engine."""
+
+import asyncio
+import time
+from typing import Final
+
+import aiohttp
+import pytest
+from pydantic import JsonValue
+
+from pointsman_testing import eventually
+from pointsman_testing.engine_stack import EngineStack
+from pointsman_testing.real_engine import RealEngine
+
+pytestmark = [pytest.mark.fleet, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(600)]
+
+FREED_S: Final = 0.25
+ROUNDS: Final = 4
+LONG: Final = 3000
+ASK: Final[JsonValue] = [{"role": "user", "content": "Count the wagons of each train."}]
+
+REQUESTS: Final[dict[str, tuple[str, dict[str, JsonValue]]]] = {
+    "chat-streamed": ("/v1/chat/completions", {"messages": ASK, "max_tokens": LONG, "stream": True}),
+    "chat": ("/v1/chat/completions", {"messages": ASK, "max_tokens": LONG}),
+    "completion-streamed": ("/v1/completions", {"prompt": "Count.", "max_tokens": LONG, "stream": True}),
+    "completion": ("/v1/completions", {"prompt": "Count.", "max_tokens": LONG}),
+    "responses-streamed": ("/v1/responses", {"input": "Count.", "max_output_tokens": LONG, "stream": True}),
+    "responses": ("/v1/responses", {"input": "Count.", "max_output_tokens": LONG}),
+    "messages-streamed": ("/v1/messages", {"messages": ASK, "max_tokens": LONG, "stream": True}),
+    "messages": ("/v1/messages", {"messages": ASK, "max_tokens": LONG}),
+}
+RUNNING: Final = "vllm:num_requests_running"
+WAITING: Final = "vllm:num_requests_waiting"
+
+
+async def occupied(engines: list[RealEngine]) -> float:
+    """Requests that run or wait, at all engines."""
+    return sum([await each.metric(name) for each in engines for name in (RUNNING, WAITING)])
+
+
+async def hang_up(door: str, path: str, body: dict[str, JsonValue], engines: list[RealEngine]) -> float:
+    """Seconds from the client's hanging up to the last place that is free."""
+    async with aiohttp.ClientSession() as http:
+        streamed = bool(body.get("stream"))
+        request = asyncio.create_task(http.post(door + path, json=body))
+        if streamed:
+            answer = await request
+            assert answer.status == 200, await answer.text()
+            await answer.content.readany()
+
+        async def busy() -> bool:
+            return await occupied(engines) > 0
+
+        await eventually(busy, timeout=30)
+        began = time.monotonic()
+        if streamed:
+            (await request).close()
+        else:
+            request.cancel()
+            await asyncio.wait([request])
+    while await occupied(engines):
+        assert time.monotonic() - began < 20, "still busy"
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_a_client_that_hangs_up_frees_its_place_in_every_api(
+    fleet: EngineStack, measured: dict[str, JsonValue], name: str
+) -> None:
+    path, fields = REQUESTS[name]
+    body: dict[str, JsonValue] = {"model": fleet.model, "ignore_eos": True, "temperature": 0} | fields
+    took = [await hang_up(fleet.door, path, body, fleet.real) for _ in range(ROUNDS)]
+    measured[f"hang-up {name}"] = {"milliseconds": sorted(round(each * 1000) for each in took)}
+    # Other work of the machine may delay one; a place that is freed by luck alone is late each time.
+    assert min(took) < FREED_S

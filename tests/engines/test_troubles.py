@@ -1,0 +1,69 @@
+"""What the fleet view says of an engine that is killed, restarted, put to sleep, full, or loses its cache."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import aiohttp
+import pytest
+from pydantic import JsonValue
+
+from pointsman_testing import eventually
+from pointsman_testing.engine_stack import EngineStack
+from pointsman_testing.real_engine import RealEngine
+
+pytestmark = [
+    pytest.mark.fleet,
+    pytest.mark.ours,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(1800),
+]
+
+KNOWN_S: Final = 5.0
+"""Bound of what a busy machine may take; what it took is in the results."""
+CHAT: Final = "/v1/chat/completions"
+
+
+async def ask(fleet: EngineStack, http: aiohttp.ClientSession, **fields: JsonValue) -> int:
+    body = {"model": fleet.model, "messages": [{"role": "user", "content": "Which track?"}], "max_tokens": 2}
+    async with http.post(fleet.door + CHAT, json=body | fields) as answer:
+        await answer.read()
+        return answer.status
+
+
+async def timed(fleet: EngineStack, engine: RealEngine, state: str, act: Callable[[], Awaitable[object]]) -> float:
+    """Seconds from the act's end until the fleet view shows the state."""
+    await act()
+    began = time.monotonic()
+    await eventually(fleet.state_is(engine, state), timeout=60)
+    return time.monotonic() - began
+
+
+async def test_a_sleeping_engine_gets_no_requests_until_it_is_woken(
+    fleet: EngineStack, http: aiohttp.ClientSession, measured: dict[str, JsonValue]
+) -> None:
+    sleeper, other = fleet.real[1], fleet.real[0]
+    asleep = await timed(fleet, sleeper, "unreachable", lambda: sleeper.post("/sleep?level=1"))
+    before = await other.metric("vllm:request_success_total")
+    assert await asyncio.gather(*(ask(fleet, http) for _ in range(8))) == [200] * 8
+    assert await other.metric("vllm:request_success_total") == before + 8
+    awake = await timed(fleet, sleeper, "serving", lambda: sleeper.post("/wake_up"))
+    measured["sleep"] = {"asleep known, seconds": round(asleep, 2), "awake known, seconds": round(awake, 2)}
+    assert max(asleep, awake) < KNOWN_S
+
+
+async def test_a_killed_engine_is_unreachable_at_once_and_serves_again_in_a_new_life(
+    fleet: EngineStack, http: aiohttp.ClientSession, measured: dict[str, JsonValue]
+) -> None:
+    victim = fleet.real[1]
+
+    async def kill() -> None:
+        await asyncio.to_thread(victim.kill)
+
+    gone = await timed(fleet, victim, "unreachable", kill)
+    assert await asyncio.gather(*(ask(fleet, http) for _ in range(6))) == [200] * 6
+    back = await timed(fleet, victim, "serving", victim.start)
+    measured["kill"] = {"gone known, seconds": round(gone, 2), "back known, seconds": round(back, 2)}
+    assert max(gone, back) < KNOWN_S
+    assert await asyncio.gather(*(ask(fleet, http) for _ in range(8))) == [200] * 8
