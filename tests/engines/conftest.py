@@ -36,6 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--engine", action="append", default=[], metavar="URL", help="a running engine; repeatable")
     group.addoption("--tokenizer", metavar="FOLDER", help="that of the model which --engine serves")
     group.addoption("--vllm", metavar="VERSION", help="install this vLLM for CPUs and start two servers")
+    group.addoption(
+        "--engine-record", action="store_true", help="write the shapes of its answers, which hold the simulated one"
+    )
     group.addoption("--engine-results", metavar="FILE", help="write what was found here, as JSON")
 
 
@@ -49,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Only what can run is chosen: a simulated engine is no fleet."""
     started = config.getoption("--vllm", default=None) is not None
-    real = started or bool(config.getoption("--engine", default=[]))
+    real = started or bool(_urls(config))
     left_out = () if started else ("ours",) if real else ("ours", "fleet")
     dropped = [item for item in items if any(item.get_closest_marker(name) for name in left_out)]
     if dropped:
@@ -57,11 +60,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=dropped)
 
 
+def _urls(config: pytest.Config) -> list[str]:
+    """Base URLs of the engines that are given."""
+    urls: list[str] = config.getoption("--engine", default=None) or []
+    return [url.rstrip("/").removesuffix("/v1") for url in urls]
+
+
 @pytest.fixture(scope="session")
 def environment(request: pytest.FixtureRequest) -> Path:
     """The environment that vLLM is installed in."""
     try:
-        return vllm(request.config.getoption("--vllm"))
+        return vllm(str(request.config.getoption("--vllm")))
     except NotInstallable as error:
         pytest.exit(f"SKIPPED: this vLLM can't be installed here: {error}", returncode=0)
 
@@ -86,13 +95,14 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def servers(request: pytest.FixtureRequest, model: Path, processes: Processes) -> list[RealEngine]:
-    """Those of `--engine`; or two of vLLM, with LoRA adapters and KV events."""
-    urls: list[str] = request.config.getoption("--engine")
+    """Those of `--engine`; or two of vLLM, with LoRA adapters and KV events; none without such an option."""
+    urls = _urls(request.config)
     if urls:
         engines = [
-            RealEngine(f"engine-{number}", processes, model.parent, url=url.rstrip("/").removesuffix("/v1"))
-            for number, url in enumerate(urls, 1)
+            RealEngine(f"engine-{number}", processes, model.parent, url=url) for number, url in enumerate(urls, 1)
         ]
+    elif request.config.getoption("--vllm", default=None) is None:
+        return []
     else:
         environment: Path = request.getfixturevalue("environment")
         engines = [
@@ -104,10 +114,9 @@ async def servers(request: pytest.FixtureRequest, model: Path, processes: Proces
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def engine(request: pytest.FixtureRequest, processes: Processes, model: Path) -> AsyncIterator[ProbedEngine]:
+async def engine(servers: list[RealEngine], processes: Processes, model: Path) -> AsyncIterator[ProbedEngine]:
     """The engine that is asked: `--engine`, one of the servers started, or the simulated one."""
-    if request.config.getoption("--engine", default=[]) or request.config.getoption("--vllm", default=None):
-        servers: list[RealEngine] = request.getfixturevalue("servers")
+    if servers:
         url = servers[0].url
     else:
         simulated = EngineProcess("engine-1", processes, model.parent, 20.0, KvTelling(model, 4096, BLOCK, BLOCK), POOL)
@@ -128,7 +137,7 @@ async def fleet(
 ) -> AsyncIterator[EngineStack]:
     """NATS, a bundle of every service, the engines and their agents."""
     tokenizer: str | None = request.config.getoption("--tokenizer")
-    if tokenizer is None and not request.config.getoption("--engine"):
+    if tokenizer is None and not _urls(request.config):
         tokenizer = str(model)
     pool: dict[str, JsonValue] = {"block_tokens": BLOCK}
     if tokenizer is not None:
@@ -138,10 +147,10 @@ async def fleet(
     config.write_text(yaml.safe_dump(document), encoding="utf-8")
     nats = new_nats_server()
     await asyncio.to_thread(nats.start)
+    stack = EngineStack(
+        nats, processes, model.parent, config, served=POOL._replace(models=(engine.model,)), bundled=True
+    )
     try:
-        stack = EngineStack(
-            nats, processes, model.parent, config, served=POOL._replace(models=(engine.model,)), bundled=True
-        )
         stack.real, stack.model = servers, engine.model
         await stack.begin({}, len(servers), 1.0)
         yield stack

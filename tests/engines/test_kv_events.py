@@ -1,4 +1,4 @@
-"""The blocks that engines tell of are those that requests are looked up by: what a decision believes cached is cached."""
+"""The blocks that engines tell of are those that requests are looked up by: what is believed cached is cached."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_testing import eventually
 from pointsman_testing.engine_stack import EngineStack
 from pointsman_testing.observer import Observer
-from pointsman_testing.real_engine import BLOCK, POOL
+from pointsman_testing.real_engine import POOL
 
 pytestmark = [pytest.mark.fleet, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(1800)]
 
@@ -30,6 +30,7 @@ SYSTEM: Final = (
     "You plan the timetable of a busy station and name the platform first. " * 5,
     "You are a helpful assistant. " * 8,
 )
+WORDS: Final = ("which", "track", "does", "the", "train", "to", "platform", "nine", "take", "today")
 CHAT: Final = "/v1/chat/completions"
 
 
@@ -54,7 +55,7 @@ class Conversation:
         words = random.Random(self.number * 100 + turn)
         if not self.messages:
             self.messages.append({"role": "system", "content": SYSTEM[self.number % len(SYSTEM)]})
-        question = " ".join(words.choices("which track does the train to platform nine take today".split(), k=30))
+        question = " ".join(words.choices(WORDS, k=30))
         self.messages.append({"role": "user", "content": f"{self.number}: {question}?"})
 
 

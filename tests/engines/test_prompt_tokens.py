@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import pytest
@@ -44,11 +44,11 @@ def text(random: random.Random) -> str:
 
 def tool(random: random.Random, number: int) -> JsonValue:
     """A tool with some parameters."""
-    properties: dict[str, JsonValue] = {
+    properties: dict[str, Any] = {
         f"p{index}": {"type": random.choice(("string", "integer", "boolean")), "description": text(random)}
         for index in range(random.randint(0, 3))
     }
-    function: dict[str, JsonValue] = {
+    function: dict[str, Any] = {
         "name": f"tool_{number}",
         "parameters": {"type": "object", "properties": properties},
     }
@@ -59,14 +59,14 @@ def tool(random: random.Random, number: int) -> JsonValue:
     return {"type": "function", "function": function}
 
 
-def chat(random: random.Random) -> dict[str, JsonValue]:
+def chat(random: random.Random) -> dict[str, Any]:
     """A conversation, some with system messages, tools, parts, calls, or arguments of the template."""
-    messages: list[JsonValue] = []
+    messages: list[Any] = []
     if random.random() < 0.4:
         messages.append({"role": "system", "content": text(random)})
     for _ in range(random.randint(0, 3)):
         messages += [{"role": "user", "content": text(random)}, {"role": "assistant", "content": text(random)}]
-    body: dict[str, JsonValue] = {}
+    body: dict[str, Any] = {}
     if random.random() < 0.3:
         body["tools"] = [tool(random, number) for number in range(random.randint(1, 3))]
         if random.random() < 0.5:
@@ -89,13 +89,13 @@ def chat(random: random.Random) -> dict[str, JsonValue]:
     return {"messages": messages} | body
 
 
-def request(random: random.Random) -> tuple[str, dict[str, JsonValue]]:
+def request(random: random.Random) -> tuple[str, dict[str, Any]]:
     """Mostly chats; the rest completions, of text or of token ids."""
     if random.random() < 0.8:
         return "/v1/chat/completions", chat(random)
     if random.random() < 0.3:
         return "/v1/completions", {"prompt": [random.randint(20, 400) for _ in range(random.randint(1, 60))]}
-    body: dict[str, JsonValue] = {"prompt": text(random)}
+    body: dict[str, Any] = {"prompt": text(random)}
     if random.random() < 0.2:
         body["add_special_tokens"] = False
     return "/v1/completions", body
@@ -105,7 +105,7 @@ async def test_prompt_tokens_equal_the_engines_for_generated_prompts(
     fleet: EngineStack, seen: Observer, http: aiohttp.ClientSession, measured: dict[str, JsonValue]
 ) -> None:
     decisions = seen.listen(RequestScheduled, POOL.pool)
-    numbers, bodies = iter(range(PROMPTS)), dict[str, tuple[str, dict[str, JsonValue]]]()
+    numbers, bodies = iter(range(PROMPTS)), dict[str, tuple[str, dict[str, Any]]]()
     billed: dict[str, int] = {}
     refused: list[tuple[int, str]] = []
 

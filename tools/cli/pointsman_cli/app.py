@@ -220,8 +220,25 @@ def simulate(context: typer.Context) -> None:
 
 
 @app.command()
-def doctor(nats: NatsOption = None) -> None:
-    """Look at the server, its streams and everybody on the bus, and say what is wrong. Status 1 when something is."""
+def doctor(
+    nats: NatsOption = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="URL", help="Look at this engine, and not at the bus.")
+    ] = None,
+    engine_key: EngineKeyOption = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="With --engine: the model to ask; default: the first it serves.")
+    ] = None,
+) -> None:
+    """Look at the server, its streams and everybody on the bus, and say what is wrong. Status 1 when something is.
+
+    With --engine: a table of what the engine supports, what it is missing, and what differs from what the gateway
+    expects. Status 1 when something differs."""
+    if engine is not None:
+        from pointsman_cli import engine_check
+
+        _succeed(engine_check.check(engine, model, _secret(engine_key), _console()))
+        return
     from pointsman_cli.doctor import doctor as run
 
     _succeed(run(nats, _console()))

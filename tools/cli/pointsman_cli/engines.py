@@ -111,7 +111,7 @@ def _wanted(pool: Pool) -> str:
 
 
 async def _ask_engine(url: str, http: aiohttp.ClientSession, api_key: str | None) -> Served:
-    client = EngineClient(_base(url), api_key=api_key, session=http)
+    client = EngineClient(base(url), api_key=api_key, session=http)
     served = await _models(client)
     try:
         known = detect(Exposition(await client.metrics(timeout=_TIMEOUT_S))) is not None
@@ -122,7 +122,7 @@ async def _ask_engine(url: str, http: aiohttp.ClientSession, api_key: str | None
     return replace(served, opaque=not known)
 
 
-def _base(url: str) -> str:
+def base(url: str) -> str:
     """The URL without what clients' base URLs end with. CommandError when it is none."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -25,15 +25,19 @@ ARGUMENTS_END: Final = '"}'
 class ApiError(Exception):
     """An error answer: HTTP status and the members of OpenAI's error object."""
 
-    def __init__(self, status: int, message: str, kind: str, param: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, kind: str, param: str | None = None, *, before_api: bool = False
+    ) -> None:
+        """`before_api`: the request isn't one of any API's, which vLLM says in the same words whatever the path."""
         super().__init__(message)
+        self.before_api = before_api
         self.status = status
         self.kind = kind
         self.param = param
 
     def body(self, path: str = "") -> bytes:
         """As the API at `path` words it."""
-        if path == "/v1/messages":
+        if path == "/v1/messages" and not self.before_api:
             return orjson.dumps({"type": "error", "error": {"type": self.kind, "message": str(self)}})
         error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.status}
         return orjson.dumps({"error": error})
@@ -86,6 +90,9 @@ class _Chat(_Generation):
     max_completion_tokens: int | None = Field(None, ge=1)
     tools: list[Json] | None = None
     tool_choice: str | Json | None = None
+    response_format: Json | None = None
+    logprobs: bool | None = False
+    top_logprobs: int | None = Field(None, ge=0, le=20)
 
 
 class _Response(_Request):
@@ -106,6 +113,12 @@ class _AnthropicMessages(_Request):
     tool_choice: Json | None = None
 
 
+class _Count(_Request):
+    messages: list[_Message] = Field(min_length=1)
+    system: str | list[Json] | None = None
+    tools: list[Json] | None = None
+
+
 class _Completion(_Generation):
     prompt: PromptInput
 
@@ -119,6 +132,7 @@ class _Embedding(_Request):
 R = TypeVar("R", bound=_Request)
 
 _CHAT, _COMPLETION, _EMBEDDING = TypeAdapter(_Chat), TypeAdapter(_Completion), TypeAdapter(_Embedding)
+_COUNT: Final = TypeAdapter(_Count)
 _RESPONSE, _ANTHROPIC_MESSAGES = TypeAdapter(_Response), TypeAdapter(_AnthropicMessages)
 
 
@@ -138,6 +152,12 @@ class Generation:
     """Keeps its blocks apart from those of requests with another one."""
     call: str | None = None
     """The function that the answer is a call of; None for text."""
+    call_named: bool = False
+    """Whether the request names that function."""
+    document: str | None = None
+    """JSON that follows the schema which was asked for, in place of words."""
+    logprobs: int | None = None
+    """How many likeliest tokens are told for each token; None without log probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +174,27 @@ def parse_chat(body: bytes, vocabulary: Vocabulary) -> Generation:
     prompt = _chat(vocabulary, messages, request.field)
     limit = request.max_completion_tokens or request.max_tokens
     call = _forced_call(request.tools, request.tool_choice)
-    return _generation("chat", request, [prompt], limit, call)
+    return replace(
+        _generation("chat", request, [prompt], limit, call),
+        call_named=isinstance(request.tool_choice, dict),
+        document=_document(request.response_format),
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+    )
 
 
 def parse_completion(body: bytes, vocabulary: Vocabulary) -> Generation:
     request = _validated(_COMPLETION, body)
     prompts = _prompts(request.prompt, "prompt", vocabulary, request.field)
     return _generation("completions", request, prompts, request.max_tokens or 16)
+
+
+def parse_count(body: bytes, vocabulary: Vocabulary) -> Json:
+    """`/v1/messages/count_tokens`: the answer."""
+    request = _validated(_COUNT, body)
+    system = [] if request.system is None else [{"role": "system", "content": request.system}]
+    messages = [message.model_dump(exclude_none=True) for message in request.messages]
+    count = len(_chat(vocabulary, [*system, *messages], request.field))
+    return {"input_tokens": count, "context_management": {"original_input_tokens": count}}
 
 
 def parse_response(body: bytes, vocabulary: Vocabulary) -> Generation:
@@ -194,13 +228,18 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    created_tokens: int = 0
+    """Of the prompt, in blocks that the cache has from here on."""
 
-    def body(self) -> Json:
+    def body(self, *, chat: bool) -> Json:
+        details: Json = {"cached_tokens": self.cached_tokens}
+        if chat:
+            details["created_cache_tokens"] = self.created_tokens
         return {
             "prompt_tokens": self.prompt_tokens,
             "total_tokens": self.prompt_tokens + self.completion_tokens,
             "completion_tokens": self.completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "prompt_tokens_details": details,
         }
 
 
@@ -272,6 +311,30 @@ def _forced_call(tools: list[Json] | None, choice: str | Json | None) -> str | N
     raise ApiError(400, "tools have names", "BadRequestError", "tools")
 
 
+def _document(form: Json | None) -> str | None:
+    """JSON of the asked form: the first value that its schema names, or an empty one of its type."""
+    kind = (form or {}).get("type")
+    if kind == "json_object":
+        return "{}"
+    if kind != "json_schema":
+        return None
+    named = (form or {}).get("json_schema")
+    schema = cast("Json", named).get("schema") if isinstance(named, dict) else None
+    return orjson.dumps(_instance(cast("Json", schema) if isinstance(schema, dict) else {})).decode()
+
+
+def _instance(schema: Json) -> object:
+    values = schema.get("enum")
+    if isinstance(values, list) and values:
+        return cast("list[object]", values)[0]
+    properties = schema.get("properties")
+    if isinstance(properties, dict):
+        members = cast("dict[str, object]", properties).items()
+        return {name: _instance(cast("Json", each) if isinstance(each, dict) else {}) for name, each in members}
+    empty: Json = {"string": "", "integer": 0, "number": 0.0, "boolean": False, "array": [], "object": {}}
+    return empty.get(str(schema.get("type")))
+
+
 def _chat(vocabulary: Vocabulary, messages: Sequence[Mapping[str, object]], field: BodyField) -> Tokens:
     try:
         return vocabulary.chat(lambda name: messages if name == "messages" else field(name))
@@ -312,4 +375,7 @@ def _validated(adapter: TypeAdapter[R], body: bytes) -> R:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         message = f"{where}: {first['msg']}" if where else first["msg"]
-        raise ApiError(400, message, "BadRequestError", where or None) from None
+        # vLLM's framework finds what is missing, its API what is wrong.
+        missing = first["type"] == "missing"
+        kind = "Bad Request" if missing else "BadRequestError"
+        raise ApiError(400, message, kind, where or None, before_api=missing) from None

@@ -7,6 +7,7 @@ import orjson
 from pointsman_simulator.api import ARGUMENTS_END, ARGUMENTS_START, Generation, Json, Usage
 
 DONE = b"data: [DONE]\n\n"
+FINGERPRINT = "simulated"
 _UNFINISHED: Json = {"logprobs": None, "finish_reason": None}
 
 
@@ -17,6 +18,9 @@ class ChoiceShape:
         self._surface = request.surface
         self._model = request.model
         self._call = request.call
+        self._named = request.call_named
+        self._escaped = request.document is not None
+        self._logprobs = request.logprobs
         self._include_usage = request.include_usage
         self._created = int(time.time())
         self._answer_id = answer_id
@@ -35,35 +39,52 @@ class ChoiceShape:
     def tokens(self, index: int, words: list[str]) -> bytes:
         """One event per token."""
         head, tail = self._deltas.get(index) or self._delta_frame(index)
+        if self._escaped:
+            return b"".join(head + orjson.dumps(word)[1:-1] + tail for word in words)
         return b"".join(head + word.encode() + tail for word in words)
 
     def closing(self, index: int, reason: str) -> bytes:
         """The event with the finish reason."""
         choice: Json = {"index": index, "logprobs": None, "finish_reason": self._finish(reason), "stop_reason": None}
-        return self._event([choice | self._piece(ARGUMENTS_END if self._call is not None else "")])
+        last: Json = (
+            {"delta": {}}
+            if self._surface == "chat" and self._call is None
+            else self._piece(ARGUMENTS_END if self._call is not None else "")
+        )
+        return self._event([choice | last])
 
     def ending(self, usage: Usage) -> bytes:
         """Usage where it was asked for, and the mark."""
-        return (self._event([], usage.body()) if self._include_usage else b"") + DONE
+        return (
+            self._event([], usage.body(chat=self._surface == "chat"), last=True) if self._include_usage else b""
+        ) + DONE
 
     def whole(self, answers: list[tuple[str, str]], usage: Usage) -> bytes:
         """The body."""
         choices = [self._choice(index, text, reason) for index, (text, reason) in enumerate(answers)]
         kind = "chat.completion" if self._surface == "chat" else "text_completion"
-        return orjson.dumps(self._head(kind) | {"choices": choices, "usage": usage.body()})
+        told: Json = {
+            "choices": choices,
+            "usage": usage.body(chat=self._surface == "chat"),
+            "system_fingerprint": FINGERPRINT,
+        }
+        return orjson.dumps(self._head(kind) | told)
 
     def _choice(self, index: int, text: str, reason: str) -> Json:
         choice: Json = {"index": index, "logprobs": None, "finish_reason": self._finish(reason), "stop_reason": None}
         if self._surface == "completions":
             return choice | {"text": text}
         message: Json = {"role": "assistant", "content": text, "refusal": None}
+        if self._logprobs is not None:
+            choice["logprobs"] = {"content": [_told(word, self._logprobs) for word in _words(text)]}
         if self._call is not None:
             arguments = ARGUMENTS_START + text + ARGUMENTS_END
-            message |= {"content": None, "tool_calls": [self._tool_call(index, arguments)]}
+            message |= {"content": "", "tool_calls": [self._tool_call(index, arguments)]}
         return choice | {"message": message}
 
     def _finish(self, reason: str) -> str:
-        return "tool_calls" if self._call is not None and reason == "stop" else reason
+        # As OpenAI: a call that the request named is no choice of the model's.
+        return "tool_calls" if self._call is not None and reason == "stop" and not self._named else reason
 
     def _tool_call(self, index: int, arguments: str) -> Json:
         function = {"name": self._call, "arguments": arguments}
@@ -81,12 +102,24 @@ class ChoiceShape:
         self._deltas[index] = (head, tail)
         return head, tail
 
-    def _event(self, choices: list[Json], usage: Json | None = None) -> bytes:
+    def _event(self, choices: list[Json], usage: Json | None = None, *, last: bool = False) -> bytes:
         kind = "chat.completion.chunk" if self._surface == "chat" else "text_completion"
         body = self._head(kind) | {"choices": choices}
         if usage is not None:
             body["usage"] = usage
+        if last:
+            body["system_fingerprint"] = FINGERPRINT
         return b"data: " + orjson.dumps(body) + b"\n\n"
 
     def _head(self, kind: str) -> Json:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
+
+
+def _words(text: str) -> list[str]:
+    """The tokens of an answer: each begins with a space."""
+    return [f" {word}" for word in text.split(" ")[1:]]
+
+
+def _told(word: str, likeliest: int) -> Json:
+    token: Json = {"token": word, "logprob": -0.5, "bytes": list(word.encode())}
+    return token | {"top_logprobs": [token] * likeliest}

@@ -1,7 +1,7 @@
 """The engine's Prometheus metrics, under vLLM's names."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
@@ -37,8 +37,13 @@ class EngineMetrics(Collector):
         self._queue = self._histogram("request_queue_time", _E2E_BUCKETS)
         self._finished = {(model, reason): 0 for model in models for reason in ("stop", "length")}
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+    def text(self, names: Sequence[str] = ()) -> bytes:
+        """All families, or the samples of these names."""
+        text = generate_latest(self._registry)
+        if not names:
+            return text
+        wanted = tuple(f"{name}{end}".encode() for name in names for end in ("{", " "))
+        return b"".join(line for line in text.splitlines(keepends=True) if line.startswith(wanted))
 
     def observe(self, result: PassResult) -> None:
         for sequence in result.emitted:
@@ -59,6 +64,10 @@ class EngineMetrics(Collector):
         yield self._gauge("num_requests_running", len(engine.running), "Requests in the running batch.")
         yield self._gauge("num_requests_waiting", len(engine.waiting), "Requests waiting to be scheduled.")
         yield self._gauge("kv_cache_usage_perc", engine.kv_usage, "KV-cache usage; 1 is full.")
+        sleep = GaugeMetricFamily("vllm:engine_sleep_state", "Sleep.", labels=[*self._labels, "sleep_state"])
+        for state in ("awake", "weights_offloaded", "discard_all"):
+            sleep.add_metric([*self._labels.values(), state], float(state == "awake"))
+        yield sleep
         yield self._counter("prefix_cache_queries", counters.prompt_tokens, "Prompt tokens looked up.")
         yield self._counter("prefix_cache_hits", counters.cached_tokens, "Prompt tokens found cached.")
         yield self._counter("num_preemptions", counters.preemptions, "Preemptions.")

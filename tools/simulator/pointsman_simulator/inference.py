@@ -19,6 +19,7 @@ from pointsman_simulator.api import (
     Usage,
     parse_chat,
     parse_completion,
+    parse_count,
     parse_embedding,
     parse_messages,
     parse_response,
@@ -29,10 +30,12 @@ from pointsman_simulator.kv_events import BlockBook
 from pointsman_simulator.real_time import RealTimeEngine, TokenStream
 from pointsman_simulator.sequence import Sequence
 from pointsman_simulator.shape import AnswerShape, shape_of
-from pointsman_simulator.tokens import Tokens, fingerprint, name_blocks, natural_length
+from pointsman_simulator.tokens import BYTES_PER_TOKEN, Tokens, fingerprint, name_blocks, natural_length
 from pointsman_simulator.vocabulary import Vocabulary
 
 _EMBEDDING_WIDTH: Final = 64
+_CALL_TOKENS: Final = 24
+"""A call's arguments are short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,9 @@ class Inference:
     async def messages(self, request: web.Request) -> web.StreamResponse:
         return await self._generate(request, parse_messages)
 
+    async def count(self, request: web.Request) -> web.StreamResponse:
+        return self._json(orjson.dumps(parse_count(await request.read(), self._vocabulary)))
+
     async def embeddings(self, request: web.Request) -> web.StreamResponse:
         await self._strike()
         embedding = parse_embedding(await request.read(), self._vocabulary)
@@ -138,7 +144,7 @@ class Inference:
             for choice in choices:
                 await self._collect(request, choice, strikes)
             answers = [("".join(choice.words), choice.reason) for choice in choices]
-            return self._json(shape.whole(answers, _usage(generation, choices)))
+            return self._json(shape.whole(answers, self._usage(generation, choices)))
 
     async def _collect(self, request: web.Request, choice: _Choice, strikes: dict[FaultKind, float]) -> None:
         done = False
@@ -183,7 +189,7 @@ class Inference:
             async with asyncio.TaskGroup() as group:
                 for choice in choices:
                     group.create_task(send(choice))
-        await response.write(shape.ending(_usage(generation, choices)))
+        await response.write(shape.ending(self._usage(generation, choices)))
         await response.write_eof()
         return response
 
@@ -197,7 +203,7 @@ class Inference:
             for prompt, (length, reason) in zip(generation.prompts, limits, strict=True):
                 for _ in range(generation.choices_per_prompt):
                     seed = fingerprint(prompt) ^ generation.seed ^ len(choices)
-                    words, output = self._vocabulary.answer(seed, length)
+                    words, output = self._answer(generation, seed, length)
                     tokens = np.concatenate([prompt, output])
                     stream = self._submit(tokens, len(prompt), weights, generation.cache_salt)
                     choices.append(_Choice(len(choices), words, reason, stream))
@@ -205,6 +211,14 @@ class Inference:
         finally:
             for choice in choices:
                 self._close(choice.stream)
+
+    def _answer(self, generation: Generation, seed: int, length: int) -> tuple[list[str], Tokens]:
+        if generation.document is None:
+            return self._vocabulary.answer(seed, length)
+        text = generation.document
+        # A piece for each token; neither knows the other's bounds.
+        _, tokens = self._vocabulary.answer(seed, -(-len(text) // BYTES_PER_TOKEN))
+        return [text[at : at + BYTES_PER_TOKEN] for at in range(0, len(text), BYTES_PER_TOKEN)], tokens
 
     def _submit(self, tokens: Tokens, prompt_tokens: int, weights: _Weights, salt: str | None) -> TokenStream:
         """Queue a sequence of these tokens, prompt and answer; at least one is computed."""
@@ -249,7 +263,12 @@ class Inference:
                 "BadRequestError",
             )
         natural = natural_length(fingerprint(prompt) ^ generation.seed, self._config.mean_output_tokens)
+        if generation.call is not None:
+            natural = min(natural, _CALL_TOKENS)
         natural = max(natural, generation.min_tokens)
+        if generation.document is not None:
+            natural = -(-len(generation.document) // BYTES_PER_TOKEN)
+            wanted = None  # a document is whole
         limit = room if wanted is None else wanted
         return (limit, "length") if limit <= natural else (natural, "stop")
 
@@ -272,6 +291,16 @@ class Inference:
             transport.abort()
         await stall()
 
+    def _usage(self, generation: Generation, choices: list[_Choice]) -> Usage:
+        block = self._driver.engine.config.block_size
+        prompts = generation.prompts
+        cached = [choice.stream.sequence.cached_tokens for choice in choices[:: generation.choices_per_prompt]]
+        created = sum(
+            max(0, len(prompt) // block * block - found) for prompt, found in zip(prompts, cached, strict=True)
+        )
+        completion = sum(len(choice.words) for choice in choices)
+        return Usage(sum(len(prompt) for prompt in prompts), completion, sum(cached), created)
+
     def _json(self, body: bytes) -> web.Response:
         return web.Response(body=body, content_type="application/json", headers=self._headers)
 
@@ -284,9 +313,3 @@ async def stall() -> None:
 def _last_token(strikes: dict[FaultKind, float]) -> float:
     """How many tokens of a choice may be sent before it breaks off."""
     return min(strikes.get("cut", float("inf")), strikes.get("die", float("inf")))
-
-
-def _usage(generation: Generation, choices: list[_Choice]) -> Usage:
-    prompts = generation.prompts
-    cached = sum(choice.stream.sequence.cached_tokens for choice in choices[:: generation.choices_per_prompt])
-    return Usage(sum(len(prompt) for prompt in prompts), sum(len(choice.words) for choice in choices), cached)

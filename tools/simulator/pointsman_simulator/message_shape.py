@@ -16,13 +16,13 @@ class MessageShape:
         self._id = f"chatcmpl-{answer_id}"
         self._model = request.model
         self._call = request.call
+        self._prompt_tokens = sum(len(prompt) for prompt in request.prompts)
         self._stop_reason = ""
 
     def opening(self, index: int) -> bytes:
         """The message and its block begin."""
         del index
-        # vLLM knows the prompt's length here only with continuous usage; the last event has it in any case.
-        start = self._message([], None) | {"usage": {"input_tokens": 0, "output_tokens": 0}}
+        start = self._message([], None) | {"usage": {"input_tokens": self._prompt_tokens, "output_tokens": 0}}
         block = self._event({"type": "content_block_start", "index": 0, "content_block": self._block("", {})})
         opened = self._event({"type": "message_start", "message": start}) + block
         return opened if self._call is None else opened + self._delta(ARGUMENTS_START)
@@ -41,7 +41,7 @@ class MessageShape:
 
     def ending(self, usage: Usage) -> bytes:
         """Usage and why it ended, then the end of the message."""
-        delta = {"stop_reason": self._stop_reason}
+        delta = {"stop_reason": self._stop_reason, "stop_sequence": None}
         last = self._event({"type": "message_delta", "delta": delta, "usage": _usage(usage)})
         return last + self._event({"type": "message_stop"})
 
@@ -59,7 +59,6 @@ class MessageShape:
             "content": content,
             "model": self._model,
             "stop_reason": stop_reason,
-            "stop_sequence": None,
         }
 
     def _block(self, text: str, arguments: Json) -> Json:
@@ -82,4 +81,9 @@ class MessageShape:
 
 
 def _usage(usage: Usage) -> Json:
-    return {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
+    return {
+        "input_tokens": usage.prompt_tokens - usage.cached_tokens,
+        "output_tokens": usage.completion_tokens,
+        "cache_creation_input_tokens": usage.created_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+    }

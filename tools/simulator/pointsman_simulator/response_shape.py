@@ -33,7 +33,9 @@ class ResponseShape:
             self._event("response.output_item.added", {"output_index": 0, "item": item}),
         ]
         if self._call is None:
-            begun.append(self._event("response.content_part.added", self._place() | {"part": _part("")}))
+            part = _part("")
+            part["logprobs"] = []
+            begun.append(self._event("response.content_part.added", self._place() | {"part": part}))
         else:
             begun.append(self._delta(ARGUMENTS_START))
         return b"".join(begun)
@@ -63,12 +65,12 @@ class ResponseShape:
                 self._delta(ARGUMENTS_END),
                 self._event("response.function_call_arguments.done", place | {"arguments": arguments}),
             ]
-        item = self._item(text, self._status)
+        item = self._item(text, "completed")
         return b"".join((*ended, self._event("response.output_item.done", {"output_index": 0, "item": item})))
 
     def ending(self, usage: Usage) -> bytes:
         """The whole response once more, with its usage."""
-        item = self._item("".join(self._text), self._status)
+        item = self._item("".join(self._text), "completed")
         # vLLM names the event so for an incomplete response too (its pull request 45386).
         return self._event("response.completed", {"response": self._response(self._status, [item], usage)})
 
@@ -76,7 +78,7 @@ class ResponseShape:
         """The body."""
         [(text, reason)] = answers
         status = _status(reason)
-        return orjson.dumps(self._response(status, [self._item(text, status)], usage))
+        return orjson.dumps(self._response(status, [self._item(text, "completed")], usage))
 
     def _response(self, status: str, output: list[Json], usage: Usage | None) -> Json:
         details = {"reason": "max_output_tokens"} if status == "incomplete" else None
@@ -95,6 +97,11 @@ class ResponseShape:
             "tools": [],
             "top_p": 1.0,
             "max_output_tokens": self._request.max_tokens,
+            "background": False,
+            "service_tier": "auto",
+            "truncation": "disabled",
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
             "status": status,
             "usage": None if usage is None else _usage(usage),
         }
@@ -134,8 +141,18 @@ def _status(reason: str) -> str:
 def _usage(usage: Usage) -> Json:
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "cache_write_tokens": 0,
+            "input_tokens_per_turn": [],
+            "cached_tokens_per_turn": [],
+        },
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {
+            "reasoning_tokens": 0,
+            "tool_output_tokens": 0,
+            "output_tokens_per_turn": [],
+            "tool_output_tokens_per_turn": [],
+        },
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }

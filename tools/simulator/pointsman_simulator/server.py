@@ -133,11 +133,13 @@ class SimulatedEngine:
         app.router.add_post("/v1/embeddings", self._inference.embeddings)
         app.router.add_post("/v1/responses", self._inference.responses)
         app.router.add_post("/v1/messages", self._inference.messages)
+        app.router.add_post("/v1/messages/count_tokens", self._inference.count)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
         app.router.add_get("/ping", self._health)
         app.router.add_get("/version", self._version)
         app.router.add_get("/metrics", self._exposition)
+        app.router.add_get("/metrics/", self._some_metrics)
         return app
 
     def _admin_application(self) -> web.Application:
@@ -196,6 +198,12 @@ class SimulatedEngine:
     async def _exposition(self, _: web.Request) -> web.Response:
         headers = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self._metrics.text(), headers=headers)
+
+    async def _some_metrics(self, request: web.Request) -> web.Response:
+        """As prometheus_client's own page, which vLLM has here."""
+        names = request.query.getall("name[]", [])
+        headers = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self._metrics.text(names), headers=headers)
 
     async def _get_faults(self, _: web.Request) -> web.Response:
         return _json({"faults": [asdict(fault) for fault in self._inference.faults.faults]})

@@ -26,6 +26,7 @@ _TOOL: Final[JsonValue] = {
 _NAMED: Final[JsonValue] = {"type": "function", "function": {"name": "departure"}}
 # A short one: a model that knows nothing puts spaces between the members of an object until it is stopped.
 _SCHEMA: Final[JsonValue] = {"type": "string", "enum": ["late", "early"]}
+_USAGE: Final[JsonValue] = {"include_usage": True}
 _ONE: Final[list[JsonValue]] = [{"role": "user", "content": "Which track?"}]
 
 
@@ -40,7 +41,7 @@ async def chat(engine: ProbedEngine) -> str:
 async def chat_stream(engine: ProbedEngine) -> str:
     """Pieces, and usage in the last event."""
     body: dict[str, JsonValue] = {"messages": _ONE, "max_tokens": _FEW, "stream": True}
-    events = (await engine.post(CHAT, body | {"stream_options": {"include_usage": True}})).events()
+    events = (await engine.post(CHAT, body | {"stream_options": _USAGE})).events()
     if not any(isinstance(member(event, "choices", 0, "delta", "content"), str) for event in events):
         raise Different("no piece of text in any event")
     return _usage(events[-1], "usage", "prompt_tokens", "completion_tokens")
@@ -124,7 +125,7 @@ async def completions(engine: ProbedEngine) -> str:
 async def completions_stream(engine: ProbedEngine) -> str:
     """Pieces, and usage in the last event."""
     body: dict[str, JsonValue] = {"prompt": "Which track?", "max_tokens": _FEW, "stream": True}
-    events = (await engine.post("/v1/completions", body | {"stream_options": {"include_usage": True}})).events()
+    events = (await engine.post("/v1/completions", body | {"stream_options": _USAGE})).events()
     if not any(isinstance(member(event, "choices", 0, "text"), str) for event in events):
         raise Different("no piece of text in any event")
     return _usage(events[-1], "usage", "prompt_tokens", "completion_tokens")
@@ -215,7 +216,7 @@ def _usage(answer: JsonValue, name: str, prompt: str, completion: str) -> str:
 
 
 def _types(events: Sequence[JsonValue], wanted: Sequence[str]) -> None:
-    found = {member(event, "type") for event in events}
+    found = [member(event, "type") for event in events]
     missing = [name for name in wanted if name not in found]
     if missing:
         raise Different(f"no event {', '.join(missing)}")
