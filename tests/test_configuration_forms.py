@@ -11,10 +11,10 @@ import yaml
 from pointsman_core.config import Config, ConfigError, load
 from pointsman_model_selector.configuration import check as check_selectors
 from pointsman_model_selector.configuration import plugins as model_plugins
+from pointsman_plugins.picking import PoolStates
 from pointsman_profile_picker.configuration import check as check_pickers
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.configuration import pickers as profile_pickers
-from pointsman_profile_picker.domain.pools import PoolStates
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_scheduler.configuration import check as check_scheduling
 from pointsman_scheduler.plugins import registries as scheduling_registries

@@ -14,9 +14,9 @@ from pydantic import JsonValue
 from pointsman_apis.requests import parse
 from pointsman_core.config import load
 from pointsman_core.prefix import salted
+from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.pipeline import describe
-from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
 from pointsman_simulator.kv_events import BlockBook

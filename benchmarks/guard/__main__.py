@@ -22,9 +22,9 @@ from benchmarks.guard.public import public_corpora
 from benchmarks.machine import describe
 from pointsman_core.config import Guard, load
 from pointsman_guard.configuration import compile_all
-from pointsman_guard.domain.checking import Checked, Direction, Text
 from pointsman_guard.domain.policy import Policy
 from pointsman_guard.domain.prompt import Prompt
+from pointsman_plugins.guarding import Checked, Direction, Text
 
 CORPUS: Final = Path(__file__).resolve().parents[2] / "services/guard/tests/corpus"
 ROUNDS: Final = 200

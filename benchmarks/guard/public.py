@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import yaml
 
-from pointsman_guard.domain.checking import Checked, Text
 from pointsman_guard.domain.folding import fold
 from pointsman_guard.domain.linear_model import LinearModel, trained
 from pointsman_guard.domain.policy import Policy
+from pointsman_plugins.guarding import Checked, Text
 
 CAUGHT: Final = 0.8
 FALSE_ALARMS: Final = 0.01

@@ -18,8 +18,8 @@ from pointsman_apis.requests import parse
 from pointsman_contracts.journey import Journey, StageReport
 from pointsman_core.config import load
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, registry
-from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.plugins import BUILTIN
 from pointsman_testing.builders import preprocess_request

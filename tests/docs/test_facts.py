@@ -19,11 +19,11 @@ from pointsman_contracts.subjects import stage_subject, subject
 from pointsman_core.config import Config, SchedulingPolicy
 from pointsman_guard.configuration import plugins as detectors
 from pointsman_model_selector.configuration import plugins as model_plugins
+from pointsman_plugins.picking import ProfilePicker
 from pointsman_plugins.registry import Registry
 from pointsman_plugins.scheduling.points import ProfileHandler
 from pointsman_preprocessor.configuration import processors
 from pointsman_profile_picker.configuration import pickers as profile_pickers
-from pointsman_profile_picker.domain.picking import ProfilePicker
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY, WORKERS_BUCKET
@@ -78,8 +78,9 @@ def test_every_group_of_plugins_is_documented_with_its_base_class() -> None:
         *scheduling_registries(),
     ]
     text = (ROOT / "docs" / "writing-a-plugin.md").read_text()
-    rows = re.findall(r"^\| `(pointsman\.[^`]+)` \|.*\| `([^`]+)` \|$", text, re.MULTILINE)
-    assert sorted(rows) == sorted((r.point.group, f"{r.point.__module__}.{r.point.__name__}") for r in registries)
+    rows = re.findall(r"^\| `(pointsman\.[^`]+)` \|.*\| (\w+) \| `([^`]+)` \|$", text, re.MULTILINE)
+    points = [registry.point for registry in registries]
+    assert sorted(rows) == sorted((p.group, p.stability, f"{p.__module__}.{p.__name__}") for p in points)
 
 
 def test_a_documented_configuration_is_right() -> None:
@@ -170,7 +171,7 @@ def test_a_documented_variable_is_a_setting(document: Path) -> None:
 
 
 PLUGINS = (ROOT / "docs" / "writing-a-plugin.md").read_text()
-POINTS = dict(re.findall(r"\| `(pointsman\.[\w.-]+)` \|[^|]*\| `([\w.]+)` \|", PLUGINS))
+POINTS = dict(re.findall(r"\| `(pointsman\.[\w.-]+)` \|[^|]*\|[^|]*\| `([\w.]+)` \|", PLUGINS))
 
 
 def _signature(method: Any) -> str:
@@ -193,6 +194,6 @@ def test_what_a_plugin_of_each_group_is_asked_is_documented_with_its_signatures(
 
 
 def test_every_group_of_plugins_that_a_service_reads_is_documented() -> None:
-    sources = (ROOT / "services").glob("*/pointsman_*/**/*.py")
+    sources = (ROOT / "shared" / "plugins").glob("pointsman_*/**/*.py")
     read = {group for source in sources for group in re.findall(r'"(pointsman\.\w+\.[\w-]+)"', source.read_text())}
     assert {group for group in read if group.split(".")[1] in {name.split(".")[1] for name in POINTS}} <= POINTS.keys()

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from pointsman_plugins import Key, Params, Refusal
-from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
+from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 
 TOOL_COUNT: Key[int] = Key("tool_count", int)
 

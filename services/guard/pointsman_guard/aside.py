@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Final
 
-from pointsman_guard.domain.checking import Checked
 from pointsman_guard.domain.policy import Apart, Found
+from pointsman_plugins.guarding import Checked
 
 
 class Aside:

@@ -3,9 +3,9 @@
 from functools import cache
 
 from pointsman_core.config import Config
-from pointsman_guard.domain.checking import Detector, Outside
 from pointsman_guard.domain.policy import Policy, compile_policies
 from pointsman_guard.plugins import BUILTIN
+from pointsman_plugins.guarding import Detector, Outside
 from pointsman_plugins.registry import Registry
 
 """Entry points of other distributions' detectors."""

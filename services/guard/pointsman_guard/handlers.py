@@ -19,11 +19,11 @@ from pointsman_core.config import DEFAULT_GUARD
 from pointsman_guard.aside import Aside
 from pointsman_guard.domain import words
 from pointsman_guard.domain.answer import changed_texts, ours
-from pointsman_guard.domain.checking import Checked, Finding, Text
 from pointsman_guard.domain.policy import NOTHING, Apart, Judgement, Policy
 from pointsman_guard.domain.prompt import Prompt
 from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
+from pointsman_plugins.guarding import Checked, Finding, Text
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.content_client import ContentClient, ContentGone

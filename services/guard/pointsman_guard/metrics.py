@@ -4,8 +4,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_guard.domain.checking import Direction
 from pointsman_guard.domain.policy import Judgement, Policy
+from pointsman_plugins.guarding import Direction
 from pointsman_runtime.telling.counting import Count, Counter, Histogram
 from pointsman_runtime.telling.plan_labels import PlanLabels
 

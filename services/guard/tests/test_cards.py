@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_guard.domain.cards import card, cards
-from pointsman_guard.domain.checking import Checked, Finding, Text
 from pointsman_guard.domain.redaction import redacted, removed
 from pointsman_guard.plugins.patterns import Patterns, PatternsParams
+from pointsman_plugins.guarding import Checked, Finding, Text
 
 PATTERNS: Final = Patterns("patterns", PatternsParams(groups=("pii",)), {})
 

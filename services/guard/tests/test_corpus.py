@@ -15,8 +15,8 @@ from typing import Final, TypedDict, cast
 import pytest
 
 from pointsman_core.config import Guard
-from pointsman_guard.domain.checking import Checked, Direction, Text
 from pointsman_guard.plugins.patterns import Patterns, PatternsParams
+from pointsman_plugins.guarding import Checked, Direction, Text
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 WINDOW: Final = 512

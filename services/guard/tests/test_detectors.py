@@ -14,10 +14,10 @@ from pointsman_core.config import ConfigError, load
 from pointsman_embedding.onnx_model import OnnxModel
 from pointsman_guard.adapters.reach import Reach
 from pointsman_guard.configuration import compile_all
-from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding, Text
 from pointsman_guard.domain.linear_model import LinearModel, trained
 from pointsman_guard.domain.policy import Failure, Judgement, Policy
 from pointsman_guard.training import main as train
+from pointsman_plugins.guarding import Checked, DetectorFailed, Finding, Text
 from pointsman_testing.minilm import minilm
 from pointsman_testing.name_resolution import leads_to
 

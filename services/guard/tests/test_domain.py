@@ -11,12 +11,12 @@ from pointsman_core.config import ConfigError, load
 from pointsman_guard.adapters.reach import Reach
 from pointsman_guard.configuration import check, compile_all
 from pointsman_guard.domain.cards import card
-from pointsman_guard.domain.checking import Finding, Text
 from pointsman_guard.domain.checksums import dni, iban, luhn, ssn
 from pointsman_guard.domain.decoding import Work, hidden
 from pointsman_guard.domain.folding import fold, offsets
 from pointsman_guard.domain.prompt import Prompt
 from pointsman_guard.domain.redaction import is_own, redacted, removed, restored
+from pointsman_plugins.guarding import Finding, Text
 
 HARMLESS: Final = st.text(max_size=60)
 

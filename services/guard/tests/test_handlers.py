@@ -17,9 +17,9 @@ from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
 from pointsman_contracts.response_stage import AnswerText, ResponseReview, Verdict
 from pointsman_guard.aside import Aside
 from pointsman_guard.configuration import compile_all
-from pointsman_guard.domain.checking import DetectorFailed, Embedder
 from pointsman_guard.handlers import PARK_AFTER_S, RESTORE, Handlers
 from pointsman_guard.metrics import GuardMetrics
+from pointsman_plugins.guarding import DetectorFailed, Embedder
 from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.content_client import ContentClient
 from pointsman_runtime.journey.stage import Hop

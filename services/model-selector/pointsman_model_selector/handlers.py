@@ -11,9 +11,8 @@ from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_model_selector.domain.candidate import Standing
-from pointsman_model_selector.domain.selecting import Question
 from pointsman_model_selector.domain.selector import CompiledSelector, Selected
+from pointsman_plugins.selecting import Question, Standing
 from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.settled_target import settled
 from pointsman_runtime.journey.stage import Hop

@@ -13,11 +13,11 @@ from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import load
 from pointsman_core.plugins import Spec
-from pointsman_model_selector.domain.candidate import Candidate, Standing, candidates_of
-from pointsman_model_selector.domain.selecting import ModelPicker, Question
+from pointsman_model_selector.domain.candidate import candidates_of
 from pointsman_model_selector.domain.selector import registries
 from pointsman_model_selector.plugins import BUILTIN
 from pointsman_model_selector.plugins.pickers import MaxScore, UniformRandom, WeightedRandom
+from pointsman_plugins.selecting import Candidate, ModelPicker, Question, Standing
 from pointsman_testing import builders
 
 TYPES: Final = registries(BUILTIN)

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pointsman_model_selector.domain.selecting import ModelPicker, ModelScorer, Question
 
 from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.model import ModelStatistics
@@ -19,7 +20,6 @@ from pointsman_core.plugins import PluginError
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.configuration import check
 from pointsman_model_selector.domain.candidate import Candidate, Standing
-from pointsman_model_selector.domain.selecting import ModelPicker, ModelScorer, Question
 from pointsman_model_selector.domain.selector import (
     Builtin,
     CompiledSelector,
@@ -30,6 +30,7 @@ from pointsman_model_selector.domain.selector import (
 )
 from pointsman_model_selector.plugins import BUILTIN
 from pointsman_plugins.plugin import Params
+from pointsman_plugins.selecting import Candidate, ModelPicker, ModelScorer, Question, Standing
 from pointsman_testing import builders
 
 THREE: Final[dict[str, object]] = {

@@ -8,9 +8,8 @@ from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_core.config import ConfigError, load
 from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, encode, vector
 from pointsman_model_selector.configuration import check, plugins
-from pointsman_model_selector.domain.candidate import Standing
-from pointsman_model_selector.domain.selecting import Question
 from pointsman_model_selector.domain.selector import Selected, compile_selectors
+from pointsman_plugins.selecting import Question, Standing
 from pointsman_testing import builders
 
 STRENGTHS: Final = {

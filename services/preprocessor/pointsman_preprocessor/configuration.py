@@ -4,11 +4,11 @@ from functools import cache
 
 from pointsman_core.config import Config, ConfigError
 from pointsman_core.plugins import PluginError
+from pointsman_plugins.preprocessing import Ports, RequestProcessor
 from pointsman_plugins.registry import Registry
 from pointsman_preprocessor.domain.chain import Within
 from pointsman_preprocessor.domain.model_tokenizers import Load
 from pointsman_preprocessor.domain.pipeline import Pipeline, registry
-from pointsman_preprocessor.domain.processing import Ports, RequestProcessor
 from pointsman_preprocessor.plugins import BUILTIN
 
 

@@ -14,10 +14,10 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.domain.asker import ASKS_WHO, asker, told
 from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, processor_reports
-from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.verdict_metrics import VerdictMetrics
 from pointsman_runtime.bus.errors import BusError

@@ -4,12 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from pointsman_contracts.journey import PreprocessRequest
+from pointsman_plugins.preprocessing import Ports
 from pointsman_preprocessor.adapters.cluster_rules import ClusterRules
 from pointsman_preprocessor.adapters.limits import Limits
 from pointsman_preprocessor.adapters.published_keys import PublishedKeys
 from pointsman_preprocessor.adapters.stored_keys import StoredKeys
 from pointsman_preprocessor.configuration import compile_pipeline
-from pointsman_preprocessor.domain.processing import Ports
 from pointsman_preprocessor.handlers import Handlers, bounded
 from pointsman_preprocessor.settings import PreprocessorSettings
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles

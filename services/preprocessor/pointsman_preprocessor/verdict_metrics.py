@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
+from pointsman_plugins.preprocessing import IDENTITY, Incoming
 from pointsman_runtime.telling.counting import Count, Counter
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.plan_labels import PlanLabels

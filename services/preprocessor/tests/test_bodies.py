@@ -13,8 +13,8 @@ from pointsman_apis.depth import DEEPEST
 from pointsman_apis.requests import parse
 from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_core.refusal import Refusal
-from pointsman_preprocessor.domain.processing import Incoming
-from pointsman_preprocessor.domain.prompt import prompt_of
+from pointsman_plugins.preprocessing import Incoming
+from pointsman_plugins.prompt import prompt_of
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_testing import builders
 

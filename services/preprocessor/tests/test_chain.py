@@ -12,9 +12,9 @@ from pointsman_contracts.journey import StageReport
 from pointsman_core.config import ConfigError, load
 from pointsman_core.plugins import Key
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor, Unavailable
 from pointsman_preprocessor.configuration import check
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, registry
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor, Unavailable
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.handlers import bounded
 from pointsman_preprocessor.plugins import BUILTIN

@@ -7,8 +7,8 @@ from pydantic import JsonValue
 from pointsman_apis.requests import parse
 from pointsman_core.config import load
 from pointsman_core.fingerprint import deciding, fingerprint
+from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.configuration import compile_pipeline
-from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_testing import builders
 

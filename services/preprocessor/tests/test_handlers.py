@@ -14,9 +14,9 @@ from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_
 from pointsman_contracts.subjects import stage_subject
 from pointsman_core.config import Config
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.pipeline import Pipeline, registry
-from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
 from pointsman_preprocessor.handlers import Handlers
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.configuring.configuration import Configuration

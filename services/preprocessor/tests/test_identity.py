@@ -19,10 +19,10 @@ from pointsman_apis.requests import parse
 from pointsman_contracts.journey import StageReport
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports
 from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.api_keys import KeyFacts, KeyStore, KeyTable
 from pointsman_preprocessor.domain.pipeline import depart, describe
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.domain.tokens import Expected, TokenRefused, verified
 from pointsman_testing import builders

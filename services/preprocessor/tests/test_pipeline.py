@@ -16,11 +16,11 @@ from pointsman_core.plugins import Key, PluginError
 from pointsman_core.prefix import salt
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
+from pointsman_plugins.prompt import prompt_of
 from pointsman_preprocessor.configuration import check
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, registry
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
-from pointsman_preprocessor.domain.prompt import prompt_of
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_testing import builders
 

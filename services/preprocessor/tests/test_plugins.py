@@ -11,8 +11,8 @@ from pointsman_contracts.journey import BodyEdit
 from pointsman_core.config import ConfigError, load
 from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, encode, vector
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming
 from pointsman_preprocessor.configuration import check, compile_pipeline
-from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_testing import builders
 

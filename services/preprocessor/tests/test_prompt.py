@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
+from pointsman_plugins.prompt import BYTES_PER_TOKEN, MEDIA_TOKENS, Prompt, prompt_of
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
-from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, MEDIA_TOKENS, Prompt, prompt_of
 
 BLOCK: Final = 16 * BYTES_PER_TOKEN
 

@@ -24,13 +24,13 @@ from pointsman_contracts.limits import (
 )
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.subjects import ANY
+from pointsman_plugins.preprocessing import Unavailable
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
 from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.sharding import keeper_of
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
-from pointsman_preprocessor.domain.processing import Unavailable
 from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses

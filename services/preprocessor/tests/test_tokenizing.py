@@ -19,11 +19,11 @@ from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.subjects import stage_subject
 from pointsman_core.config import Config, ConfigError, Tokenizer, load
 from pointsman_core.prefix import salt
+from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming
 from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.blocks import chain
 from pointsman_preprocessor.domain.model_tokenizers import ModelTokenizers
 from pointsman_preprocessor.domain.pipeline import describe
-from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.handlers import Handlers
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles

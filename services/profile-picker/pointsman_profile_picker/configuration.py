@@ -4,8 +4,8 @@ from functools import cache
 
 from pointsman_core.config import Config, ConfigError
 from pointsman_core.plugins import PluginError
+from pointsman_plugins.picking import ProfilePicker
 from pointsman_plugins.registry import Registry
-from pointsman_profile_picker.domain.picking import ProfilePicker
 from pointsman_profile_picker.domain.route import Routing, registry
 from pointsman_profile_picker.plugins import BUILTIN
 

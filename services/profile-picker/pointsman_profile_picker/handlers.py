@@ -10,8 +10,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
 from pointsman_core.permission import allowed_models
 from pointsman_core.refusal import Refusal
-from pointsman_profile_picker.domain.picking import PickError
-from pointsman_profile_picker.domain.pools import PoolStates
+from pointsman_plugins.picking import PickError, PoolStates
 from pointsman_profile_picker.domain.route import Routing
 from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.settled_target import settled

@@ -6,8 +6,8 @@ from pydantic import JsonValue
 from pointsman_core.config import load
 from pointsman_core.permission import allowed_models, may_use
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.picking import PoolStates
 from pointsman_profile_picker.configuration import compile_routing
-from pointsman_profile_picker.domain.pools import PoolStates
 from pointsman_profile_picker.domain.route import Routing
 
 CONFIG: dict[str, object] = {

@@ -7,16 +7,17 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pointsman_profile_picker.domain.picking import PickError
+from pointsman_profile_picker.domain.pools import PoolStates
 
 from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.timing import TIMES
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.picking import PickError, PoolStates
 from pointsman_profile_picker.configuration import check, compile_routing
 from pointsman_profile_picker.domain.expression import ExpressionError, Expressions
-from pointsman_profile_picker.domain.picking import PickError
-from pointsman_profile_picker.domain.pools import PoolStates
 from pointsman_profile_picker.domain.route import Routing
 from pointsman_testing import builders
 

@@ -10,10 +10,9 @@ from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import Config, load
 from pointsman_core.plugins import PluginError
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.picking import Choice, PickError, PoolStates, ProfilePicker
 from pointsman_plugins.registry import Registry
 from pointsman_profile_picker.configuration import compile_routing
-from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker
-from pointsman_profile_picker.domain.pools import PoolStates
 from pointsman_profile_picker.domain.route import Routing
 from pointsman_testing import builders
 

@@ -60,13 +60,7 @@ class Registry(Generic[P]):
         plugin = self.types.get(spec.use)
         if plugin is None:
             raise PluginError(unknown(f"{self.kind} type", spec.use, self.types), ("use",))
-        try:
-            return plugin, plugin.params_type.model_validate(dict(spec.params))
-        except ValidationError as error:
-            items = wrongs(error)
-            problems = "; ".join(_problem(item, plugin.params_type) for item in items)
-            words = f"{self.kind} {spec.name!r} ({spec.use}): {problems}"
-            raise PluginError(words, items[0].path) from error
+        return plugin, checked(plugin, spec, self.kind)
 
     def one(self, spec: Spec) -> P:
         """Build a single instance that refers to no other. Raises PluginError."""
@@ -123,6 +117,16 @@ class Registry(Generic[P]):
         except Exception as error:  # whatever somebody's class raises, it can't be used as configured
             words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             raise PluginError(f"{self.kind} {spec.name!r} ({spec.use}): {words}") from error
+
+
+def checked(plugin: type[Plugin], spec: Spec, kind: str = "plugin") -> Params:
+    """The parameters of `spec`. PluginError names each wrong one, and what would be right."""
+    try:
+        return plugin.params_type.model_validate(dict(spec.params))
+    except ValidationError as error:
+        items = wrongs(error)
+        problems = "; ".join(_problem(item, plugin.params_type) for item in items)
+        raise PluginError(f"{kind} {spec.name!r} ({spec.use}): {problems}", items[0].path) from error
 
 
 def check_dataflow(plugins: Sequence[Plugin], given: Iterable[Key[object]] = ()) -> None:

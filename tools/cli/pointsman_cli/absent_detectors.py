@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
-from pointsman_guard.domain.checking import DetectorFailed, Embedder
+from pointsman_plugins.guarding import DetectorFailed, Embedder
 
 
 class Nobody:

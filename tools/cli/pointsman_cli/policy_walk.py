@@ -30,22 +30,20 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_guard.configuration import compile_all as compile_guards
 from pointsman_guard.domain import words
-from pointsman_guard.domain.checking import Checked
 from pointsman_guard.domain.policy import Policy
 from pointsman_guard.domain.prompt import Prompt
 from pointsman_model_selector.configuration import compile_all as compile_selectors
-from pointsman_model_selector.domain.candidate import Standing
-from pointsman_model_selector.domain.selecting import Question
 from pointsman_model_selector.domain.selector import CompiledSelector
+from pointsman_plugins.guarding import Checked
+from pointsman_plugins.picking import PickError, PoolStates
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, Verdict
+from pointsman_plugins.selecting import Question, Standing
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.chain import Chain
 from pointsman_preprocessor.domain.pipeline import depart, describe
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Verdict
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_profile_picker.configuration import compile_routing
-from pointsman_profile_picker.domain.picking import PickError
-from pointsman_profile_picker.domain.pools import PoolStates
 from pointsman_runtime.journey.settled_target import settled
 
 REQUEST_S: Final = 600.0

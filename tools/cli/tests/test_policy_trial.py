@@ -14,7 +14,7 @@ from pointsman_cli.sample_request import read_sample
 from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import ApiKey
 from pointsman_core.config import Config, load
-from pointsman_preprocessor.domain.processing import Incoming
+from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.plugins.stream_usage import StreamUsage
 
 KEY = "pm-canary-55"

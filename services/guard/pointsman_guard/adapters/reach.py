@@ -9,7 +9,7 @@ import aiohttp
 import orjson
 from pydantic import JsonValue
 
-from pointsman_guard.domain.checking import DetectorFailed, Embedder
+from pointsman_plugins.guarding import DetectorFailed, Embedder
 from pointsman_runtime.service import outbound
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from pointsman_contracts.response_stage import ResponseReview
-from pointsman_guard.domain.checking import Finding, Text
 from pointsman_guard.domain.policy import Judgement, Policy
 from pointsman_guard.domain.redaction import is_own, removed, restored, without_leftovers
+from pointsman_plugins.guarding import Finding, Text
 
 
 def ours(texts: Sequence[Text], originals: Mapping[str, str], *, first: bool) -> Callable[[Finding], bool] | None:

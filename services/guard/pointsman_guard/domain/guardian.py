@@ -10,7 +10,7 @@ from pointsman_core.header_names import SettableHeader
 from pointsman_core.references import HttpUrl, SecretReference
 from pointsman_core.units import PositiveDuration
 from pointsman_core.url_addresses import check_url
-from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, DetectorFailed, Finding, Outside
+from pointsman_plugins.guarding import ANY_ROLE, Checked, Detector, DetectorFailed, Finding, Outside
 from pointsman_plugins.plugin import Params
 
 Object = dict[str, JsonValue]

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from pointsman_contracts.guarding import Guarded
 from pointsman_core.config import DEFAULT_GUARD, Config, ConfigError, Guard
 from pointsman_core.plugins import Gathering, PluginError, within
-from pointsman_guard.domain.checking import Checked, Detector, DetectorFailed, Finding, Outside
+from pointsman_plugins.guarding import Checked, Detector, DetectorFailed, Finding, Outside
 from pointsman_plugins.registry import Registry
 
 RULES: Final = 6

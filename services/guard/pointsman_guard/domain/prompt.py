@@ -9,8 +9,8 @@ from pointsman_apis import named
 from pointsman_apis.chat import CHAT
 from pointsman_apis.prompt_texts import Document, PromptSlot, body_members, prompt_texts
 from pointsman_contracts.journey import BodyEdit
-from pointsman_guard.domain.checking import Finding, Text
 from pointsman_guard.domain.redaction import Redacted
+from pointsman_plugins.guarding import Finding, Text
 
 DETECTOR: Final = "reader"
 """Finds what has no readable text."""

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pointsman_guard.domain.checking import Finding, Text
 from pointsman_guard.domain.json_numbers import in_place
+from pointsman_plugins.guarding import Finding, Text
 
 _GLUED: Final = r"[\w.+/=@\-]*"
 """What may go on behind a placeholder at the end of a window: the rest of what it stands for."""

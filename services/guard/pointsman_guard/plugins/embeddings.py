@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pointsman_core.plugins import PluginError
-from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, DetectorFailed, Embedder, Finding, Outside
 from pointsman_guard.domain.folding import fold
 from pointsman_guard.plugins.catalogue.phrases import ATTACKS, HARMLESS
+from pointsman_plugins.guarding import ANY_ROLE, Checked, Detector, DetectorFailed, Embedder, Finding, Outside
 from pointsman_plugins.plugin import Params
 
 PIECE: Final = 320

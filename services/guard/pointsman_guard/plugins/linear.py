@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pydantic import Field, ValidationError
 
 from pointsman_core.plugins import PluginError
-from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, DetectorFailed, Finding, Outside
 from pointsman_guard.domain.folding import fold
 from pointsman_guard.domain.linear_model import LinearModel
+from pointsman_plugins.guarding import ANY_ROLE, Checked, Detector, DetectorFailed, Finding, Outside
 from pointsman_plugins.plugin import Params
 
 

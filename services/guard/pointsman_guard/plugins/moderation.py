@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from pydantic import Field, JsonValue
 
-from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding
 from pointsman_guard.domain.guardian import Guardian, GuardianParams, Object, member
+from pointsman_plugins.guarding import Checked, DetectorFailed, Finding
 
 
 class ModerationParams(GuardianParams):

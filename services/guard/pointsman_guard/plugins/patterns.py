@@ -5,7 +5,6 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from pointsman_guard.domain.checking import ANY_ROLE, Checked, Detector, Finding, Text
 from pointsman_guard.domain.decoding import BETWEEN, Work, hidden
 from pointsman_guard.domain.disguises import disguises
 from pointsman_guard.domain.folding import fold, offsets
@@ -18,6 +17,7 @@ from pointsman_guard.plugins.catalogue.jailbreak import JAILBREAK
 from pointsman_guard.plugins.catalogue.other_languages import OTHER_LANGUAGES
 from pointsman_guard.plugins.catalogue.personal import PERSONAL
 from pointsman_guard.plugins.catalogue.secrets import SECRETS
+from pointsman_plugins.guarding import ANY_ROLE, Checked, Detector, Finding, Text
 from pointsman_plugins.plugin import Params
 
 UNREADABLE_LONG: Final = "unreadable.long"

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from pointsman_guard.domain.checking import Checked, DetectorFailed, Finding
 from pointsman_guard.domain.guardian import Guardian, GuardianParams, Object
+from pointsman_plugins.guarding import Checked, DetectorFailed, Finding
 
 
 class WebhookFinding(BaseModel):

@@ -13,8 +13,10 @@ from pointsman_core.config import Config, Ranking, Selector
 from pointsman_core.permission import allowed_models, may_use, not_allowed
 from pointsman_core.plugins import Gathering, PluginError, unknown, within
 from pointsman_core.refusal import Refusal
-from pointsman_model_selector.domain.candidate import Candidate, candidates_of
-from pointsman_model_selector.domain.selecting import (
+from pointsman_model_selector.domain.candidate import candidates_of
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.selecting import (
+    Candidate,
     ModelFilter,
     ModelPicker,
     ModelScorer,
@@ -22,7 +24,6 @@ from pointsman_model_selector.domain.selecting import (
     RankingChooser,
     StatePlugin,
 )
-from pointsman_plugins.registry import Registry
 
 _NOT_ALLOWED: Final = "allowed: not allowed for this identity"
 

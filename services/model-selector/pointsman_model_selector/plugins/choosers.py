@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from pointsman_contracts.journey import Journey
-from pointsman_model_selector.domain.selecting import RankingChooser
 from pointsman_plugins.plugin import Params
+from pointsman_plugins.selecting import RankingChooser
 
 
 class SingleParams(Params):

@@ -3,9 +3,8 @@
 from pydantic import Field
 
 from pointsman_core.permission import allowed_models, may_use
-from pointsman_model_selector.domain.candidate import Candidate
-from pointsman_model_selector.domain.selecting import ModelFilter, Question
 from pointsman_plugins.plugin import Params
+from pointsman_plugins.selecting import Candidate, ModelFilter, Question
 
 
 class Capable(ModelFilter):

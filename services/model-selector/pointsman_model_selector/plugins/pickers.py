@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from random import Random
 
-from pointsman_model_selector.domain.selecting import ModelPicker
+from pointsman_plugins.selecting import ModelPicker
 
 
 class MaxScore(ModelPicker):

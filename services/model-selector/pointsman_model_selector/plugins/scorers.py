@@ -6,9 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from pointsman_model_selector.domain.candidate import Candidate
-from pointsman_model_selector.domain.selecting import ModelScorer, Question
 from pointsman_plugins.plugin import Params
+from pointsman_plugins.selecting import Candidate, ModelScorer, Question
 
 USUAL_OUTPUT_TOKENS = 256
 """Length of an answer while nobody knows better."""

@@ -6,9 +6,8 @@ from pydantic import Field
 
 from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, Vector, decode, rarity, similarity, vector
 from pointsman_core.plugins import PluginError
-from pointsman_model_selector.domain.candidate import Candidate
-from pointsman_model_selector.domain.selecting import ModelScorer, Question
 from pointsman_plugins.plugin import Params
+from pointsman_plugins.selecting import Candidate, ModelScorer, Question
 
 
 class SemanticMatchParams(Params):

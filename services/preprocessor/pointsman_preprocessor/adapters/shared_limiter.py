@@ -21,6 +21,7 @@ from pointsman_contracts.limits import (
 )
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.services import EDGES
+from pointsman_plugins.preprocessing import Unavailable
 from pointsman_preprocessor.adapters.keeper_questions import Questions
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
@@ -28,7 +29,6 @@ from pointsman_preprocessor.domain.limits.book import MOST_COUNTERS, Book
 from pointsman_preprocessor.domain.limits.limiter import Limiter
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
-from pointsman_preprocessor.domain.processing import Unavailable
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NobodyListens, NoReply
 from pointsman_runtime.telling.logs import Log

@@ -4,7 +4,7 @@ from typing import Final
 
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
 
 NAME: Final = "authentication"
 """In trails and metrics."""

@@ -12,7 +12,7 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Answer
 from pointsman_core.permission import allowed_models
-from pointsman_preprocessor.domain.processing import Incoming
+from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 
 ASKS_WHO: Final = MODELS

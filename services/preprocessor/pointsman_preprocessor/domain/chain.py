@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pointsman_contracts.journey import BodyEdit, HeaderEdit
 from pointsman_core.config import ProcessorUse
 from pointsman_core.refusal import Refusal
-from pointsman_preprocessor.domain.processing import Failure, Incoming, RequestProcessor, Unavailable, Verdict
+from pointsman_plugins.preprocessing import Failure, Incoming, RequestProcessor, Unavailable, Verdict
 
 Within = Callable[[Awaitable[None], float], Awaitable[None]]
 """Waits at most so many seconds; then TimeoutError."""

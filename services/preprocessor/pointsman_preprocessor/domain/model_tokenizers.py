@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pointsman_core.config import Config, Tokenizer
 from pointsman_core.model_tokenizer import tokenizer_of
-from pointsman_preprocessor.domain.processing import Incoming
-from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt
+from pointsman_plugins.preprocessing import Incoming
+from pointsman_plugins.prompt import BYTES_PER_TOKEN, Prompt
 from pointsman_tokenization.failure import NotTokenized
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from pointsman_core.config import Config, ProcessorUse, identifies
 from pointsman_core.plugins import PluginError
+from pointsman_plugins.preprocessing import IDENTITY, RequestProcessor
 from pointsman_plugins.registry import check_dataflow
 from pointsman_preprocessor.domain.chain import Step
-from pointsman_preprocessor.domain.processing import IDENTITY, RequestProcessor
 
 
 def check_order(uses: Sequence[ProcessorUse], processors: Sequence[RequestProcessor], config: Config) -> None:

@@ -9,6 +9,8 @@ from pointsman_core.config import Config, ProcessorUse, active
 from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_core.plugins import within
 from pointsman_core.prefix import salt
+from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming, Ports, RequestProcessor
+from pointsman_plugins.prompt import BYTES_PER_TOKEN, Prompt
 from pointsman_plugins.registry import Registry
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
@@ -16,8 +18,6 @@ from pointsman_preprocessor.domain.chain import Chain, Step, Within
 from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers
 from pointsman_preprocessor.domain.order import admission_position, check_order
 from pointsman_preprocessor.domain.pool_rules import NameRules
-from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming, Ports, RequestProcessor
-from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt
 from pointsman_preprocessor.domain.prompt_tokens import TokenReaders
 
 """Group in which other distributions offer request processors."""

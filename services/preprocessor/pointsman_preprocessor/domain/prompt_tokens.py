@@ -4,8 +4,8 @@ from typing import Final
 
 from pointsman_contracts.content import PromptTokens
 from pointsman_core.config import Config
-from pointsman_preprocessor.domain.processing import Incoming
-from pointsman_preprocessor.domain.prompt import BYTES_PER_TOKEN, Prompt
+from pointsman_plugins.preprocessing import Incoming
+from pointsman_plugins.prompt import BYTES_PER_TOKEN, Prompt
 
 ROUTING_REQUEST: Final = "x-routing-request"
 """Only the route is asked for; tokens are part of that answer."""

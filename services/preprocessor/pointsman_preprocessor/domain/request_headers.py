@@ -8,11 +8,12 @@ nothing but that client's own request: its session and its service-level wishes.
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from pointsman_core.given_worker import PREFILLER, WORKER, given_worker
 from pointsman_core.refusal import Refusal
 from pointsman_core.subset import subset_of
+from pointsman_plugins.preprocessing import HeaderFacts
 
 _PRIORITY: Final = "x-pointsman-priority"
 _OBJECTIVE: Final = ("x-pointsman-objective", "x-gateway-inference-objective")
@@ -43,24 +44,6 @@ _SECRET_PARTS: Final = (
 )
 _SECRET_ENDINGS: Final = ("-token", "_token", "-authorization", "-jwt")
 _PUBLIC_TOKENS: Final = frozenset({"x-session-token"})
-
-
-class HeaderFacts(NamedTuple):
-    """What follows from the headers."""
-
-    readable: dict[str, str]
-    """Without credentials and cookies, within the limits above."""
-    dropped: int
-    """Headers left out because they were too long."""
-    session: str | None
-    priority: int
-    objective: str | None
-    """Name that stands for a priority; None when there is none, or the priority itself was said."""
-    fairness_id: str
-    slo_ttft_ms: float | None
-    slo_itl_ms: float | None
-    subset: tuple[str, ...] | None
-    workers: tuple[str, ...] | None
 
 
 def read_headers(headers: Mapping[str, str]) -> HeaderFacts:

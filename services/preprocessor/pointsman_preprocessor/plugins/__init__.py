@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pointsman_preprocessor.domain.processing import RequestProcessor
+from pointsman_plugins.preprocessing import RequestProcessor
 from pointsman_preprocessor.plugins.anonymous import Anonymous
 from pointsman_preprocessor.plugins.api_key_auth import ApiKeyAuth
 from pointsman_preprocessor.plugins.authorization import Authorization

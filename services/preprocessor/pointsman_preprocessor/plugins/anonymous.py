@@ -4,9 +4,9 @@ from pydantic import Field, JsonValue
 
 from pointsman_core.config import Config
 from pointsman_plugins.plugin import Params
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
 from pointsman_preprocessor.domain.admission import CREDENTIAL_HEADERS
 from pointsman_preprocessor.domain.identities import Grant, ModelGroups, identity_of
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
 
 
 class AnonymousParams(Params):

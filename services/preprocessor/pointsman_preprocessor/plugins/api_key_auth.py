@@ -7,11 +7,11 @@ from pydantic import Field, JsonValue, field_validator
 from pointsman_core.config import Config
 from pointsman_core.plugins import PluginError
 from pointsman_plugins.plugin import Params
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
 from pointsman_preprocessor.domain.admission import CREDENTIAL_HEADERS, unauthorized
 from pointsman_preprocessor.domain.api_keys import ApiKey, KeyFacts, KeyStore, KeyTable
 from pointsman_preprocessor.domain.credentials import digest, presented
 from pointsman_preprocessor.domain.identities import ModelGroups, identity_of
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
 
 _KEPT: Final = 8192
 """Keys whose identity stays made."""

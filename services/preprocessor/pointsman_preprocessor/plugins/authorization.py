@@ -4,8 +4,8 @@ from pydantic import Field
 
 from pointsman_core.config import Api
 from pointsman_plugins.plugin import Params
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
 from pointsman_preprocessor.domain.admission import forbidden
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
 
 
 class AuthorizationParams(Params):

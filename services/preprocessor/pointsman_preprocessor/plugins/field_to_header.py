@@ -6,7 +6,7 @@ from pydantic import Field, JsonValue
 
 from pointsman_core.header_names import SettableHeader
 from pointsman_plugins.plugin import Params
-from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
+from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 
 LONGEST_VALUE: Final = 1024
 

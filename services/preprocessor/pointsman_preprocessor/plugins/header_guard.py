@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from pointsman_core.header_names import EDGES_OWN, settable
 from pointsman_plugins.plugin import Params
-from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
+from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 
 
 class HeaderGuardParams(Params):

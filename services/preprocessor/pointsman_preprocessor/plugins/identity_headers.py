@@ -6,7 +6,7 @@ from pydantic import Field, JsonValue, field_validator
 
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, RequestProcessor
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
 
 _STRIPPED: Final = ("x-pointsman-", "x-gateway-")
 

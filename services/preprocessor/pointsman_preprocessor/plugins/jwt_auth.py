@@ -13,12 +13,12 @@ from pointsman_core.references import HttpUrl
 from pointsman_core.units import Duration
 from pointsman_core.url_addresses import check_url
 from pointsman_plugins.plugin import Params
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
 from pointsman_preprocessor.domain.admission import unauthorized
 from pointsman_preprocessor.domain.claims import ClaimNames, grant_of
 from pointsman_preprocessor.domain.credentials import bearer
 from pointsman_preprocessor.domain.identities import ModelGroups, identity_of
 from pointsman_preprocessor.domain.key_sets import ALGORITHMS, KeySet, KeySets
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
 from pointsman_preprocessor.domain.tokens import Expected, TokenHead, TokenRefused, head_of, verified
 
 _KEPT: Final = 8192

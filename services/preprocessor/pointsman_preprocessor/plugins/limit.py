@@ -11,10 +11,10 @@ from typing_extensions import TypeVar
 from pointsman_contracts.limits import LimitAsk, LimitVerdict, LimitWindow
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor
 from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.domain.limits.scope import ScopeName, Scopes
 from pointsman_preprocessor.domain.limits.told import tell
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming, Ports, RequestProcessor
 
 GRACE_MS: Final = 5_000
 """After a request's deadline: by then its end has been told, or its edge is gone."""

@@ -6,7 +6,7 @@ from pointsman_core.config import Config
 from pointsman_core.header_names import SettableHeader
 from pointsman_core.plugins import PluginError
 from pointsman_plugins.plugin import Params
-from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
+from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 
 
 class ModelToHeaderParams(Params):

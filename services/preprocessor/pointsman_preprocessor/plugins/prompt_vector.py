@@ -3,8 +3,8 @@
 from typing import Final
 
 from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, encode, vector
+from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 from pointsman_preprocessor.domain.last_words import last_words
-from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
 
 _LONGEST: Final = 2048
 """Characters that are looked at: a quarter of a millisecond."""

@@ -5,8 +5,8 @@ from typing import Final
 from pydantic import Field, JsonValue
 
 from pointsman_contracts.limits import LimitWindow
+from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.domain.limits.rate import Rate, Rates, rates
-from pointsman_preprocessor.domain.processing import Incoming
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 
 SENT_AGAIN_MS: Final = 5_000

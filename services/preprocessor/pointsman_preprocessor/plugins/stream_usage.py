@@ -3,7 +3,7 @@
 from pydantic import JsonValue
 
 from pointsman_core.plugins import Key
-from pointsman_preprocessor.domain.processing import Incoming, RequestProcessor
+from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 
 USAGE_ADDED: Key[bool] = Key("usage_added", bool)
 """True when the client didn't ask for the usage that its stream will end with."""

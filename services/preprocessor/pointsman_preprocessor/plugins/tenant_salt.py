@@ -3,7 +3,7 @@
 import hashlib
 from typing import Final
 
-from pointsman_preprocessor.domain.processing import ENGINE_SALT, IDENTITY, Incoming, RequestProcessor
+from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming, RequestProcessor
 
 SALT_BYTES: Final = 16
 

@@ -10,9 +10,9 @@ from pointsman_apis.facts import max_output_tokens
 from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_contracts.limits import LimitWindow
 from pointsman_contracts.response import Usage
+from pointsman_plugins.preprocessing import IDENTITY, Incoming
 from pointsman_preprocessor.domain.limits.rate import Rate, Rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 from pointsman_preprocessor.plugins.request_limit import amounts
 

@@ -11,8 +11,8 @@ from pydantic import JsonValue
 from pointsman_contracts.identity import IDENTITY
 from pointsman_contracts.journey import Journey
 from pointsman_core.plugins import unknown
+from pointsman_plugins.picking import POOL_FACTS
 from pointsman_profile_picker.domain.header_case import with_lower_headers
-from pointsman_profile_picker.domain.pools import POOL_FACTS
 
 _T = cel.Type
 _TEXTS: Final = _T.Map(_T.STRING, _T.STRING)

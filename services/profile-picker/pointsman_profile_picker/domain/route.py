@@ -8,9 +8,8 @@ from pointsman_core.config import Config, active, response_entry, stage_entry
 from pointsman_core.permission import may_use, not_allowed
 from pointsman_core.refusal import Refusal
 from pointsman_core.unknown_model import unknown_model
+from pointsman_plugins.picking import UNHEARD_OF, Choice, PickError, PoolStates, ProfilePicker
 from pointsman_plugins.registry import Registry
-from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker
-from pointsman_profile_picker.domain.pools import UNHEARD_OF, PoolStates
 
 """Group in which other distributions offer profile pickers."""
 

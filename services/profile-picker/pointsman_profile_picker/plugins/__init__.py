@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pointsman_profile_picker.domain.picking import ProfilePicker
+from pointsman_plugins.picking import ProfilePicker
 from pointsman_profile_picker.plugins.attribute import Attribute
 from pointsman_profile_picker.plugins.ranked import Ranked
 from pointsman_profile_picker.plugins.rules import Rules

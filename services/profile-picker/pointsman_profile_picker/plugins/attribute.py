@@ -7,9 +7,8 @@ from pydantic import Field
 
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
+from pointsman_plugins.picking import Choice, PickError, PoolStates, ProfilePicker, need_profile
 from pointsman_plugins.plugin import Params
-from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker, need_profile
-from pointsman_profile_picker.domain.pools import PoolStates
 
 
 class AttributeParams(Params):

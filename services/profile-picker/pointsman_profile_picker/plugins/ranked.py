@@ -11,10 +11,9 @@ from pydantic import Field
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
 from pointsman_core.plugins import PluginError
+from pointsman_plugins.picking import Choice, PickError, PoolStates, ProfilePicker, need_profile
 from pointsman_plugins.plugin import Params
 from pointsman_profile_picker.domain.expression import EvaluationError, ExpressionError, Expressions, holds, measure
-from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker, need_profile
-from pointsman_profile_picker.domain.pools import PoolStates
 
 
 class Option(Params):

@@ -8,10 +8,9 @@ from pydantic import Field, model_validator
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
 from pointsman_core.plugins import PluginError
+from pointsman_plugins.picking import Choice, PickError, PoolStates, ProfilePicker, need_profile
 from pointsman_plugins.plugin import Params
 from pointsman_profile_picker.domain.expression import EvaluationError, ExpressionError, Expressions, holds
-from pointsman_profile_picker.domain.picking import Choice, PickError, ProfilePicker, need_profile
-from pointsman_profile_picker.domain.pools import PoolStates
 from pointsman_profile_picker.domain.split import Share, Split
 
 

@@ -2,9 +2,8 @@
 
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
+from pointsman_plugins.picking import Choice, PoolStates, ProfilePicker, need_profile
 from pointsman_plugins.plugin import Params
-from pointsman_profile_picker.domain.picking import Choice, ProfilePicker, need_profile
-from pointsman_profile_picker.domain.pools import PoolStates
 
 
 class SingleParams(Params):

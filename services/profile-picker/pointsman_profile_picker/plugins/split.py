@@ -2,8 +2,7 @@
 
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Config
-from pointsman_profile_picker.domain.picking import Choice, ProfilePicker, need_profile
-from pointsman_profile_picker.domain.pools import PoolStates
+from pointsman_plugins.picking import Choice, PoolStates, ProfilePicker, need_profile
 from pointsman_profile_picker.domain.split import Share, Split
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Final
 from pydantic import AfterValidator
 
 from pointsman_contracts.identity import person
+from pointsman_plugins.preprocessing import IDENTITY, Incoming
 from pointsman_preprocessor.domain.limits.sharding import shard_of
-from pointsman_preprocessor.domain.processing import IDENTITY, Incoming
 
 _TENANT: Final = "tenant"
 OF_IDENTITY: Final = (_TENANT, "subject", "plan")

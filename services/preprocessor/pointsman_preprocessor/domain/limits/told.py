@@ -8,7 +8,7 @@ from math import ceil
 from typing import Final
 
 from pointsman_contracts.limits import LimitVerdict, LimitWindow, WindowStanding
-from pointsman_preprocessor.domain.processing import Incoming
+from pointsman_plugins.preprocessing import Incoming
 
 _NAMES: Final = {
     unit: tuple(f"x-ratelimit-{what}-{unit}" for what in ("limit", "remaining", "reset"))

@@ -14,8 +14,7 @@ from pointsman_contracts.limits import LimitAsk
 from pointsman_core.config import Config
 from pointsman_core.plugins import Key, PluginError
 from pointsman_plugins.plugin import ParamsT_co, Plugin
-from pointsman_preprocessor.domain.prompt import Prompt, prompt_of
-from pointsman_preprocessor.domain.request_headers import HeaderFacts
+from pointsman_plugins.prompt import Prompt, prompt_of
 
 T = TypeVar("T")
 
@@ -24,6 +23,24 @@ IDENTITY: Key[dict[str, JsonValue]] = Key(identity.IDENTITY, dict[str, JsonValue
 
 ENGINE_SALT: Key[bool] = Key("engine_salt", bool)
 """True when the `cache_salt` that the engine gets stands for the tenant too."""
+
+
+class HeaderFacts(NamedTuple):
+    """What follows from the headers."""
+
+    readable: dict[str, str]
+    """Without credentials and cookies, within limits of size."""
+    dropped: int
+    """Headers left out because they were too long."""
+    session: str | None
+    priority: int
+    objective: str | None
+    """Name that stands for a priority; None when there is none, or the priority itself was said."""
+    fairness_id: str
+    slo_ttft_ms: float | None
+    slo_itl_ms: float | None
+    subset: tuple[str, ...] | None
+    workers: tuple[str, ...] | None
 
 
 class Verdict(NamedTuple):

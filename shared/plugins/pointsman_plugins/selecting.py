@@ -3,11 +3,75 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from pointsman_contracts.journey import Journey
-from pointsman_model_selector.domain.candidate import Candidate, Standing
+from pointsman_contracts.journey import Journey, Target
+from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.pool import PoolSnapshot
+from pointsman_core.pool_table import PoolTable
 from pointsman_plugins.plugin import ParamsT_co, Plugin
+
+
+class Candidate(NamedTuple):
+    """One model, as configured (S0-52)."""
+
+    name: str
+    """The name that requests and the configuration use."""
+    target: Target
+    block_tokens: int | None
+    """Tokens in a prefix block of the pool; None at a provider."""
+    input_cost: float
+    """Dollars per million prompt tokens."""
+    output_cost: float
+    """Dollars per million output tokens."""
+    quality: float
+    """In [0,1]."""
+    context: int | None
+    """Longest sequence in tokens."""
+    features: frozenset[str]
+    apis: frozenset[str]
+    groups: frozenset[str]
+    strengths: str
+    """What it is good at, in words; empty when nobody said."""
+
+
+class PoolView(NamedTuple):
+    """A pool at its newest snapshot."""
+
+    models: frozenset[str]
+    """Models and adapters that a serving worker serves."""
+    saturation: float
+    received_s: float
+    """By this process's monotonic clock."""
+
+
+class Standing:
+    """How pools and models are doing, as the newest signals tell. Latest wins."""
+
+    def __init__(self) -> None:
+        table = PoolTable[PoolSnapshot, PoolView](_view)
+        self.pool_changed: Final = table.take
+        """Take a pool's snapshot over, at a monotonic time, unless a newer one is here."""
+        self._pools: Final = table.views
+        self._models: dict[str, ModelStatistics] = {}
+
+    def model_changed(self, statistics: ModelStatistics) -> None:
+        """Take statistics over unless newer ones are here."""
+        known = self._models.get(statistics.model)
+        if known is None or known.at_ms <= statistics.at_ms:
+            self._models[statistics.model] = statistics
+
+    def pool(self, name: str) -> PoolView | None:
+        """The newest state of a pool; None before its first snapshot."""
+        return self._pools.get(name)
+
+    def statistics(self, model: str) -> ModelStatistics | None:
+        """Statistics of a model's completions; None before the first ones."""
+        return self._models.get(model)
+
+
+def _view(snapshot: PoolSnapshot, now_s: float) -> PoolView:
+    return PoolView(frozenset(snapshot.models), snapshot.saturation, now_s)
 
 
 class Question(NamedTuple):
