@@ -1,0 +1,10 @@
+"""The plugin's test: it needs pointsman-plugins and no service."""
+
+from pointsman_plugins.bench import incoming, make
+from tool_count import TOOL_COUNT, ToolCount
+
+
+def test_tools_are_counted() -> None:
+    request = incoming({"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": []})
+    make(ToolCount, most=2).process(request)
+    assert request.read(TOOL_COUNT) == 0
