@@ -1,7 +1,8 @@
 """The plugin's test: it needs pointsman-plugins and no service."""
 
-from pointsman_plugins.bench import incoming, make
 from tool_count import TOOL_COUNT, ToolCount
+
+from pointsman_plugins.bench import incoming, make
 
 
 def test_tools_are_counted() -> None:

@@ -9,7 +9,6 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pointsman_model_selector.domain.selecting import ModelPicker, ModelScorer, Question
 
 from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.model import ModelStatistics
@@ -19,7 +18,6 @@ from pointsman_core.config import ConfigError, load
 from pointsman_core.plugins import PluginError
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.configuration import check
-from pointsman_model_selector.domain.candidate import Candidate, Standing
 from pointsman_model_selector.domain.selector import (
     Builtin,
     CompiledSelector,

@@ -7,8 +7,6 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pointsman_profile_picker.domain.picking import PickError
-from pointsman_profile_picker.domain.pools import PoolStates
 
 from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
