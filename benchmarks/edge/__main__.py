@@ -21,7 +21,7 @@ from benchmarks.machine import describe
 from benchmarks.overhead.cpu import Meter
 from benchmarks.overhead.load import closed_loop
 from benchmarks.overhead.stack import MODEL, backend
-from pointsman_apis import PATHS
+from pointsman_apis import READ
 
 HANG_UP_BAR_MS = 250.0
 CONNECTIONS = 16
@@ -72,7 +72,7 @@ def main() -> int:
                 print(f"  {what:9} own {own:6.1f}   aiohttp {aiohttp:6.1f}   saved {aiohttp - own:6.1f}")
     print("\nms from 50 clients' hanging up at once until each engine heard of it:")
     met = True
-    for path in PATHS:
+    for path in (api.path for api in READ):
         for phase in PHASES:
             found = asyncio.run(measure(phase, path, 4))
             p50, p99 = found[len(found) // 2], found[int(len(found) * 0.99)]

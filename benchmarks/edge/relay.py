@@ -52,6 +52,7 @@ def own(url: str) -> Forward:
 
     async def forward(client: Client, path: str, body: bytes) -> None:
         head = request_head(
+            method=b"POST",
             target=path.encode(),
             host=origin.host_header,
             length=len(body),

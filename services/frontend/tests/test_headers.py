@@ -130,7 +130,9 @@ def test_a_flood_of_names_is_not_remembered() -> None:
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_an_edited_header_can_never_add_another(name: str, value: str) -> None:
     headers = with_edits([], folded([HeaderEdit(name=name, value=value)]))
-    head = request_head(target=b"/x", host=b"h", length=0, headers=headers, request_id="r", traceparent=None)
+    head = request_head(
+        method=b"POST", target=b"/x", host=b"h", length=0, headers=headers, request_id="r", traceparent=None
+    )
     lines = head.split(b"\r\n")
     assert len(lines) == 4 + len(headers) + 2
     assert len(headers) <= 1

@@ -14,7 +14,6 @@ READ: Final = (CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES, MESSAGES)
 """APIs whose requests and answers are known."""
 APIS: Final = (*READ, *PASSED)
 """Every API that requests are routed for."""
-PATHS: Final = {api.path: api for api in READ}
 _NAMES: Final = {api.name: api for api in APIS}
 
 

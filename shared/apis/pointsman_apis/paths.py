@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 from pointsman_apis import APIS
 from pointsman_apis.api import Api
 from pointsman_apis.models import MODELS
+from pointsman_apis.passthrough import UNKNOWN
 from pointsman_core.refusal import Refusal
 
-METHOD: Final = "POST"
 POOLS: Final = "/pools/"
 """Before the name of a pool and the path of an API that passes: `/pools/llama/generate`."""
 _ID: Final = "{id}"
@@ -32,6 +32,11 @@ class Route(NamedTuple):
     response: str | None = None
     """The id of the response that the path names."""
 
+    @property
+    def asked(self) -> str:
+        """The path that a client asks for, in its shortest spelling."""
+        return self.path if self.pool is None else f"{POOLS}{self.pool}{self.path}"
+
 
 _EXACT: Final = {path: Route(api, path) for api in APIS for path in (api.path, *api.also) if _ID not in path}
 _WITH_ID: Final = [
@@ -49,6 +54,10 @@ class WrongMethod(Refusal):
         """`path` is the gateway's own, never a client's; `allowed` are methods, separated by commas."""
         super().__init__(405, f"{method} is not allowed on {path}; use {allowed}.", code="method_not_allowed")
         self.allowed = allowed
+
+
+NOWHERE: Final = Route(UNKNOWN, "")
+"""Of a path without an API."""
 
 
 def route_of(path: str) -> Route | None:

@@ -5,9 +5,8 @@ import time
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from pointsman_apis.api import Api
 from pointsman_apis.errors import SERVER_ERROR
-from pointsman_apis.paths import METHOD
+from pointsman_apis.paths import Route
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Rejection
 from pointsman_core.refusal import Refusal
@@ -33,15 +32,17 @@ _log = Log("edge")
 class EdgeRequest(ABC):
     """A request from its head to its last event. A protocol's class says how it is read and answered."""
 
-    __slots__ = ("due", "edge", "record", "review", "reviewed_after", "span")
+    __slots__ = ("due", "edge", "method", "record", "requested", "review", "reviewed_after", "span")
 
     interruptions: ClassVar[tuple[type[BaseException], ...]] = ()
     """Exceptions by which the protocol ends a request from outside; `interrupted` gets them."""
 
-    def __init__(self, edge: Edge, api: Api, headers: Headers) -> None:
-        """`headers`: of the request, names in lower case."""
+    def __init__(self, edge: Edge, method: str, requested: Route, headers: Headers) -> None:
+        """`requested`: the meaning of the path; `headers`: of the request, names in lower case."""
         self.edge = edge
-        self.record = RequestRecord(edge.ids.of(headers, edge.open), api, edge.policy(), time.monotonic())
+        self.method = method
+        self.requested = requested
+        self.record = RequestRecord(edge.ids.of(headers, edge.open), requested.api, edge.policy(), time.monotonic())
         self.review: AnswerReview | None = None
         """The review of the answer, once one has begun."""
         self.reviewed_after = True
@@ -109,7 +110,7 @@ class EdgeRequest(ABC):
         """The client's headers, sorted by their readers. Raises Refusal if they can't be taken."""
         edge = self.edge
         read = edge.headers.read(headers, trusted=edge.trusted.include(peer))
-        check_content(read)
+        check_content(read, self.record.api.body)
         check_length(read.content_length, self.record.policy.limits.max_body)
         return read
 
@@ -123,8 +124,11 @@ class EdgeRequest(ABC):
         record.traceparent = span.traceparent
         return held
 
-    def question(self, path: str, stages: dict[str, str], headers: ClientHeaders, peer: str) -> PreprocessRequest:
-        """The request as the stages get it. `stages` are the headers for them."""
+    def question(
+        self, stages: dict[str, str], headers: ClientHeaders, peer: str, model: str | None = None
+    ) -> PreprocessRequest:
+        """The request as the stages get it. `stages` are the headers for them; `model` is the model that it is for,
+        where the body can't name it."""
         edge, record = self.edge, self.record
         now = time.monotonic()
         left_s = record.policy.limits.request_timeout - (now - record.received_at)
@@ -136,8 +140,9 @@ class EdgeRequest(ABC):
             received_ms=received_ms,
             deadline_ms=received_ms + round(left_s * 1000),
             revision=record.policy.revision,
-            method=METHOD,
-            path=path,
+            method=self.method,
+            path=self.requested.asked,
+            model=model,
             headers=stages,
             client=edge.trusted.client_of(peer, headers.forwarded_for),
         )

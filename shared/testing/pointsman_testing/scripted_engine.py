@@ -12,6 +12,7 @@ from typing import Self, cast
 class Received:
     """One request as it reached the engine, and the way to answer it."""
 
+    method: str
     path: str
     headers: list[tuple[str, str]]
     """Lower-case names, in order."""
@@ -135,7 +136,8 @@ class ScriptedEngine:
             body = await _read_chunks(reader)
         else:
             body = await reader.readexactly(int(named.get("content-length", "0")))
-        request = Received(head[0].split(" ")[1], headers, body, number, writer)
+        method, path, _ = head[0].split(" ")
+        request = Received(method, path, headers, body, number, writer)
         self.received.append(request)
         watch = asyncio.create_task(_until_gone(reader, request))
         try:

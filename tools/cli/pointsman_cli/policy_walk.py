@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
-from pointsman_apis.paths import METHOD
 from pointsman_apis.requests import parse
 from pointsman_cli.absent_detectors import Nobody
 from pointsman_cli.policy_rows import (
@@ -122,7 +121,7 @@ def _incoming(sample: Sample, headers: Headers) -> Incoming:
         received_ms=now_ms,
         deadline_ms=now_ms + round(REQUEST_S * 1000),
         revision=0,
-        method=METHOD,
+        method="POST",
         path=sample.path,
         headers=dict(headers),
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from pointsman_apis import PATHS
+from pointsman_apis import APIS
 from pointsman_cli.words import CommandError
 
 
@@ -42,8 +42,9 @@ def read_sample(file: Path, header: Sequence[str]) -> Sample:
             raise CommandError(f"--header {text.split(' ')[0]!r}: write `name: value`.")
         headers.append((name.strip().lower().encode(), value.strip().encode()))
     path = whole.get("path") or _likely_path(cast("dict[str, object]", body))
-    if path not in PATHS:
-        raise CommandError(f"{path!r} is no path of an API; they are {', '.join(PATHS)}.")
+    paths = [api.path for api in APIS if api.body == "json"]
+    if path not in paths:
+        raise CommandError(f"{path!r} is no path of an API; they are {', '.join(paths)}.")
     # Written as it was read, NaN and depth included: what is wrong with it is the preprocessor's to say.
     return Sample(cast("str", path), headers, json.dumps(body).encode())
 

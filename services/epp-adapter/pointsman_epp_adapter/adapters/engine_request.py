@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from pointsman_apis.paths import Route
 from pointsman_contracts.reply import Decision
 from pointsman_edge.deciding.static_choice import NoEndpoints, outside_subset
 from pointsman_edge.taking_in.request_headers import ClientHeaders
@@ -43,6 +44,7 @@ def changes(
     found: list[Destination],
     head: RequestHead,
     headers: ClientHeaders,
+    requested: Route,
 ) -> HeaderChanges:
     """The changes of the request's headers, except its destination."""
     sent = {name for name, _ in head.headers}
@@ -57,6 +59,10 @@ def changes(
         all_set.append((b"traceparent", record.traceparent.encode("ascii")))
     if envoy.settings.dynamo_headers:
         all_set += worker_headers(found[0].worker, decided.set, envoy.worker_at)
+    sent_path, _, query = dict(head.headers).get(b":path", b"").partition(b"?")
+    path = requested.path.encode("ascii")
+    if sent_path != path:
+        all_set.append((b":path", path + b"?" + query if query else path))
     names = {name.decode("ascii") for name, _ in all_set} | {DESTINATION}
     return HeaderChanges(all_set, sorted(removed - names))
 
@@ -68,21 +74,23 @@ def messages(
     others: HeaderChanges,
     whole: WholeBody,
     body: bytes,
+    *,
+    bodyless: bool,
 ) -> Iterator[bytes]:
     """The messages that tell Envoy where to send the request, with the changes `others` of its headers. `body` is for
-    the engine: the client's own object if nothing in it changes."""
+    the engine: the client's own object if nothing in it changes. `bodyless`: the request ended with its headers."""
     addresses = ",".join([each.address for each in found])
     others.set.append((DESTINATION.encode(), addresses.encode()))
     # Past the list, Envoy would go on to engines that nobody chose.
     others.set.append((b"x-envoy-max-retries", b"%d" % (len(found) - 1)))
-    if body is not whole.data or not whole.buffered:
+    if not bodyless and (body is not whole.data or not whole.buffered):
         others.set.append((b"content-length", b"%d" % len(body)))
     return wire.decided(
         others,
         addresses,
         {"level": decision.level, "request_id": record.request_id, "worker": found[0].worker},
         buffered_body=whole.buffered,
-        body=None if whole.buffered and body is whole.data else body,
-        duplex=not whole.buffered,
+        body=None if bodyless or (whole.buffered and body is whole.data) else body,
+        duplex=not (bodyless or whole.buffered),
         trailers=whole.trailers,
     )

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 
-from pointsman_apis.api import Api
+from pointsman_apis.paths import Route
 from pointsman_contracts.journey import BodyEdit
 from pointsman_contracts.reply import Answer, Decision
 from pointsman_core.refusal import Refusal
@@ -14,7 +14,7 @@ from pointsman_edge.sending.engine_tokens import token_edits
 from pointsman_edge.sending.given_answer import answer_body, answer_headers
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.sending.routing_answer import OUTCOME, Place
-from pointsman_edge.taking_in.body_size import check_not_empty
+from pointsman_edge.taking_in.body_size import check_presence
 from pointsman_edge.taking_in.edited_body import edited_body
 from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import CLIENT_GONE
@@ -33,19 +33,24 @@ from pointsman_epp_adapter.domain.unseen_answers import without_response_stages
 class ExtProcRequest(EdgeRequest):
     """One request on one stream. `run` raises EnvoyGone and ProtocolViolation after the request has ended."""
 
-    __slots__ = ("_answer", "_envoy", "_head", "_path", "_refusal", "_sees_answer", "_stream")
+    __slots__ = ("_answer", "_envoy", "_head", "_refusal", "_sees_answer", "_stream")
 
     interruptions = (EnvoyGone, ProtocolViolation)
 
     def __init__(
-        self, envoy: EnvoyEdge, stream: Stream, head: RequestHead, path: str, api: Api, refusal: Refusal | None
+        self,
+        envoy: EnvoyEdge,
+        stream: Stream,
+        head: RequestHead,
+        method: str,
+        requested: Route,
+        refusal: Refusal | None,
     ) -> None:
         """`refusal`: why no path takes the request."""
-        super().__init__(envoy.edge, api, head.headers)
+        super().__init__(envoy.edge, method, requested, head.headers)
         self._envoy = envoy
         self._stream = stream
         self._head = head
-        self._path = path
         self._refusal = refusal
         self._answer: AwaitedAnswer | None = None
         self._sees_answer = head.response_mode is not BodyMode.NONE
@@ -62,14 +67,14 @@ class ExtProcRequest(EdgeRequest):
         head, edge, record = self._head, self.edge, self.record
         headers = self.take_in(head.sent, head.peer)
         whole = await self._stream.body(head, record.policy.limits.max_body)
-        check_not_empty(whole.data)
+        check_presence(whole.data, record.api.body)
         stages, rewrite = told(headers.stages, head.subset)
         body, asked = whole.data, ""
         if rewrite is not None:
-            asked = requested_model(body)
+            asked = "" if record.api.passed else requested_model(body)
             body = edited_body(body, (BodyEdit(field="model", value=rewrite),), None)
         self.hold(body, headers)
-        question = self.question(self._path, stages, headers, head.peer)
+        question = self.question(stages, headers, head.peer, None if body else rewrite)
         deciding = edge.decider.decide(question, body, record.policy, record.traceparent)
         reply = await self._stream.listening(deciding)
         if isinstance(reply, Decision) and not self._sees_answer:
@@ -115,12 +120,14 @@ class ExtProcRequest(EdgeRequest):
         """Have Envoy send the request to an engine. `asked` is the model's name for the client."""
         envoy, head, record, policy = self._envoy, self._head, self.record, self.record.policy
         chosen = engine_request.chosen(envoy, record, decision, head)
-        changes = engine_request.changes(envoy, record, decision, chosen, head, headers)
+        changes = engine_request.changes(envoy, record, decision, chosen, head, headers, self.requested)
         body = self._body
         tokens = None if record.held is None else record.held.tokens
         edits = token_edits(policy.config, decision.target, record.api.name, body, decision.body, tokens)
         body = edited_body(body, edits, None)
-        await self._tell(whole, engine_request.messages(record, decision, chosen, changes, whole, body))
+        await self._tell(
+            whole, engine_request.messages(record, decision, chosen, changes, whole, body, bodyless=head.end)
+        )
         review = self.edge.response_stages.begin(self, decision) if self._sees_answer else None
         counted = envoy.settings.stream_usage or policy.counts_tokens
         return EngineAnswer(envoy, record, head.response_mode, decision, chosen, asked, review, counted=counted)

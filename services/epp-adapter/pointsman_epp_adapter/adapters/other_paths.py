@@ -4,9 +4,8 @@ from typing import Final
 
 import orjson
 
-from pointsman_apis import PATHS
 from pointsman_apis.models import MODELS, model_entry, model_list
-from pointsman_apis.paths import METHOD, WrongMethod, unknown_path
+from pointsman_apis.paths import WrongMethod, route_of, unknown_path
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.eligible import Eligible
 from pointsman_edge.deciding.static_choice import EngineState, NoEndpoints
@@ -34,20 +33,19 @@ class OtherPaths:
 
     def refusal_of(self, method: str, path: str) -> Refusal | None:
         """Why a request that isn't for an API isn't taken; None where it is."""
-        if path in PATHS:
-            return WrongMethod(method, path, METHOD)
+        path = path.removesuffix("/")
         if _is_models(path):
             return None if method == "GET" else WrongMethod(method, MODELS, "GET")
         meant = path_meant(path)
         # An engine may take another spelling of an API's path for it: that would pass keys, limits and guards by.
-        if not self._envoy.settings.other_paths or meant in PATHS or _is_models(meant):
+        if not self._envoy.settings.other_paths or route_of(meant) is not None or _is_models(meant):
             return unknown_path(path)
         return None
 
     async def serve(self, stream: Stream, head: RequestHead, path: str) -> None:
         """A request that isn't for an API and is taken. Raises Refusal."""
-        if _is_models(path):
-            await self._list(stream, head, path)
+        if _is_models(path.removesuffix("/")):
+            await self._list(stream, head, path.removesuffix("/"))
         else:
             await self.send_unread(stream, head)
 

@@ -3,9 +3,8 @@
 from typing import Final
 from urllib.parse import unquote
 
-from pointsman_apis import PATHS
 from pointsman_apis.passthrough import UNKNOWN
-from pointsman_apis.paths import METHOD, check_path
+from pointsman_apis.paths import NOWHERE, Route, check_method, check_path, route_of
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import NotListed
 from pointsman_edge.taking_in.request_headers import is_json
@@ -65,14 +64,16 @@ class Processor:
         # As the frontend's server has it, and every engine's.
         raw_path = named.get(b":path", b"").partition(b"?")[0]
         path = unquote(raw_path.decode("utf-8", "replace"))
-        api = PATHS.get(path)
+        route = route_of(path)
+        api = UNKNOWN if route is None else route.api
         unread = False
         if self._routing is None:
-            refusal = self._refusal_of(raw_path, method, path)
-            taken = refusal is None and api is not None and method == METHOD
-            unread = bool(taken and settings.other_content and not is_json(named.get(b"content-type")))
+            refusal = self._refusal_of(raw_path, method, path, route)
+            taken = refusal is None and route is not None
+            json = api.body == "json"
+            unread = bool(taken and json and settings.other_content and not is_json(named.get(b"content-type")))
             if refusal is not None or (taken and not unread):
-                await ExtProcRequest(self._envoy, stream, head, path, api or UNKNOWN, refusal).run()
+                await ExtProcRequest(self._envoy, stream, head, method, route or NOWHERE, refusal).run()
                 return
         try:
             if self._routing is not None:
@@ -83,14 +84,15 @@ class Processor:
                 await self._others.serve(stream, head, path)
         except Refusal as refused:
             edits = refused.answer_headers if isinstance(refused, NotListed) else ()
-            await stream.write(
-                wire.immediate(refused, self._envoy.edge.ids.of(head.headers, ()), api or UNKNOWN, edits)
-            )
+            await stream.write(wire.immediate(refused, self._envoy.edge.ids.of(head.headers, ()), api, edits))
 
-    def _refusal_of(self, raw_path: bytes, method: str, path: str) -> Refusal | None:
-        """Why a request is for nothing that there is here."""
+    def _refusal_of(self, raw_path: bytes, method: str, path: str, route: Route | None) -> Refusal | None:
+        """Why no path takes a request; None where one does."""
         try:
             check_path(raw_path)
+            if route is not None:
+                check_method(method, route)
+                return None
         except Refusal as refusal:
             return refusal
-        return None if method == METHOD and path in PATHS else self._others.refusal_of(method, path)
+        return self._others.refusal_of(method, path)

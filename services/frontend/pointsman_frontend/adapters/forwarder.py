@@ -25,7 +25,7 @@ from pointsman_frontend.adapters.client import Headers, ResponseWriter
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, refusal_of, told
-from pointsman_frontend.adapters.relay import Answering, is_stream, relay_document, relay_stream
+from pointsman_frontend.adapters.relay import Answering, is_stream, relay_of, relay_stream
 from pointsman_frontend.domain.engine_request import request_head
 from pointsman_frontend.domain.response_headers import ResponseHeaderRules
 from pointsman_frontend.domain.retry_budget import RetryBudget
@@ -41,7 +41,9 @@ class Outgoing:
     record: RequestRecord
     decision: Decision
     client: ResponseWriter
-    path: str
+    method: str
+    target: bytes
+    """Path and query."""
     headers: Headers
     """For engines."""
     held: HeldBody
@@ -170,7 +172,7 @@ class Forwarder:
         if name is not None:
             headers += chosen_model(request.record.policy.prices, target, decision.model)
         usage = record.tail = record.api.usage()
-        relay = relay_stream if record.stream else relay_document
+        relay = relay_stream if record.stream else relay_of(engine.headers, record.api)
         rewriting = without_unasked_usage(decision.body, name) if record.stream else name
         outcome = "answered"
         try:
@@ -222,7 +224,8 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
     body = edited_body(held.current, edits, None if other is None else other.model)
     origin = origin_of(endpoint.url)
     head = request_head(
-        target=origin.path + request.path.encode("ascii"),
+        method=request.method.encode("ascii"),
+        target=origin.path + request.target,
         host=origin.host_header,
         length=len(body),
         headers=headers,

@@ -6,8 +6,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pointsman_apis.api import Api
 from pointsman_apis.errors import SERVER_ERROR
+from pointsman_apis.paths import Route
 from pointsman_contracts.reply import Answer, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import Closed
@@ -15,7 +15,7 @@ from pointsman_edge.edge import Edge
 from pointsman_edge.request import EdgeRequest
 from pointsman_edge.sending.given_answer import answer_body, answer_headers
 from pointsman_edge.sending.routing_answer import Place
-from pointsman_edge.taking_in.body_size import check_length, check_not_empty
+from pointsman_edge.taking_in.body_size import check_length, check_presence
 from pointsman_edge.telling.request_record import CLIENT_GONE
 from pointsman_frontend.adapters.client import Client, Headers, ResponseWriter
 from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
@@ -45,22 +45,28 @@ class HttpEdge:
 
 
 class HttpRequest(EdgeRequest):
-    """One POST to the path of an API. The task that serves it is cancelled once, and `_reason` says why."""
+    """One request to the path of an API. The task that serves it is cancelled once, and `_reason` says why."""
 
     __slots__ = ("_client", "_http", "_reason", "_receive", "_refusal", "_scope", "_task")
 
     interruptions = (asyncio.CancelledError, ClientGone)
 
     def __init__(
-        self, http: HttpEdge, api: Api, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None = None
+        self,
+        http: HttpEdge,
+        requested: Route,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        refusal: Refusal | None = None,
     ) -> None:
         """`refusal`: why no path takes the request, which is published like any other refused request."""
-        super().__init__(http.edge, api, scope["headers"])
+        super().__init__(http.edge, scope["method"], requested, scope["headers"])
         self._http = http
         self._scope = scope
         self._receive = receive
         self._refusal = refusal
-        self._client = Client(send, self.record.request_id, api)
+        self._client = Client(send, self.record.request_id, requested.api)
         self._task: asyncio.Task[object] | None = asyncio.current_task()
         self._reason: Reason | None = None
         self.due = self.record.received_at + self.record.policy.limits.request_timeout
@@ -78,10 +84,11 @@ class HttpRequest(EdgeRequest):
         peer: str = scope["client"][0] if scope.get("client") else ""
         headers = self.take_in(scope["headers"], peer)
         limit = record.policy.limits.max_body
-        held = self.hold(await _read_body(self._receive, limit, self._http.body_timeout_s), headers)
+        body = await _read_body(self._receive, limit, self._http.body_timeout_s)
+        check_presence(body, record.api.body)
+        held = self.hold(body, headers)
         scope["extensions"][HANG_UP]["watch"](self._hung_up)
-        path: str = scope["path"]
-        question = self.question(path, headers.stages, headers, peer)
+        question = self.question(headers.stages, headers, peer)
         decider = self.edge.decider
         reply = self.decided(await decider.decide(question, held.original, record.policy, record.traceparent))
         client.answer_headers = record.answer_headers
@@ -92,7 +99,8 @@ class HttpRequest(EdgeRequest):
             await client.answer(200, told, document)
         else:
             writer = self._writer(reply)
-            await self._http.forwarder.forward(Outgoing(record, reply, writer, path, headers.engine, held))
+            request = Outgoing(record, reply, writer, self.method, self._target(), headers.engine, held)
+            await self._http.forwarder.forward(request)
 
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
         """As `EdgeRequest.answer`."""
@@ -140,6 +148,12 @@ class HttpRequest(EdgeRequest):
         """As `EdgeRequest.closed`."""
         self.record.bytes_out = self._client.bytes_out
 
+    def _target(self) -> bytes:
+        """Path and query at the engine. The APIs that are read know no query."""
+        query: bytes = self._scope["query_string"] if self.record.api.passed else b""
+        path = self.requested.path.encode("ascii")
+        return path + b"?" + query if query else path
+
     def _hung_up(self) -> None:
         self._stop("client_gone")
 
@@ -176,7 +190,6 @@ async def _read_body(receive: Receive, limit: int, within_s: float) -> bytes:
     if message.get("more_body", False):
         body = await _read_rest(receive, body, limit, within_s)
     check_length(len(body), limit)
-    check_not_empty(body)
     return body
 
 

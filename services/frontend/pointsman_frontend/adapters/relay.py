@@ -1,7 +1,9 @@
 """Passes an engine's answer on to the client."""
 
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from pointsman_apis.api import Api
 from pointsman_apis.streams import WholeEvents
 from pointsman_apis.usage import UsageTail
 from pointsman_edge.sending.unasked_usage import Passing, Rewriting
@@ -23,6 +25,14 @@ def is_stream(headers: Headers) -> bool:
     return False
 
 
+def relay_of(headers: Headers, api: Api) -> "Relay":
+    """How an answer with these headers that isn't a stream is passed on. Sounds and texts of APIs that pass as they are
+    aren't waited for: their clients play or show them as they come."""
+    if not api.passed or any(name == b"content-type" and b"json" in value for name, value in headers):
+        return relay_document
+    return relay_pieces
+
+
 class Answering(Protocol):
     """An answer that has begun: an engine's, or a provider's in the words of the client's API."""
 
@@ -39,6 +49,9 @@ class Answering(Protocol):
     async def read(self) -> bytes:
         """The next bytes of the body as they arrived, b"" at its end. Raises AnswerCutOff."""
         ...
+
+
+Relay = Callable[[Answering, ResponseWriter, Headers, UsageTail, Rewriting | None], Awaitable[None]]
 
 
 async def relay_stream(
@@ -77,6 +90,14 @@ async def relay_document(
         await _relay_large(engine, client, headers, usage, body)
     else:
         await _relay_renamed(engine, client, headers, usage, body, passing)
+
+
+async def relay_pieces(
+    engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, name: Rewriting | None
+) -> None:
+    """Pass a body on as it arrives and as it is. Raises AnswerCutOff."""
+    del name
+    await _relay_large(engine, client, headers, usage, await engine.read())
 
 
 async def _relay_large(

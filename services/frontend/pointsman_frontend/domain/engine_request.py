@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 def request_head(
     *,
+    method: bytes,
     target: bytes,
     host: bytes,
     length: int,
@@ -12,10 +13,10 @@ def request_head(
     request_id: str,
     traceparent: str | None,
 ) -> bytes:
-    """Request line and headers of a POST of `length` bytes."""
+    """Request line and headers of a request with a body of `length` bytes."""
     lines = [
-        b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
-        % (target, host, length, request_id.encode("ascii"))
+        b"%b %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
+        % (method, target, host, length, request_id.encode("ascii"))
     ]
     lines += [b"%b: %b\r\n" % header for header in headers]
     if traceparent is not None:

@@ -2,7 +2,7 @@
 
 from pointsman_core.config.caching import DEFAULT_CACHE, WORDS, Cache, Embeddings, Gate
 from pointsman_core.config.discovery import EndpointFile, Kubernetes, StaticEngine, load_endpoints
-from pointsman_core.config.edge import Edge
+from pointsman_core.config.edge import Cors, Edge
 from pointsman_core.config.flow_control import Band, FlowControl
 from pointsman_core.config.guarding import DEFAULT_GUARD, Action, Guard
 from pointsman_core.config.model import AUTO, Config, Profile, Served, load
@@ -28,6 +28,7 @@ __all__ = [
     "Cache",
     "Config",
     "ConfigError",
+    "Cors",
     "CustomStage",
     "Edge",
     "Embeddings",

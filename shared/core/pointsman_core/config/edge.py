@@ -1,7 +1,29 @@
 """The section of the edges."""
 
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
 from pointsman_core.config.section import Section
-from pointsman_core.units import ByteSize, PositiveDuration, PositiveSize
+from pointsman_core.units import ByteSize, Duration, PositiveDuration, PositiveSize
+
+
+class Cors(Section):
+    """Lets scripts of web pages use the gateway. Credentials travel in `authorization`, never in cookies."""
+
+    origins: tuple[str, ...] = Field(min_length=1)
+    """Origins whose pages may, e.g. `https://chat.example.com`; `*` is every page."""
+    max_age: Duration = 600.0
+    """How long a browser may remember that."""
+
+    @field_validator("origins")
+    @classmethod
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            parts = urlsplit(origin)
+            if origin != "*" and (origin != f"{parts.scheme}://{parts.netloc}" or not parts.netloc):
+                raise ValueError(f"{origin!r} is no origin; write it as `https://host` or `https://host:port`, or `*`")
+        return origins
 
 
 class Edge(Section):
@@ -26,6 +48,8 @@ class Edge(Section):
     """How long connecting to an endpoint may take; then the next one is tried."""
     stream_idle_timeout: PositiveDuration = 60.0
     """How long an answer may pause between two bytes; then it is cut off with an error."""
+    cors: Cors | None = None
+    """Whether scripts of web pages may use the frontend; not by default. Behind Envoy its own CORS filter decides."""
     static_skips: tuple[str, ...] = ()
     """Preprocessing plugins, by instance name, that may be skipped while the edge picks an endpoint by itself. With
     any other one configured it answers 503 then."""

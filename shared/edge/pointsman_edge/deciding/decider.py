@@ -12,7 +12,7 @@ from pointsman_core.given_worker import WORKER, given_worker
 from pointsman_edge.deciding.eligible import Eligible
 from pointsman_edge.deciding.engine_load import EngineLoad
 from pointsman_edge.deciding.policy import EdgePolicy
-from pointsman_edge.deciding.requested_model import requested_model
+from pointsman_edge.deciding.requested_model import asked_model
 from pointsman_edge.deciding.stages import Stages, StagesMissing
 from pointsman_edge.deciding.static_choice import Closed, EngineState, choose
 from pointsman_runtime.bus.errors import BusError
@@ -91,7 +91,7 @@ class Decider:
                 "The gateway can't decide at the moment; try again shortly.",
                 detail=f"{missing}; not decided alone because {policy.static.closed}",
             )
-        model = requested_model(body)
+        model = asked_model(policy.config, request, body)
         choice = choose(
             policy.config,
             policy.static,

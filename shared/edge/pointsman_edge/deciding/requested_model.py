@@ -4,8 +4,22 @@ from typing import cast
 
 import orjson
 
+from pointsman_apis.paths import route_of
+from pointsman_apis.requests import model_of, parse
+from pointsman_contracts.journey import PreprocessRequest
+from pointsman_core.config import Config
 from pointsman_core.duplicate_members import has_duplicate_member, sent_twice
 from pointsman_core.refusal import Refusal
+
+
+def asked_model(config: Config, request: PreprocessRequest, body: bytes) -> str:
+    """The model that a request is for. Raises Refusal 400 for a body that no engine could take, 404 for an unknown
+    pool."""
+    route = route_of(request.path)
+    if route is None or not route.api.passed:
+        return requested_model(body)
+    parsed = parse(request.path, body, content_type=request.headers.get("content-type", ""))
+    return request.model or model_of(config, parsed)
 
 
 def requested_model(body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""How large a request's body may be."""
+"""Whether a request may have a body, and how large it may be."""
 
 from pointsman_core.refusal import Refusal
 
@@ -9,7 +9,10 @@ def check_length(length: int | None, limit: int) -> None:
         raise Refusal(413, f"The body has {length} bytes; at most {limit} are taken.", code="body_too_large")
 
 
-def check_not_empty(body: bytes) -> None:
-    """Raise Refusal 400 for no body."""
-    if not body:
+def check_presence(body: bytes, kind: str) -> None:
+    """Raise Refusal 400 for no body, or for one on a path that takes none. `kind` as `Api.body`."""
+    if kind == "none":
+        if body:
+            raise Refusal(400, "This path takes no body; leave it out.", code="unexpected_body")
+    elif not body:
         raise Refusal(400, "The body is empty; a JSON object is expected.", code="empty_body")

@@ -197,10 +197,13 @@ def is_json(content_type: bytes | None) -> bool:
     return (content_type or b"").partition(b";")[0].strip().lower() == b"application/json"
 
 
-def check_content(headers: ClientHeaders) -> None:
-    """Raise Refusal unless the body claims to be plain JSON in UTF-8."""
+def check_content(headers: ClientHeaders, body: str = "json") -> None:
+    """Raise Refusal unless the body claims to be what its path takes (`Api.body`): plain JSON in UTF-8, or a form."""
     kind = headers.content_type
-    if kind != "application/json":
+    if body == "form":
+        if not (kind or "").lower().startswith("multipart/form-data"):
+            raise Refusal(415, "This path takes multipart/form-data.", code="unsupported_content_type")
+    elif kind != "application/json" and body == "json":
         media, _, parameters = (kind or "").lower().partition(";")
         charset = parameters.strip().removeprefix("charset=").strip('"')
         if media.strip() != "application/json":
@@ -209,7 +212,7 @@ def check_content(headers: ClientHeaders) -> None:
         if parameters.strip().startswith("charset=") and charset not in ("utf-8", "utf8"):
             raise Refusal(415, "JSON is sent in UTF-8; leave the charset away.", code="unsupported_content_type")
     if headers.content_encoding not in (None, "identity"):
-        raise Refusal(415, "Compressed bodies aren't taken; send the JSON as it is.", code="unsupported_encoding")
+        raise Refusal(415, "Compressed bodies aren't taken; send the body as it is.", code="unsupported_encoding")
 
 
 def _named_by_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
