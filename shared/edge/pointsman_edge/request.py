@@ -18,7 +18,6 @@ from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_edge.sending.engine_tokens import still_its_own
 from pointsman_edge.sending.routing_answer import OUTCOME, Place, routing_answer
 from pointsman_edge.taking_in.body_size import check_length
-from pointsman_edge.taking_in.held_bodies import HeldBody
 from pointsman_edge.taking_in.request_headers import ClientHeaders, check_content
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_runtime.telling.logs import Log
@@ -104,7 +103,7 @@ class EdgeRequest(ABC):
 
     @abstractmethod
     def closed(self) -> None:
-        """The request has ended: record what is only known now."""
+        """The request has ended, and nothing interrupts it any more: record what is only known now."""
 
     def take_in(self, headers: Headers, peer: str) -> ClientHeaders:
         """The client's headers, sorted by their readers. Raises Refusal if they can't be taken."""
@@ -114,22 +113,20 @@ class EdgeRequest(ABC):
         check_length(read.content_length, self.record.policy.limits.max_body)
         return read
 
-    def hold(self, body: bytes, headers: ClientHeaders) -> HeldBody:
-        """The request is complete: hold its body for the stages, and begin its trace."""
+    def complete(
+        self, body: bytes, stages: dict[str, str], headers: ClientHeaders, peer: str, model: str | None = None
+    ) -> PreprocessRequest:
+        """The body is here: hold it for the stages, and begin the request's trace.
+
+        Returns the request as the stages get it, with the headers `stages`; `model` is its model if the body can't name
+        it.
+        """
         edge, record, tracing = self.edge, self.record, self.edge.tracing
-        held = record.held = edge.bodies.hold(record.request_id, body)
+        record.held = edge.bodies.hold(record.request_id, body)
         span = self.span = tracing.begin(
             "request", tracing.adopt(headers.traceparent), request_id=record.request_id, api=record.api.name
         )
         record.traceparent = span.traceparent
-        return held
-
-    def question(
-        self, stages: dict[str, str], headers: ClientHeaders, peer: str, model: str | None = None
-    ) -> PreprocessRequest:
-        """The request as the stages get it. `stages` are the headers for them; `model` is the model that it is for,
-        where the body can't name it."""
-        edge, record = self.edge, self.record
         now = time.monotonic()
         left_s = record.policy.limits.request_timeout - (now - record.received_at)
         record.received_at = now
@@ -191,14 +188,16 @@ class EdgeRequest(ABC):
 
     def _end(self) -> None:
         edge, record = self.edge, self.record
-        self.ending()
         self.closed()
         if self.span is not None:
             problem = None if record.outcome == "ok" else record.outcome
             self.span.end(problem, status=record.status, level=record.level)
         del edge.open[record.request_id]
         edge.metrics.open -= 1
-        self._settle()
+        try:
+            record.settle()
+        except Exception as error:  # noqa: BLE001 - the request must have its event, and its body must go
+            self._unsettled(error)
         edge.metrics.completed(record)
         edge.events.completed(record, time.monotonic())
         if self.reviewed_after:
@@ -208,18 +207,14 @@ class EdgeRequest(ABC):
         if edge.all_ended is not None and not edge.open:
             edge.all_ended.set()
 
-    def _settle(self) -> None:
-        """Never raises: a request whose usage can't be settled ends without it."""
+    def _unsettled(self, error: Exception) -> None:
         record, metrics = self.record, self.edge.metrics
-        try:
-            record.settle()
-        except Exception as error:  # noqa: BLE001 - the request must have its event, and its body must go
-            record.usage = record.served = record.cost = record.cost_nanos = None
-            metrics.unsettled += 1
-            if metrics.unsettled == 1:
-                _log.error(
-                    "unsettled",
-                    error,
-                    request_id=record.request_id,
-                    hint="its usage is lost; the metric pointsman_edge_unsettled_total counts more of them",
-                )
+        record.usage = record.served = record.cost = record.cost_nanos = None
+        metrics.unsettled += 1
+        if metrics.unsettled == 1:
+            _log.error(
+                "unsettled",
+                error,
+                request_id=record.request_id,
+                hint="its usage is lost; the metric pointsman_edge_unsettled_total counts more of them",
+            )

@@ -73,8 +73,7 @@ class ExtProcRequest(EdgeRequest):
         if rewrite is not None:
             asked = "" if record.api.passed else requested_model(body)
             body = edited_body(body, (BodyEdit(field="model", value=rewrite),), None)
-        self.hold(body, headers)
-        question = self.question(stages, headers, head.peer, None if body else rewrite)
+        question = self.complete(body, stages, headers, head.peer, None if body else rewrite)
         deciding = edge.decider.decide(question, body, record.policy, record.traceparent)
         reply = await self._stream.listening(deciding)
         if isinstance(reply, Decision) and not self._sees_answer:
@@ -121,7 +120,7 @@ class ExtProcRequest(EdgeRequest):
         envoy, head, record, policy = self._envoy, self._head, self.record, self.record.policy
         chosen = engine_request.chosen(envoy, record, decision, head)
         changes = engine_request.changes(envoy, record, decision, chosen, head, headers, self.requested)
-        body = self._body
+        body = record.body
         tokens = None if record.held is None else record.held.tokens
         edits = token_edits(policy.config, decision.target, record.api.name, body, decision.body, tokens)
         body = edited_body(body, edits, None)
@@ -135,7 +134,7 @@ class ExtProcRequest(EdgeRequest):
     async def _to_provider(self, decision: Decision, whole: WholeBody, asked: str) -> ProviderAnswer:
         """Have Envoy send the request to a provider. `asked` is the model's name for the client."""
         record, mode, providers = self.record, self._head.response_mode, self._envoy.providers
-        sent = providers.request(record, decision, self._body, asked, mode)
+        sent = providers.request(record, decision, record.body, asked, mode)
         await self._tell(whole, await providers.messages(record, sent, self._head, whole))
         return ProviderAnswer(self._envoy, record, mode, sent, self.edge.response_stages.begin_any(self, decision))
 
@@ -156,12 +155,6 @@ class ExtProcRequest(EdgeRequest):
         self.record.bytes_out = len(body)
         await self.answer(answer.status, headers, body, answer.stage)
         self.gave(answer)
-
-    @property
-    def _body(self) -> bytes:
-        """As the stages left it, before the decision's own edits."""
-        held = self.record.held
-        return b"" if held is None else held.current
 
     async def _tell(self, whole: WholeBody, messages: Iterable[bytes]) -> None:
         for message in messages:

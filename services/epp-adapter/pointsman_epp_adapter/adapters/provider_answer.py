@@ -48,7 +48,7 @@ class ProviderAnswer(AwaitedAnswer):
         self._failed = ""
         self._sent_at = time.monotonic()
         record.tail = self._tail = record.api.usage()
-        record.tries(provider.name, None)
+        record.worker = provider.name
 
     def close(self) -> None:
         """The stream is over, however."""

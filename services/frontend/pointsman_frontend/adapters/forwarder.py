@@ -18,7 +18,6 @@ from pointsman_edge.sending.model_name import renaming
 from pointsman_edge.sending.outward import outward
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.edited_body import edited_body
-from pointsman_edge.taking_in.held_bodies import HeldBody
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.client import Headers, ResponseWriter
@@ -46,7 +45,6 @@ class Outgoing:
     """Path and query."""
     headers: Headers
     """For engines."""
-    held: HeldBody
 
 
 _CUT_OFF: Final = "engine_cut_off"
@@ -104,7 +102,9 @@ class Forwarder:
     ) -> EndpointFailed | None:
         """Have one endpoint answer; the failure when it didn't."""
         record, worker = request.record, endpoint.worker
-        record.tries(worker, endpoint.target)
+        record.worker = worker
+        if endpoint.target is not None:
+            record.target = endpoint.target
         if not endpoint.url:
             return await self._ask_provider(request, endpoint)
         sent_at = time.monotonic()
@@ -138,7 +138,7 @@ class Forwarder:
         problem: str | None = "aborted"
         try:
             try:
-                body = edited_body(request.held.current, outward(decision.body), target.model)
+                body = edited_body(record.body, outward(decision.body), target.model)
                 answer = await self._providers.ask(record, target, decision.model, body)
             except EndpointFailed as failure:
                 problem = failure.outcome
@@ -213,15 +213,16 @@ def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:
 def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, *, replaceable: bool) -> Call:
     decision, other = request.decision, endpoint.target
     edits: Sequence[BodyEdit] = decision.body
-    held = request.held
-    if other is None and held.tokens is not None:
-        config = request.record.policy.config
-        edits = token_edits(config, decision.target, request.record.api.name, held.current, edits, held.tokens)
+    record = request.record
+    body = record.body
+    if other is None and record.held is not None and record.held.tokens is not None:
+        config = record.policy.config
+        edits = token_edits(config, decision.target, record.api.name, body, edits, record.held.tokens)
     headers = request.headers
     if other is not None:
         retold_headers = with_edits(headers, folded(retold(decision.headers, other)))
         headers = [header for header in retold_headers if header[0] not in OF_ONE_POOL]
-    body = edited_body(held.current, edits, None if other is None else other.model)
+    body = edited_body(body, edits, None if other is None else other.model)
     origin = origin_of(endpoint.url)
     head = request_head(
         method=request.method.encode("ascii"),
@@ -229,7 +230,7 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
         host=origin.host_header,
         length=len(body),
         headers=headers,
-        request_id=request.record.request_id,
+        request_id=record.request_id,
         traceparent=traceparent,
     )
     return Call(endpoint.worker, origin, head, body, replaceable)

@@ -86,11 +86,9 @@ class HttpRequest(EdgeRequest):
         limit = record.policy.limits.max_body
         body = await _read_body(self._receive, limit, self._http.body_timeout_s)
         check_presence(body, record.api.body)
-        held = self.hold(body, headers)
+        question = self.complete(body, headers.stages, headers, peer)
         scope["extensions"][HANG_UP]["watch"](self._hung_up)
-        question = self.question(headers.stages, headers, peer)
-        decider = self.edge.decider
-        reply = self.decided(await decider.decide(question, held.original, record.policy, record.traceparent))
+        reply = self.decided(await self.edge.decider.decide(question, body, record.policy, record.traceparent))
         client.answer_headers = record.answer_headers
         if isinstance(reply, Answer):
             await self._give(reply)
@@ -99,7 +97,7 @@ class HttpRequest(EdgeRequest):
             await client.answer(200, told, document)
         else:
             writer = self._writer(reply)
-            request = Outgoing(record, reply, writer, self.method, self._target(), headers.engine, held)
+            request = Outgoing(record, reply, writer, self.method, self._target(), headers.engine)
             await self._http.forwarder.forward(request)
 
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
@@ -146,6 +144,7 @@ class HttpRequest(EdgeRequest):
 
     def closed(self) -> None:
         """As `EdgeRequest.closed`."""
+        self._task = None
         self.record.bytes_out = self._client.bytes_out
 
     def _target(self) -> bytes:

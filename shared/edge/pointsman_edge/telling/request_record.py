@@ -74,6 +74,7 @@ class RequestRecord:
         self.level = "full"
         self.pool = NO_POOL
         self.worker: str | None = None
+        """The engine or provider that was tried last."""
         self.target: Target | None = None
         """Where the request was tried last."""
         self.attempts: list[Attempt] = []
@@ -129,16 +130,15 @@ class RequestRecord:
             self.pool = answer.target.pool
 
     @property
+    def body(self) -> bytes:
+        """The body as the stages left it, before the decision's own edits; empty before it is complete."""
+        return b"" if self.held is None else self.held.current
+
+    @property
     def model(self) -> str | None:
         """The model that the client asked for, as far as a stage has said it."""
         reply = self.reply
         return None if reply is None else reply.model
-
-    def tries(self, worker: str, target: Target | None) -> None:
-        """An attempt begins; `target` is set when another model is tried than the decision's."""
-        self.worker = worker
-        if target is not None:
-            self.target = target
 
     def attempted(self, worker: str, outcome: str, status: int | None, took_s: float, *, reason: str = "") -> None:
         """One attempt is over."""
