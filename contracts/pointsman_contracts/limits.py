@@ -267,6 +267,8 @@ class LimitShard(Message):
     reservations: tuple[ReservationState, ...] = ()
     spent_to: int | None = None
     """The last message of the stream `PM_EVENTS` whose cost is in `accounts`; None where there is no budget."""
+    spent_in: str = ""
+    """When that stream was made: a stream that was made anew numbers its messages from 1."""
 
 
 class LimitHandOver(Message):

@@ -249,7 +249,9 @@ class Handlers:
         """What runs no further uses nothing; whether it counts as a request is for the limit to say that refused it."""
         charges = incoming.charges
         if refusal.status != TOO_MANY:
-            charges = [charge for charge in charges if charge.windows[0].unit != "requests"]
+            charges = [
+                charge for charge in charges if charge.budget is not None or charge.windows[0].unit != "requests"
+            ]
         self._limiter.release(charges, incoming.envelope.received_ms / 1000)
 
 

@@ -118,6 +118,7 @@ def test_a_key_is_known_by_its_hash_in_whatever_header_its_client_sends_it(heade
         "models": ["a", "b", "x-*"],
         "limits": {"requests": "5/s"},
         "source": "api-key-auth",
+        "key": "laptop",
     }
     assert incoming.verdicts[0].note == "key laptop, tenant acme"
     journey = depart(incoming, describe(incoming, (64,)), StageReport(stage="preprocessor", instance="i"))

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Final
 
 import pytest
@@ -31,59 +31,24 @@ from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.sharding import keeper_of
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
-from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
+from pointsman_testing.fake_bucket import FakeBucket
 
 TOKENS: Final = LimitWindow(unit="tokens", amount=1000, period_s=3600)
 OPEN: Final = LimitWindow(unit="concurrency", amount=2)
 
 
-class FakeStore:
-    """A bucket that everybody sees at once."""
-
-    def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
-        self.watchers: list[Callable[[Entry], None]] = []
-        self.broken = False
-
-    async def get(self, key: str) -> Entry | None:
-        return self.entries.get(key)
-
-    async def replace(self, key: str, value: bytes, revision: int) -> int | None:
-        await asyncio.sleep(0)
-        if self.broken:
-            raise TimeoutError
-        before = self.entries.get(key)
-        if (before.revision if before else 0) != revision:
-            return None
-        self.entries[key] = Entry(key, value, sum(each.revision for each in self.entries.values()) + 1)
-        for watcher in self.watchers:
-            watcher(self.entries[key])
-        return self.entries[key].revision
-
-    def watch(
-        self,
-        on_put: Callable[[Entry], None],
-        on_gone: Callable[[str], None],
-        on_listed: Callable[[], None] | None = None,
-    ) -> None:
-        del on_gone
-        for entry in self.entries.values():
-            on_put(entry)
-        self.watchers.append(on_put)
-        if on_listed is not None:
-            on_listed()
-
-    def keeper_of(self, shard: int) -> str:
-        entry = self.entries.get(str(shard))
-        return LimitShard.decode(entry.value).keeper if entry else ""
+def keeper_in(store: FakeBucket, shard: int) -> str:
+    """The instance that the snapshot of a shard names."""
+    entry = store.entries.get(str(shard))
+    return LimitShard.decode(entry.value).keeper if entry else ""
 
 
 class Node:
     """What a preprocessor has of limits."""
 
-    def __init__(self, buses: Buses, instance: str, store: FakeStore) -> None:
+    def __init__(self, buses: Buses, instance: str, store: FakeBucket) -> None:
         self.bus = buses.make("preprocessor", instance)
         self.registry = CollectorRegistry()
         metrics = LimitMetrics(self.registry)
@@ -173,7 +138,7 @@ class World:
 
     def __init__(self, buses: Buses) -> None:
         self.buses = buses
-        self.store = FakeStore()
+        self.store = FakeBucket()
         self.nodes: dict[str, Node] = {}
         self.edge = buses.make("frontend", "1")
         self._sequence = 0
@@ -321,7 +286,7 @@ async def test_counts_survive_their_keeper_and_are_settled_by_the_next_one(world
     world.complete("ended-before", 40)
     await eventually(lambda: world.used() == 200)
     assert (await world.keeper().ask("too-much", 801)).outcome == "refused"
-    await eventually(lambda: world.store.keeper_of(0) == world.keeper().keeper.me)
+    await eventually(lambda: keeper_in(world.store, 0) == world.keeper().keeper.me)
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -472,7 +437,7 @@ async def test_without_a_bucket_everything_is_counted_all_the_same(world: World)
     assert (await node.ask("r")).outcome == "refused"
     await eventually(lambda: node.metric("pointsman_limit_unsaved_total") > 1)
     world.store.broken = False
-    await eventually(lambda: world.store.keeper_of(0) == node.keeper.me)
+    await eventually(lambda: keeper_in(world.store, 0) == node.keeper.me)
 
 
 async def test_scopes_without_room_for_a_count_of_their_own_are_counted_and_logged_once(

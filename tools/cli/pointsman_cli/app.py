@@ -2,18 +2,19 @@
 
 import os
 import sys
-from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pointsman_cli.command_line import NatsOption
+from pointsman_cli.command_line import console as _console
+from pointsman_cli.command_line import run as _run
+from pointsman_cli.command_line import succeed as _succeed
+from pointsman_cli.key_app import keys_app
 from pointsman_cli.words import CommandError, counted
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 app = typer.Typer(
     name="pointsman",
@@ -30,15 +31,13 @@ policy_app = typer.Typer(no_args_is_help=True, help="Try what the policy does wi
 app.add_typer(policy_app, name="policy")
 cache_app = typer.Typer(no_args_is_help=True, help="Look after cached answers.")
 app.add_typer(cache_app, name="cache")
+app.add_typer(keys_app, name="keys")
 nats_app = typer.Typer(no_args_is_help=True, help="Make the logins of a NATS server.")
 app.add_typer(nats_app, name="nats")
 
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", help="Configuration; default: pointsman.yaml here, else one made for the engines."),
-]
-NatsOption = Annotated[
-    str | None, typer.Option("--nats", metavar="URL", help="NATS server; default: POINTSMAN_NATS_URL, else this host.")
 ]
 EngineOption = Annotated[
     list[str] | None, typer.Option("--engine", metavar="URL", help="A running engine; repeatable. Default: simulated.")
@@ -365,20 +364,20 @@ def policy_key(
     if store:
         from pointsman_cli import stored_keys
 
-        _run(stored_keys.store(nats, digest, record))
+        async def keep() -> None:
+            async with stored_keys.opened(nats) as keys:
+                await keys.create(digest, record)
+
+        _run(keep())
     sys.stdout.write(f"{key}\n{entry}\n")
 
 
 @policy_app.command("revoke")
 def policy_revoke(name: Annotated[str, typer.Option("--id", help="The key's name.")], nats: NatsOption = None) -> None:
-    """Take a stored API key back; it is refused from then on."""
-    from pointsman_cli import stored_keys
+    """Take a stored API key back; it is refused from then on. As `pointsman keys revoke`."""
+    from pointsman_cli import key_commands
 
-    async def revoke() -> None:
-        count = await stored_keys.revoke(nats, name)
-        _console().print(f"revoked {count} key{'' if count == 1 else 's'} called {name}")
-
-    _run(revoke())
+    _run(key_commands.revoke(nats, name, _console()))
 
 
 @config_app.command("reference")
@@ -436,26 +435,6 @@ def main() -> None:
         if error.advice:
             console.print(Text(f"  {error.advice}"), soft_wrap=True)
         raise SystemExit(1) from None
-
-
-def _run(work: Coroutine[object, object, None]) -> None:
-    import asyncio
-
-    asyncio.run(work)
-
-
-def _succeed(work: Coroutine[object, object, bool]) -> None:
-    import asyncio
-
-    if not asyncio.run(work):
-        raise typer.Exit(1)
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    # What is read by a program or a log has no edge to break lines at.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
 def _secret(reference: str | None) -> str | None:

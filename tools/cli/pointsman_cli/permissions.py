@@ -110,6 +110,9 @@ def _publishes(party: str, worker: Worker | None, stages: tuple[str, ...]) -> It
             # Whoever may use any consumer could read on in the recorder's place: an auditor's has the login's name.
             consumer = AUDITOR if party == AUDITOR else ANY
             yield from _following(name) if name.startswith(_BUCKET) else _consuming(name, consumer)
+    if party == "preprocessor":
+        # What budgets spent is read from the ends of requests, without a consumer.
+        yield f"{JS}.DIRECT.GET.{EVENT_STREAM}"
     if party == OPERATOR:
         yield f"$KV.{CONFIG_BUCKET}.{REST}"
         yield f"{JS}.INFO"

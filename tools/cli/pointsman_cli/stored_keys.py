@@ -1,9 +1,12 @@
-"""API keys of clients that the bus holds: kept, and taken back."""
+"""API keys of clients that the bus holds: created, listed, revoked; each change is published."""
 
+import os
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Literal
 
+from nats.aio.client import Client
 from nats.js.api import KeyValueConfig
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NoKeysError, NotFoundError
@@ -12,42 +15,76 @@ from pydantic import ValidationError
 
 from pointsman_cli import bus
 from pointsman_cli.words import CommandError
-from pointsman_contracts.api_key import KEYS_BUCKET, ApiKey
+from pointsman_contracts.api_key import KEYS_BUCKET, ApiKey, ApiKeyChanged
+from pointsman_contracts.headers import MESSAGE_ID, TYPE
+from pointsman_contracts.subjects import subject
 
 _ANSWER_S: Final = 5.0
+_SOURCE: Final = f"pointsman-{os.getpid()}-{time.time_ns()}"
 
 
-async def store(url: str | None, digest: str, record: ApiKey) -> None:
-    """Keep a key where every preprocessor with `stored: true` finds it. CommandError when the server can't."""
-    async with _opened(url) as bucket:
-        await bucket.put(digest, record.encode())
+class StoredKeys:
+    """The bucket. Use `opened`."""
 
+    def __init__(self, client: Client, bucket: KeyValue) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._sequence = 0
 
-async def revoke(url: str | None, name: str) -> int:
-    """Forget the stored keys of this name; returns how many there were. CommandError without any."""
-    found = 0
-    async with _opened(url) as bucket:
+    async def create(self, digest: str, record: ApiKey) -> None:
+        """Keep a key where every preprocessor with `stored: true` finds it. CommandError for a name that is taken."""
+        if record.id and any(each.id == record.id for each in (await self.listed()).values()):
+            raise CommandError(
+                f"there is a key called {record.id!r} already.",
+                f"Choose another --name, or take that one back: pointsman keys revoke {record.id}",
+            )
+        await self._bucket.put(digest, record.encode())
+        await self._publish("created", record)
+
+    async def listed(self) -> dict[str, ApiKey]:
+        """Hash → key. What isn't a record of a key is left out."""
         try:
-            digests = await bucket.keys()  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+            digests = await self._bucket.keys()  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         except NoKeysError:
-            digests = []
+            return {}
+        found: dict[str, ApiKey] = {}
         for digest in digests:
             try:
-                record = ApiKey.decode((await bucket.get(digest)).value or b"")
+                found[digest] = ApiKey.decode((await self._bucket.get(digest)).value or b"")
             except ValidationError:
                 continue
-            if record.id == name:
-                await bucket.delete(digest)
-                found += 1
-    if not found:
-        raise CommandError(f"no stored key is called {name!r}.")
-    return found
+        return found
+
+    async def revoke(self, name: str) -> int:
+        """Forget the keys of this name; returns how many there were. CommandError without any."""
+        named = {digest: record for digest, record in (await self.listed()).items() if record.id == name}
+        if not named:
+            raise CommandError(f"no stored key is called {name!r}.", "`pointsman keys list` shows their names.")
+        for digest, record in named.items():
+            await self._bucket.delete(digest)
+            await self._publish("revoked", record)
+        return len(named)
+
+    async def _publish(self, action: Literal["created", "revoked"], record: ApiKey) -> None:
+        self._sequence += 1
+        event = ApiKeyChanged(
+            source=_SOURCE,
+            sequence=self._sequence,
+            at_ms=time.time_ns() // 1_000_000,
+            action=action,
+            **record.model_dump(include=set(ApiKeyChanged.model_fields)),
+        )
+        to = subject(ApiKeyChanged, record.id or "-")
+        headers = {TYPE: ApiKeyChanged.address.type_id, MESSAGE_ID: f"{to}:{_SOURCE}:{self._sequence}"}
+        await self._client.publish(to, event.encode(), headers=headers)
+        await self._client.flush()
 
 
 @asynccontextmanager
-async def _opened(url: str | None) -> AsyncGenerator[KeyValue]:
+async def opened(url: str | None) -> AsyncGenerator[StoredKeys]:
+    """The bucket on the server, for the length of a `with`. CommandError when the server can't do what is asked."""
     login = bus.settings(url)
-    async with bus.connected(login, "pointsman policy") as client:
+    async with bus.connected(login, "pointsman keys") as client:
         js = client.jetstream(timeout=_ANSWER_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         try:
             try:
@@ -55,7 +92,7 @@ async def _opened(url: str | None) -> AsyncGenerator[KeyValue]:
             except NotFoundError:
                 config = KeyValueConfig(bucket=KEYS_BUCKET, replicas=login.buckets_replicas)
                 bucket = await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-            yield bucket
+            yield StoredKeys(client, bucket)
         except (JetStreamError, TimeoutError) as error:
             raise CommandError(
                 f"the stored keys can't be reached: {str(error) or 'no answer from JetStream'}.",

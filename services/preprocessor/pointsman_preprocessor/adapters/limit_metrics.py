@@ -57,6 +57,29 @@ class LimitMetrics:
             ["limit"],
             registry=registry,
         )
+        self.spent: Final = Counter(
+            "pointsman_budget_spent_dollars",
+            "Money that requests cost, by budget. Counted by the budget's keeper; the usage ledger has exact sums.",
+            ["budget"],
+            registry=registry,
+        )
+        self.reached: Final = Counter(
+            "pointsman_budget_reached",
+            "Budgets of one scope that reached the warning amount (soft) or the whole amount (hard), once a period.",
+            ["budget", "level"],
+            registry=registry,
+        )
+        self.unpriced: Final = Counter(
+            "pointsman_budget_unpriced",
+            "Requests that used tokens of a model without a price, which no budget counts.",
+            ["model"],
+            registry=registry,
+        )
+        self.spending_behind: Final = Gauge(
+            "pointsman_budget_events_behind",
+            "Events in the stream whose cost isn't in the budgets kept here yet.",
+            registry=registry,
+        )
         self._shards: Final = Gauge("pointsman_limit_shards", "Shards of counts kept here.", registry=registry)
         self._open: Final = Gauge(
             "pointsman_limit_open", "Charges of requests that haven't ended, kept here.", registry=registry

@@ -7,10 +7,13 @@ from typing import Final
 from pointsman_contracts.limits import LIMITS_BUCKET, LimitAsks, LimitHandOver, LimitReleases
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
+from pointsman_preprocessor.adapters.budgets import Budgets
+from pointsman_preprocessor.adapters.ends_reader import EndsReader
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
 from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
 from pointsman_preprocessor.domain.pipeline import Pipeline
+from pointsman_preprocessor.plugins.budget import Budget
 from pointsman_preprocessor.plugins.limit import Limit
 from pointsman_preprocessor.plugins.token_limit import TokenLimit
 from pointsman_preprocessor.settings import PreprocessorSettings
@@ -42,6 +45,11 @@ class Limits:
         metrics = LimitMetrics(service.registry)
         self._keeper: Final = ShardKeeper(service.bus, service.bucket(LIMITS_BUCKET), metrics, steady_clock)
         self.limiter: Final = SharedLimiter(service.bus, self._keeper, metrics, steady_clock)
+        reader = EndsReader(service.events, service.bus.link, f"{service.process.inbox}.ends")
+        self._budgets: Final = Budgets(service.bus, reader, self._keeper, metrics, steady_clock)
+        self.limiter.spending_missing = lambda: self._budgets.missing
+        self.limiter.read_spending = self._budgets.read_soon
+        self.limiter.ends_known = lambda: self._budgets.current
         self._listens = False
         me = service.process.instance
         service.bus.answer(LimitAsks, self.limiter.answer, me)
@@ -49,15 +57,21 @@ class Limits:
         service.bus.listen(LimitReleases, self.limiter.released, me)
         service.every(TICK_S, self._keeper.tick)
         service.every(SWEEP_S, self.limiter.tick)
+        service.every(SWEEP_S, self._budgets.tick)
+        service.background("budgets", self._budgets.follow)
         service.on_start(self._keeper.ready)
+        service.on_start(self._budgets.ready)
         service.on_stop(self._keeper.close)
 
     def configured(self, revision: Revision[Pipeline]) -> None:
         """A new revision counts."""
         limits: list[Limit] = [processor for processor in revision.compiled.processors if isinstance(processor, Limit)]
         self.limiter.prices = {limit.name: limit.price for limit in limits if isinstance(limit, TokenLimit)}
-        if limits:
+        budgets = [processor for processor in revision.compiled.processors if isinstance(processor, Budget)]
+        self._budgets.configure({budget.name: budget.scopes for budget in budgets})
+        if limits or budgets:
             self._keeper.begin()
-        if not self._listens and any(limit.windows[0].unit != "requests" for limit in limits):
+        # What answers teach of their lengths is used by budgets too.
+        if not self._listens and (budgets or any(limit.windows[0].unit != "requests" for limit in limits)):
             self._listens = True
             self._bus.listen(ResponseCompleted, self.limiter.ended, ANY)

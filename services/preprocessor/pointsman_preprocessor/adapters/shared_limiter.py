@@ -65,6 +65,11 @@ class SharedLimiter(Limiter):
         self.lengths = OutputLengths()
         self.prices: Mapping[str, TokenCost] = {}
         """Of the limits of tokens, by name."""
+        self.spending_missing: Callable[[], str | None] = _nothing_missing
+        """Why it isn't known what was spent of budgets; None when it is."""
+        self.read_spending: Callable[[], None] = _nothing
+        self.ends_known: Callable[[], bool] = _never
+        """Whether every end of a request was read that the stream of events has."""
         self._bus: Final = bus
         self._keeper: Final = keeper
         self._metrics: Final = metrics
@@ -82,6 +87,8 @@ class SharedLimiter(Limiter):
         verdict = self._own(ask)
         if verdict.outcome != "elsewhere":
             return self._counted(ask, verdict)
+        if ask.budget is not None and (missing := self.spending_missing()) is not None:
+            raise self._unavailable(ask, missing)
         return self._elsewhere(ask, verdict.keeper)
 
     def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
@@ -115,6 +122,10 @@ class SharedLimiter(Limiter):
         book = self._keeper.book(ask.shard)
         if isinstance(book, str):
             return LimitVerdict(outcome="elsewhere", keeper=book)
+        if ask.budget is not None and not book.budgets.current:
+            # What was spent before it came here is being read.
+            self.read_spending()
+            return LimitVerdict(outcome="elsewhere", keeper=self._keeper.me)
         return self._count(book, ask, partial(self._keeper.count, book))
 
     def _count(self, book: Book, ask: LimitAsk, count: Callable[[LimitAsk, float], LimitVerdict]) -> LimitVerdict:
@@ -206,6 +217,8 @@ class SharedLimiter(Limiter):
         now = self._clock()
         for book in (*self._keeper.books(), self._alone):
             count = book.abandon(self._is_gone, now)
+            if self.ends_known():
+                count += book.budgets.abandon(self._is_gone, now)
             if count:
                 self._metrics.abandoned.inc(count)
 
@@ -237,6 +250,18 @@ class SharedLimiter(Limiter):
             self._silent.pop(edge, None)
             return False
         return now - self._silent.setdefault(edge, now) >= EDGE_GONE_S
+
+
+def _nothing_missing() -> str | None:
+    return None
+
+
+def _nothing() -> None:
+    return
+
+
+def _never() -> bool:
+    return False
 
 
 def _part(window: LimitWindow, share: float) -> LimitWindow:

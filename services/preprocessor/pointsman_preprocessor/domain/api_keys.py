@@ -32,11 +32,13 @@ class KeyFacts(Params):
     expires: datetime | None = None
     """With a time zone; from then on the key is refused."""
     disabled: bool = False
+    note: str = ""
+    """For the operator."""
 
     def grant(self) -> Grant:
         """What the key proves."""
         limits: dict[str, JsonValue] = dict(self.limits)
-        return Grant(self.tenant, self.subject or self.id, self.plan, self.scopes, self.models, limits)
+        return Grant(self.tenant, self.subject or self.id, self.plan, self.scopes, self.models, limits, self.id)
 
     def problem(self, now_ms: int) -> str | None:
         """Why it isn't valid now, for the client; None when it is."""
@@ -114,4 +116,4 @@ def stored_key(data: bytes) -> KeyFacts:
     """A key as it is kept beside the configuration. Raises ValueError."""
     key = StoredKey.decode(data)
     expires = None if key.expires_ms is None else datetime.fromtimestamp(key.expires_ms / 1000, UTC)
-    return KeyFacts.model_validate({**key.model_dump(exclude={"expires_ms"}), "expires": expires})
+    return KeyFacts.model_validate({**key.model_dump(exclude={"expires_ms", "created_ms"}), "expires": expires})

@@ -24,6 +24,8 @@ class Grant(NamedTuple):
     models: Sequence[str] | None = None
     """Names, patterns or `group:<group>`; None: all."""
     limits: Mapping[str, JsonValue] = {}
+    key: str = ""
+    """Name of the API key."""
 
 
 class ModelGroups:
@@ -55,6 +57,8 @@ def identity_of(grant: Grant, source: str, groups: ModelGroups) -> dict[str, Jso
         "scopes": list(grant.scopes),
         "source": source,
     }
+    if grant.key:
+        identity["key"] = grant.key
     if grant.models is not None:
         identity["models"] = groups.names(grant.models)
     if grant.limits:

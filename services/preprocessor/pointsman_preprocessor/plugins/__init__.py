@@ -6,6 +6,7 @@ from pointsman_plugins.preprocessing import RequestProcessor
 from pointsman_preprocessor.plugins.anonymous import Anonymous
 from pointsman_preprocessor.plugins.api_key_auth import ApiKeyAuth
 from pointsman_preprocessor.plugins.authorization import Authorization
+from pointsman_preprocessor.plugins.budget import Budget
 from pointsman_preprocessor.plugins.concurrency_limit import ConcurrencyLimit
 from pointsman_preprocessor.plugins.field_to_header import FieldToHeader
 from pointsman_preprocessor.plugins.header_guard import HeaderGuard
@@ -25,6 +26,7 @@ BUILTIN: Final[tuple[type[RequestProcessor], ...]] = (
     Anonymous,
     ApiKeyAuth,
     Authorization,
+    Budget,
     ConcurrencyLimit,
     FieldToHeader,
     HeaderGuard,

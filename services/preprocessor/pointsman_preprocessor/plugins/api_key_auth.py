@@ -23,7 +23,7 @@ class ApiKeyAuthParams(Params):
     keys: tuple[ApiKey, ...] = ()
     """Hashes of keys and whose they are."""
     stored: bool = False
-    """Also the keys that `pointsman policy key --store` keeps beside the configuration; changes count at once."""
+    """Also the keys that `pointsman keys create` keeps beside the configuration; changes count at once."""
     headers: tuple[str, ...] = Field(default=CREDENTIAL_HEADERS, min_length=1)
     """Headers that may hold a key; of `authorization` what follows `Bearer`."""
     forward: bool = False

@@ -6,20 +6,16 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
-from pointsman_apis.facts import max_output_tokens
 from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_contracts.limits import LimitWindow
 from pointsman_contracts.response import Usage
 from pointsman_plugins.preprocessing import IDENTITY, Incoming
+from pointsman_preprocessor.domain.limits.answer_length import answer_length
 from pointsman_preprocessor.domain.limits.rate import Rate, Rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 from pointsman_preprocessor.plugins.request_limit import amounts
 
-UNKNOWN_LENGTH: Final = 1024
-"""Tokens of an answer that are reserved while too little is known of its length."""
-UNLIMITED_LENGTH: Final = 4096
-"""Tokens that an answer is taken to have at most where the request has no limit."""
 LARGEST_PART: Final = 0.5
 """Of the smallest window that one request reserves at most: larger ones would wait for an empty window (Kuadrant RFC
 0021, `max_fraction`). What it uses beyond is debt."""
@@ -86,16 +82,10 @@ class TokenLimit(Limit[TokenLimitParams]):
         return float(prompt + output)
 
     def _output(self, incoming: Incoming) -> tuple[int, int]:
-        """Tokens of one answer: what is expected, and what it may have as far as the request says."""
-        most = max_output_tokens(incoming.body)
-        expected = self.params.expected_output
-        if expected is not None:
-            return (expected, expected) if most is None else (min(most, expected), most)
         tenant = ""
         if self.scopes.need_identity:
             tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")[:LONGEST_NAME]
-        expected = self._limiter.lengths.expected(tenant, incoming.model) or UNKNOWN_LENGTH
-        return (expected, max(expected, UNLIMITED_LENGTH)) if most is None else (min(most, expected), most)
+        return answer_length(incoming, self._limiter.lengths, tenant, self.params.expected_output)
 
 
 def _window(each: Rate) -> LimitWindow:

@@ -16,6 +16,7 @@ from pointsman_contracts.limits import (
     LimitWindow,
     WindowStanding,
 )
+from pointsman_preprocessor.domain.budgets.ledger import BudgetLedger
 from pointsman_preprocessor.domain.limits.counter import Counter, window_name
 from pointsman_preprocessor.domain.limits.journal import Granted
 
@@ -67,8 +68,8 @@ class Book:
 
     def __init__(self, shard: int) -> None:
         self.shard: Final = shard
-        self.changed = False
-        """Since the last snapshot."""
+        self.budgets: Final = BudgetLedger()
+        self._changed = False
         self.overflowed = 0
         """Requests that were counted in a scope shared by those that had no room."""
         self.granted = 0
@@ -77,9 +78,18 @@ class Book:
         self._charges: dict[tuple[str, str], list[_Charge]] = {}
 
     @property
+    def changed(self) -> bool:
+        """Since the last snapshot."""
+        return self._changed or self.budgets.changed
+
+    @changed.setter
+    def changed(self, value: bool) -> None:
+        self._changed = value
+
+    @property
     def open_charges(self) -> int:
         """How many."""
-        return sum(map(len, self._charges.values()))
+        return sum(map(len, self._charges.values())) + self.budgets.open
 
     def edges(self) -> set[str]:
         """Of the requests that haven't ended."""
@@ -87,6 +97,10 @@ class Book:
 
     def ask(self, ask: LimitAsk, now: float) -> LimitVerdict:
         """Count a request if every window admits it."""
+        if ask.budget is not None:
+            verdict = self.budgets.ask(ask, ask.budget, now)
+            self.granted += verdict.outcome == "admitted"
+            return verdict
         windows, reactive = ask.windows, ask.reactive
         names = [window_name(window) for window in windows]
         scope = self._scope(ask, names)
@@ -112,6 +126,10 @@ class Book:
     def replay(self, grant: Granted) -> None:
         """Count a request that another keeper admitted."""
         ask = grant.ask
+        if ask.budget is not None:
+            self.granted = max(self.granted, grant.number)
+            self.budgets.reserve(ask, ask.budget, grant.at)
+            return
         names = [window_name(window) for window in ask.windows]
         scope = self._scope(ask, names)
         self.granted = max(self.granted, grant.number)
@@ -138,7 +156,7 @@ class Book:
                 if not charges:
                     del self._charges[edge, request_id]
                 return True
-        return False
+        return self.budgets.release(edge, request_id, limit)
 
     def abandon(self, gone: Callable[[str], bool], now: float) -> int:
         """Take back what requests hold that can't be open any more: their time is over, or their edge is gone."""
@@ -167,7 +185,8 @@ class Book:
         """Everything that somebody else needs to go on; counts that are at nothing are forgotten."""
         for key in [key for key, counter in self._counters.items() if counter.idle and counter.used(now) <= 0]:
             del self._counters[key]
-        self.changed = False
+        self._changed = False
+        accounts, reservations = self.budgets.states(now)
         return LimitShard(
             shard=self.shard,
             keeper=keeper,
@@ -178,12 +197,17 @@ class Book:
                 counter.state(limit, scope, window) for (limit, window, scope), counter in self._counters.items()
             ),
             charges=tuple(self._charge_states()),
+            accounts=accounts,
+            reservations=reservations,
+            spent_to=self.budgets.spent_to,
+            spent_in=self.budgets.spent_in,
         )
 
     def take_over(self, state: LimitShard, unknown_s: float = 0.0, ahead_s: float = 0.0) -> None:
         """Go on from a snapshot, which is all that is known of the last `unknown_s` seconds, and whose clock was by
         `ahead_s` ahead."""
         self.granted = state.granted
+        self.budgets.take_over(state, ahead_s)
         for each in state.counters:
             self._counter(each.limit, each.window, each.scope).take_over(each, state.at_ms / 1000, unknown_s, ahead_s)
         for each in state.charges:

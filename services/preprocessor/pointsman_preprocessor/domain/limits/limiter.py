@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable
+from typing import Final
 
 from pointsman_contracts.limits import LimitAsk, LimitVerdict
 from pointsman_preprocessor.domain.limits.book import Book
@@ -33,14 +34,14 @@ class OwnBook(Limiter):
 
     def __init__(self) -> None:
         self.lengths = OutputLengths()
-        self._book = Book(0)
+        self.book: Final = Book(0)
 
     def ask(self, ask: LimitAsk, at: float) -> LimitVerdict:
-        return self._book.ask(ask, at)
+        return self.book.ask(ask, at)
 
     def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
-        return self._book.ask(ask, at)
+        return self.book.ask(ask, at)
 
     def release(self, asks: Iterable[LimitAsk], at: float) -> None:
         for ask in asks:
-            self._book.release(ask.edge, ask.request_id, ask.limit, at)
+            self.book.release(ask.edge, ask.request_id, ask.limit, at)

@@ -1,0 +1,255 @@
+"""Keeps the budgets of the shards that are kept here: spends what requests cost, and publishes what is reached."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from pointsman_contracts.limits import BudgetReached
+from pointsman_contracts.money import NANOS, dollars
+from pointsman_preprocessor.adapters.ends_reader import UNREADABLE, End
+from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
+from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
+from pointsman_preprocessor.domain.budgets.amount import period
+from pointsman_preprocessor.domain.budgets.ledger import BudgetLedger
+from pointsman_preprocessor.domain.budgets.scope import BudgetScopes
+from pointsman_preprocessor.domain.budgets.spending import Spending, spending
+from pointsman_runtime.bus.backoff import full_jitter
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.telling.logs import Log
+
+BUSY_S: Final = 0.25
+"""Between two readings while requests are open."""
+IDLE_S: Final = 1.0
+LOOK_S: Final = 4.0
+"""How often it is seen whether the stream is still the same."""
+SAVED_S: Final = 30.0
+"""How often the place in the stream is saved of a shard in which nothing changes, at least."""
+_MOST_NAMES: Final = 100
+"""Models without a price that are told apart."""
+
+_log = Log("budgets")
+
+
+class Ends(Protocol):
+    """The stream of ends, as `EndsReader`."""
+
+    async def stream(self) -> tuple[str, int]: ...
+    async def after(self, sequence: int) -> tuple[list[End], int]: ...
+
+
+class Budgets:
+    """One of a process. `clock` as that of the keeper."""
+
+    def __init__(
+        self, bus: Bus, ends: Ends, keeper: ShardKeeper, metrics: LimitMetrics, clock: Callable[[], float]
+    ) -> None:
+        self.scopes: dict[str, BudgetScopes] = {}
+        """Of the configured budgets, by name."""
+        self._bus: Final = bus
+        self._ends: Final = ends
+        self._keeper: Final = keeper
+        self._metrics: Final = metrics
+        self._clock: Final = clock
+        self._wanted: Final = asyncio.Event()
+        self._known: Final = asyncio.Event()
+        self._asked: Final = asyncio.Event()
+        self._stream = ""
+        self._position = 0
+        """The last event of the stream that was read."""
+        self._current = False
+        self._looked_at = 0.0
+        self._sequences: Final[Counter[str]] = Counter()
+        self._unpriced: Final[set[str]] = set()
+        self._saved_at = 0.0
+
+    def configure(self, scopes: dict[str, BudgetScopes]) -> None:
+        """These budgets hold from now on."""
+        self.scopes = scopes
+        if scopes:
+            self._wanted.set()
+
+    @property
+    def missing(self) -> str | None:
+        """Why it isn't known what was spent; None when it is."""
+        return None if self._known.is_set() else "the stream of events, which tells what was spent, can't be read yet"
+
+    @property
+    def current(self) -> bool:
+        """Whether every end was read that the stream has."""
+        return self._current
+
+    async def ready(self) -> None:
+        """Wait a little until it is known what was spent, where a budget is configured."""
+        if self._wanted.is_set():
+            try:
+                async with asyncio.timeout(5.0):
+                    await self._known.wait()
+            except TimeoutError:
+                _log.warning("budgets_without_spending", hint=self.missing or "")
+
+    def read_soon(self) -> None:
+        """A request waits for a shard that came here a moment ago."""
+        self._asked.set()
+
+    async def follow(self) -> None:
+        """Read ends for ever, from when a budget is configured."""
+        await self._wanted.wait()
+        failures, said = 0, ""
+        while True:
+            try:
+                await self.read()
+            except UNREADABLE as error:
+                failures += 1
+                if type(error).__name__ != said:
+                    said = type(error).__name__
+                    _log.warning("spending_unreadable", reason=said, hint="what is reserved stays reserved meanwhile")
+                await asyncio.sleep(full_jitter(failures))
+                continue
+            failures, said = 0, ""
+            open_here = any(book.budgets.open for book in self._keeper.books())
+            try:
+                async with asyncio.timeout(BUSY_S if open_here else IDLE_S):
+                    await self._asked.wait()
+            except TimeoutError:
+                pass  # it is time anyway
+            self._asked.clear()
+
+    async def read(self) -> None:
+        """Spend everything that the stream has by now. Raises one of `UNREADABLE`."""
+        try:
+            await self._read()
+        except UNREADABLE:
+            self._current = False
+            raise
+        self._current = True
+        self.tell()
+
+    async def _read(self) -> None:
+        await self._look()
+        self._seek()
+        self._known.set()
+        following = 1
+        while following:
+            before = self._position
+            ends, following = await self._ends.after(before)
+            self._seek()
+            if self._position < before:
+                # A shard came meanwhile that was left earlier: all read on from there.
+                following = 1
+                continue
+            self._spend(ends)
+            self._metrics.spending_behind.set(following)
+        for book in self._keeper.books():
+            book.budgets.current = True
+
+    async def _look(self) -> None:
+        """See now and then which stream it is: one that was made anew has nothing of what is spent already."""
+        now = time.monotonic()
+        if self._current and now - self._looked_at < LOOK_S:
+            return
+        stream, last = await self._ends.stream()
+        self._looked_at = now
+        if stream != self._stream:
+            self._position = 0 if self._stream else last
+            self._stream = stream
+
+    def _seek(self) -> None:
+        """Go back to where the shard was left that has read least; a new shard begins here."""
+        for book in self._keeper.books():
+            ledger = book.budgets
+            if ledger.spent_to is None:
+                ledger.spent_to, ledger.spent_in = self._position, self._stream
+            elif ledger.spent_in != self._stream:
+                ledger.spent_to, ledger.spent_in = 0, self._stream
+            self._position = min(self._position, ledger.spent_to)
+
+    def _spend(self, ends: list[End]) -> None:
+        books = self._keeper.books()
+        reserving = [book.budgets for book in books if book.budgets.open]
+        for end in ends:
+            try:
+                spent = spending(end.body)
+            except ValueError:
+                _log.warning("malformed_message", sequence=end.sequence, size=len(end.body))
+                continue
+            for ledger in reserving:
+                if (ledger.spent_to or 0) < end.sequence:
+                    ledger.close(spent.edge, spent.request_id)
+            if spent.amount is None and spent.used:
+                self._name_unpriced(spent.model)
+            if spent.amount:
+                self._charge(end.sequence, spent, spent.amount)
+        if ends:
+            self._position = ends[-1].sequence
+            for book in books:
+                book.budgets.spent_to = max(book.budgets.spent_to or 0, self._position)
+
+    def _charge(self, sequence: int, spent: Spending, amount: int) -> None:
+        now = self._clock()
+        for name, scopes in self.scopes.items():
+            scope, shard = scopes.of(spent.identity, spent.model)
+            book = self._keeper.held(shard)
+            if book is not None and (book.budgets.spent_to or 0) < sequence:
+                book.budgets.spend(name, scope, amount, spent.day, now)
+                self._metrics.spent.labels(name).inc(amount / NANOS)
+
+    def tick(self) -> None:
+        """About once a second: publish what is reached, and keep saved places near."""
+        if not self.scopes:
+            return
+        self.tell()
+        now = time.monotonic()
+        if now - self._saved_at >= SAVED_S:
+            self._saved_at = now
+            for book in self._keeper.books():
+                if book.budgets.has_accounts:
+                    book.changed = True
+
+    def tell(self) -> None:
+        """Publish warnings."""
+        for book in self._keeper.books():
+            self._tell(book.budgets)
+
+    def _tell(self, ledger: BudgetLedger) -> None:
+        reached, ledger.reached = ledger.reached, []
+        for each in reached:
+            scopes = self.scopes.get(each.limit)
+            whose = {} if scopes is None else scopes.named(each.scope)
+            amount = each.window.soft if each.level == "soft" else each.window.amount
+            self._metrics.reached.labels(each.limit, each.level).inc()
+            _log.warning(
+                "budget_reached",
+                budget=each.limit,
+                level=each.level,
+                period=period(each.window.days),
+                amount=dollars(amount or 0),
+                spent=dollars(each.spent),
+                **whose,
+            )
+            self._sequences[each.limit] += 1
+            event = BudgetReached(
+                source=self._bus.process.instance,
+                sequence=self._sequences[each.limit],
+                at_ms=round(self._clock() * 1000),
+                budget=each.limit,
+                level=each.level,
+                scope=whose,
+                period=period(each.window.days),
+                amount_nanos=amount or 0,
+                spent_nanos=each.spent,
+                reset_ms=each.reset_ms,
+            )
+            try:
+                self._bus.publish(event, each.limit)
+            except BusError as error:
+                _log.warning("budget_event_lost", budget=each.limit, reason=type(error).__name__)
+
+    def _name_unpriced(self, model: str) -> None:
+        name = model if model in self._unpriced or len(self._unpriced) < _MOST_NAMES else "other"
+        if name not in self._unpriced:
+            self._unpriced.add(name)
+            _log.warning("model_without_price", model=name, hint="give it `models.<name>.cost`; no budget counts it")
+        self._metrics.unpriced.labels(name).inc()

@@ -1,0 +1,245 @@
+"""The budgets of one shard: what was spent, and what is reserved for requests that haven't ended.
+
+A reservation is held from a request's admission to its end. What the request cost is spent once, when the stream of
+events tells of it: `spent_to` and the accounts are saved together, so that a new keeper goes on exactly there.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, NamedTuple
+
+from pointsman_contracts.limits import (
+    AccountState,
+    BudgetAsk,
+    BudgetStanding,
+    BudgetWindow,
+    LimitAsk,
+    LimitShard,
+    LimitVerdict,
+    ReservationState,
+)
+from pointsman_preprocessor.domain.budgets.account import DAY_S, Account, day_of, first_day
+from pointsman_preprocessor.domain.budgets.amount import period
+
+MOST_ACCOUNTS: Final = 8192
+"""Of a shard. Scopes beyond it share one account for each budget."""
+OVERFLOW: Final = "*"
+"""The scope that they share."""
+
+
+class _Reservation(NamedTuple):
+    limit: str
+    scope: str
+    amount: int
+    until: float
+
+
+class Reached(NamedTuple):
+    """A warning to publish."""
+
+    limit: str
+    scope: str
+    level: Literal["soft", "hard"]
+    window: BudgetWindow
+    spent: int
+    reset_ms: int
+
+
+class BudgetLedger:
+    """Pure. Times are unix seconds of the keeper's clock; amounts are nano-dollars."""
+
+    def __init__(self) -> None:
+        self.changed = False
+        """Since the last snapshot."""
+        self.spent_to: int | None = None
+        """The last event whose cost is in the accounts; None where none was read for this shard yet."""
+        self.current = False
+        """Whether everything was read that the stream had when this shard came here."""
+        self.spent_in = ""
+        """The stream that this is a place in."""
+        self.reached: list[Reached] = []
+        """Warnings since they were taken last."""
+        self._accounts: Final[dict[tuple[str, str], Account]] = {}
+        self._reservations: Final[dict[tuple[str, str], list[_Reservation]]] = {}
+
+    @property
+    def open(self) -> int:
+        """How many reservations."""
+        return sum(map(len, self._reservations.values()))
+
+    @property
+    def has_accounts(self) -> bool:
+        """Whether anything was spent or reserved."""
+        return bool(self._accounts)
+
+    def ask(self, ask: LimitAsk, budget: BudgetAsk, now: float) -> LimitVerdict:
+        """Reserve what a request may cost if every window has room for what it probably costs beside what others may
+        cost at most: of all that run, one alone may exceed the amount, by what it was expected to cost less."""
+        today = day_of(now)
+        scope = self._scope(ask.limit, ask.scope)
+        account = self._account(ask.limit, scope)
+        account.windows = budget.windows
+        self._watch(ask.limit, scope, account, today)
+        refusing: tuple[int, int] | None = None
+        tightest, least = 0, None
+        for place, window in enumerate(budget.windows):
+            left = window.amount - account.spent(window.days, today) - account.reserved
+            if least is None or left < least:
+                tightest, least = place, left
+            if window.hard and budget.expected > left and budget.expected > 0:
+                reset = account.reset_day(window.days, today, budget.expected - left)
+                if refusing is None or reset > refusing[1]:
+                    refusing = place, reset
+        if refusing is not None and not (ask.attempt > 1 and self._reserved(ask)):
+            return LimitVerdict(outcome="refused", budget=_standing(account, budget, today, *refusing))
+        window = budget.windows[tightest]
+        verdict = LimitVerdict(
+            outcome="admitted",
+            budget=_standing(account, budget, today, tightest, account.reset_day(window.days, today, window.amount)),
+        )
+        self.reserve(ask, budget, now)
+        return verdict
+
+    def reserve(self, ask: LimitAsk, budget: BudgetAsk, at: float) -> None:
+        """Count a request that was admitted, here or by another keeper; once, however often its edge sends it."""
+        if ask.attempt > 1 and self._reserved(ask):
+            return
+        until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
+        scope = self._scope(ask.limit, ask.scope)
+        self._reserve((ask.edge, ask.request_id), _Reservation(ask.limit, scope, budget.at_most, until))
+
+    def spend(self, limit: str, scope: str, amount: int, day: int, now: float) -> None:
+        """A request cost so much. Each request comes once: see `spent_to`."""
+        scope = self._scope(limit, scope)
+        account = self._account(limit, scope)
+        account.spend(amount, day)
+        self.changed = True
+        self._watch(limit, scope, account, day_of(now))
+
+    def close(self, edge: str, request_id: str) -> None:
+        """A request has ended: what it reserved is free. The first one under this name, should there be several."""
+        reservations = self._reservations.pop((edge, request_id), None)
+        if reservations is None:
+            return
+        first: dict[str, _Reservation] = {}
+        later = [each for each in reservations if first.setdefault(each.limit, each) is not each]
+        if later:
+            self._reservations[edge, request_id] = later
+        for each in first.values():
+            self._free(each)
+
+    def release(self, edge: str, request_id: str, limit: str) -> bool:
+        """Another limit refused the request: free what this one reserved last. False when it reserved nothing."""
+        reservations = self._reservations.get((edge, request_id), [])
+        for position in range(len(reservations) - 1, -1, -1):
+            if reservations[position].limit == limit:
+                self._free(reservations.pop(position))
+                if not reservations:
+                    del self._reservations[edge, request_id]
+                return True
+        return False
+
+    def abandon(self, gone: Callable[[str], bool], now: float) -> int:
+        """Free what requests hold that can't be open any more: their time is over, or their edge is gone. Only for a
+        keeper that has read all ends there are."""
+        count = 0
+        for (edge, request_id), reservations in list(self._reservations.items()):
+            lost = gone(edge)
+            over = [each for each in reservations if lost or each.until <= now]
+            if not over:
+                continue
+            for each in over:
+                self._free(each)
+            count += len(over)
+            left = [each for each in reservations if each not in over]
+            if left:
+                self._reservations[edge, request_id] = left
+            else:
+                del self._reservations[edge, request_id]
+        return count
+
+    def spent(self, limit: str, scope: str, days: int | None, now: float) -> tuple[int, int]:
+        """What was spent in a window that ends today, and what is reserved."""
+        account = self._accounts.get((limit, scope))
+        return (0, 0) if account is None else (account.spent(days, day_of(now)), account.reserved)
+
+    def states(self, now: float) -> tuple[tuple[AccountState, ...], tuple[ReservationState, ...]]:
+        """For the snapshot; accounts that no window looks at any more are forgotten."""
+        today = day_of(now)
+        for key in [key for key, account in self._accounts.items() if account.forget(today)]:
+            del self._accounts[key]
+        self.changed = False
+        accounts = tuple(
+            AccountState(limit=limit, scope=scope, days=account.days, told=tuple(sorted(account.told)))
+            for (limit, scope), account in self._accounts.items()
+        )
+        return accounts, tuple(self._reservation_states())
+
+    def take_over(self, state: LimitShard, ahead_s: float = 0.0) -> None:
+        """Go on from a snapshot whose clock was by `ahead_s` ahead."""
+        self.spent_to, self.spent_in = state.spent_to, state.spent_in
+        for each in state.accounts:
+            self._accounts[each.limit, each.scope] = Account(each.days, each.told)
+        for each in state.reservations:
+            reservation = _Reservation(each.limit, each.scope, each.amount, each.until - ahead_s)
+            self._reserve((each.edge, each.request_id), reservation)
+
+    def _scope(self, limit: str, scope: str) -> str:
+        full = len(self._accounts) >= MOST_ACCOUNTS and (limit, scope) not in self._accounts
+        return OVERFLOW if full else scope
+
+    def _account(self, limit: str, scope: str) -> Account:
+        found = self._accounts.get((limit, scope))
+        if found is None:
+            found = self._accounts[limit, scope] = Account()
+        return found
+
+    def _reserve(self, key: tuple[str, str], reservation: _Reservation) -> None:
+        self._reservations.setdefault(key, []).append(reservation)
+        self._account(reservation.limit, reservation.scope).reserved += reservation.amount
+        self.changed = True
+
+    def _free(self, reservation: _Reservation) -> None:
+        account = self._account(reservation.limit, reservation.scope)
+        account.reserved = max(0, account.reserved - reservation.amount)
+        self.changed = True
+
+    def _reserved(self, ask: LimitAsk) -> bool:
+        return any(each.limit == ask.limit for each in self._reservations.get((ask.edge, ask.request_id), ()))
+
+    def _reservation_states(self) -> Iterator[ReservationState]:
+        for (edge, request_id), reservations in self._reservations.items():
+            for each in reservations:
+                yield ReservationState(edge=edge, request_id=request_id, **each._asdict())
+
+    def _watch(self, limit: str, scope: str, account: Account, today: int) -> None:
+        """Note warnings that are new in their window."""
+        for window in account.windows:
+            spent = account.spent(window.days, today)
+            levels: tuple[tuple[Literal["soft", "hard"], int | None], ...] = (
+                ("soft", window.soft),
+                ("hard", window.amount),
+            )
+            for level, amount in levels:
+                if amount is None or spent < amount or not spent:
+                    continue
+                first = first_day(window.days, today)
+                words = f"{level}/{period(window.days)}/{first}"
+                if words not in account.told:
+                    stale = f"{level}/{period(window.days)}/"
+                    account.told.difference_update([each for each in account.told if each.startswith(stale)])
+                    account.told.add(words)
+                    self.changed = True
+                    reset_ms = account.reset_day(window.days, today, 1) * DAY_S * 1000
+                    self.reached.append(Reached(limit, scope, level, window, spent, reset_ms))
+
+
+def _standing(account: Account, budget: BudgetAsk, today: int, place: int, reset_day: int) -> BudgetStanding:
+    spent = account.spent(budget.windows[place].days, today)
+    soft = budget.windows[place].soft
+    return BudgetStanding(
+        window=place,
+        spent=spent,
+        reserved=account.reserved,
+        reset_ms=reset_day * DAY_S * 1000,
+        soft=soft is not None and spent >= soft,
+    )

@@ -1,0 +1,234 @@
+"""What budgets spent follows the stream of ends, whoever keeps the shard and whatever is killed."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_contracts.identity import Identity
+from pointsman_contracts.limits import BudgetAsk, BudgetReached, BudgetWindow, LimitAsk, LimitVerdict
+from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.subjects import ANY
+from pointsman_preprocessor.adapters.budgets import Budgets
+from pointsman_preprocessor.adapters.ends_reader import End
+from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
+from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
+from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
+from pointsman_preprocessor.domain.budgets.scope import BudgetScopes
+from pointsman_testing import builders, eventually
+from pointsman_testing.buses import Buses
+from pointsman_testing.fake_bucket import FakeBucket
+
+BUDGET: Final = "monthly"
+AMOUNT: Final = 1_000_000
+SCOPES: Final = BudgetScopes(BUDGET, ("tenant",))
+
+
+@dataclass
+class Stream:
+    """Ends as a server keeps them."""
+
+    made: str = "first"
+    bodies: list[bytes] = field(default_factory=list[bytes])
+    broken: bool = False
+    batch: int = 7
+
+    async def stream(self) -> tuple[str, int]:
+        await asyncio.sleep(0)
+        if self.broken:
+            raise TimeoutError
+        return self.made, len(self.bodies)
+
+    async def after(self, sequence: int) -> tuple[list[End], int]:
+        await asyncio.sleep(0)
+        if self.broken:
+            raise TimeoutError
+        ends = [End(place, body) for place, body in enumerate(self.bodies, start=1) if place > sequence]
+        return ends[: self.batch], max(0, len(ends) - self.batch)
+
+    def end(self, request_id: str, cost: int | None, tenant: str = "acme", used: int = 1) -> None:
+        event = ResponseCompleted(
+            request_id=request_id,
+            source="edge-1",
+            sequence=len(self.bodies) + 1,
+            at_ms=builders.unix_ms(),
+            pool="p",
+            status=200,
+            outcome="ok",
+            usage=Usage(prompt_tokens=used),
+            identity=Identity(tenant=tenant),
+            served="m",
+            cost_nanos=cost,
+        )
+        self.bodies.append(event.encode())
+
+
+class Node:
+    """What a preprocessor has of budgets."""
+
+    def __init__(self, buses: Buses, instance: str, store: FakeBucket, stream: Stream) -> None:
+        self.buses = buses
+        self.bus = buses.make("preprocessor", instance)
+        self.registry = CollectorRegistry()
+        metrics = LimitMetrics(self.registry)
+        self.keeper = ShardKeeper(self.bus, store, metrics, time.time)
+        self.limiter = SharedLimiter(self.bus, self.keeper, metrics, time.time)
+        self.budgets = Budgets(self.bus, stream, self.keeper, metrics, time.time)
+        self.limiter.spending_missing = lambda: self.budgets.missing
+        self.budgets.configure({BUDGET: SCOPES})
+        self.reached: list[BudgetReached] = []
+        self.bus.listen(BudgetReached, self.reached.append, ANY)
+        self.turning: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self.buses.meet()
+        self.keeper.begin()
+        self.turning = asyncio.create_task(self._turn())
+        await self.keeper.ready()
+        await eventually(lambda: self.keeper.settled)
+
+    async def kill(self) -> None:
+        assert self.turning is not None
+        self.turning.cancel()
+        await asyncio.wait([self.turning])
+        await self.buses.kill(self.bus)
+
+    async def ask(self, request_id: str, cost: int = 100, tenant: str = "acme", more: int = 0) -> LimitVerdict:
+        scope, shard = SCOPES.of({"tenant": tenant}, "")
+        verdict = self.limiter.ask(
+            LimitAsk(
+                edge="edge-1",
+                request_id=request_id,
+                limit=BUDGET,
+                shard=shard,
+                scope=scope,
+                windows=(),
+                until_ms=builders.unix_ms(60),
+                open_s=60,
+                budget=BudgetAsk(
+                    windows=(BudgetWindow(amount=AMOUNT, days=None, soft=AMOUNT // 2),),
+                    expected=cost,
+                    at_most=cost + more,
+                ),
+            ),
+            time.time(),
+        )
+        return verdict if isinstance(verdict, LimitVerdict) else await verdict
+
+    def spent(self, tenant: str = "acme") -> tuple[int, int]:
+        scope, shard = SCOPES.of({"tenant": tenant}, "")
+        book = self.keeper.held(shard)
+        return (0, 0) if book is None else book.budgets.spent(BUDGET, scope, None, time.time())
+
+    async def _turn(self) -> None:
+        while True:
+            self.keeper.tick()
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.requirement("BUDGET-1")
+async def test_a_killed_keeper_takes_no_spending_along_and_none_is_spent_twice(buses: Buses) -> None:
+    store, stream = FakeBucket(), Stream()
+    first = Node(buses, "p-1", store, stream)
+    await first.start()
+    await first.budgets.read()
+    for number in range(20):
+        assert (await first.ask(str(number))).outcome == "admitted"
+    for number in range(10):
+        stream.end(str(number), 50)
+    await first.budgets.read()
+    assert first.spent() == (500, 1000)
+    await eventually(lambda: not any(book.changed for book in first.keeper.books()))
+    # What ends from here on isn't in a snapshot, nor is what comes.
+    for number in range(10, 15):
+        stream.end(str(number), 50)
+    await first.kill()
+    stream.end("of nobody", 7)
+    second = Node(buses, "p-2", store, stream)
+    await second.start()
+    await second.budgets.read()
+    assert second.spent() == (757, 500)
+    await second.budgets.read()
+    assert second.spent() == (757, 500), "read again, nothing new"
+    await second.kill()
+
+
+@pytest.mark.requirement("BUDGET-2")
+async def test_a_thousand_requests_at_once_exceed_a_budget_by_at_most_one_error(buses: Buses) -> None:
+    stream = Stream(batch=512)
+    node = Node(buses, "p-1", FakeBucket(), stream)
+    await node.start()
+    await node.budgets.read()
+    verdicts = await asyncio.gather(*[node.ask(str(number), 4_000, more=6_000) for number in range(1000)])
+    admitted = [str(number) for number, verdict in enumerate(verdicts) if verdict.outcome == "admitted"]
+    assert 0 < len(admitted) < 1000
+    for name in admitted:
+        stream.end(name, 10_000)
+    await node.budgets.read()
+    spent, reserved = node.spent()
+    assert (spent, reserved) == (len(admitted) * 10_000, 0)
+    assert AMOUNT - 10_000 < spent <= AMOUNT + 6_000
+    await node.kill()
+
+
+async def test_what_is_reached_is_published_once(buses: Buses) -> None:
+    stream = Stream()
+    node = Node(buses, "p-1", FakeBucket(), stream)
+    await node.start()
+    await node.budgets.read()
+    await node.ask("0")
+    for number in range(3):
+        stream.end(str(number), 400_000)
+        await node.budgets.read()
+    await eventually(lambda: len(node.reached) == 2)
+    assert [(each.level, each.scope, each.amount_nanos) for each in node.reached] == [
+        ("soft", {"tenant": "acme"}, AMOUNT // 2),
+        ("hard", {"tenant": "acme"}, AMOUNT),
+    ]
+    assert node.registry.get_sample_value("pointsman_budget_reached_total", {"budget": BUDGET, "level": "hard"}) == 1
+    await node.kill()
+
+
+async def test_without_the_stream_nothing_is_admitted_that_costs_money(buses: Buses) -> None:
+    stream = Stream(broken=True)
+    node = Node(buses, "p-1", FakeBucket(), stream)
+    await node.start()
+    with pytest.raises(Exception, match="the stream of events"):
+        await node.ask("a")
+    stream.broken = False
+    await node.budgets.read()
+    assert (await node.ask("a")).outcome == "admitted"
+    await node.kill()
+
+
+async def test_a_stream_that_was_made_anew_is_read_from_its_beginning(buses: Buses) -> None:
+    stream = Stream()
+    node = Node(buses, "p-1", FakeBucket(), stream)
+    await node.start()
+    await node.budgets.read()
+    await node.ask("a")
+    stream.end("a", 5)
+    await node.budgets.read()
+    stream.made, stream.bodies, stream.broken = "second", [], True
+    with pytest.raises(TimeoutError):
+        await node.budgets.read()
+    stream.broken = False
+    stream.end("b", 6)
+    await node.budgets.read()
+    assert node.spent()[0] == 11
+    await node.kill()
+
+
+async def test_models_without_a_price_are_counted_and_named(buses: Buses) -> None:
+    stream = Stream()
+    node = Node(buses, "p-1", FakeBucket(), stream)
+    await node.start()
+    await node.budgets.read()
+    stream.end("a", None)
+    stream.end("b", None, used=0)
+    await node.budgets.read()
+    assert node.registry.get_sample_value("pointsman_budget_unpriced_total", {"model": "m"}) == 1
+    await node.kill()

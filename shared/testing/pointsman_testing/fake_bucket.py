@@ -1,0 +1,43 @@
+"""A key-value bucket in memory."""
+
+import asyncio
+from collections.abc import Callable
+
+from pointsman_runtime.jetstream.watched_keys import Entry
+
+
+class FakeBucket:
+    """Every watcher sees a change at once. `broken`: writing fails."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.watchers: list[Callable[[Entry], None]] = []
+        self.broken = False
+
+    async def get(self, key: str) -> Entry | None:
+        return self.entries.get(key)
+
+    async def replace(self, key: str, value: bytes, revision: int) -> int | None:
+        await asyncio.sleep(0)
+        if self.broken:
+            raise TimeoutError
+        before = self.entries.get(key)
+        if (before.revision if before else 0) != revision:
+            return None
+        self.entries[key] = Entry(key, value, sum(each.revision for each in self.entries.values()) + 1)
+        for watcher in self.watchers:
+            watcher(self.entries[key])
+        return self.entries[key].revision
+
+    def watch(
+        self,
+        on_put: Callable[[Entry], None],
+        on_gone: Callable[[str], None],
+        on_listed: Callable[[], None] | None = None,
+    ) -> None:
+        del on_gone
+        for entry in self.entries.values():
+            on_put(entry)
+        self.watchers.append(on_put)
+        if on_listed is not None:
+            on_listed()
