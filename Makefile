@@ -1,6 +1,6 @@
 # Everything starts here, on a machine with Python 3.11 or newer and make. `make` alone lists the commands.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format generate test-isolated bench clean
+.PHONY: help demo test test-engines check format generate test-isolated bench clean
 
 UV := .uv/bin/uv
 RUN := .venv/bin
@@ -18,6 +18,8 @@ ANNOUNCE := test -d .venv || echo "Installing packages into .venv/ ..."
 COMPILED = .venv/compiled-for-$@
 BYTECODE = $$(test $(COMPILED) -nt uv.lock || echo --compile-bytecode)
 COMPILE = touch $(COMPILED) && $(RUN)/python -m compileall -q contracts shared services tools
+# Which vLLM `make test-engines` installs.
+VLLM ?= 0.32.0
 # Extra arguments for pytest, e.g. make test ARGS="-k streaming -x"
 ARGS ?=
 
@@ -33,6 +35,10 @@ demo: $(CHOSEN) ## Start a whole gateway with simulated engines, send it mixed t
 # Neighbours stay together, since the tests of one file share what takes seconds to start.
 test: environment ## Run every test
 	$(RUN)/pytest -n auto --dist worksteal $(ARGS)
+
+# Two engines, their gateway and the suite want what a developer's machine has; the first run installs 6 GB.
+test-engines: environment ## Run the suite for engines on a real vLLM for CPUs (15 to 30 minutes; VLLM=0.32.0)
+	$(RUN)/pytest tests/engines --vllm $(VLLM) --engine-results tests/engines/results/vllm-$(VLLM).json $(ARGS)
 
 check: check-lock check-format check-lint check-imports check-contracts check-deploy check-types ## Format, lint, types, import rules, generated files, lock file
 
@@ -62,6 +68,7 @@ generate: environment ## Write what is generated: schemas, AsyncAPI, permissions
 	$(RUN)/python -m pointsman_contracts export
 	$(RUN)/pointsman nats permissions > deploy/nats/permissions.conf
 	$(RUN)/pointsman config reference > docs/configuration-reference.md
+	$(RUN)/python scripts/write_engines_document.py
 	$(RUN)/python scripts/render_manifests.py
 
 test-isolated: environment ## Run each member's tests with nothing installed but what it declares

@@ -3,7 +3,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,6 @@ from typing import Final
 import aiohttp
 import pytest
 import pytest_asyncio
-import yaml
 from pydantic import JsonValue
 
 from pointsman_engines.client import EngineClient
@@ -19,8 +18,7 @@ from pointsman_engines.models import served_models
 from pointsman_engines.probes.features import FEATURES, Finding, Outcome, probed
 from pointsman_engines.probes.probed_engine import ProbedEngine
 from pointsman_testing import Processes
-from pointsman_testing.engine_stack import EngineStack
-from pointsman_testing.nats_server import new_nats_server
+from pointsman_testing.engine_stack import EngineStack, gateway_before
 from pointsman_testing.observer import Observer, observing
 from pointsman_testing.real_engine import BLOCK, POOL, RealEngine
 from pointsman_testing.stack import EngineProcess, KvTelling
@@ -28,6 +26,7 @@ from pointsman_testing.tiny_model import write_adapter, write_model
 from pointsman_testing.vllm_installation import NotInstallable, vllm
 
 MEASURED: Final = pytest.StashKey[dict[str, JsonValue]]()
+ENDED: Final = pytest.StashKey[dict[str, dict[str, int]]]()
 FOUND: Final = pytest.StashKey[dict[str, Finding]]()
 
 
@@ -39,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--engine-record", action="store_true", help="write the shapes of its answers, which hold the simulated one"
     )
+    group.addoption("--engine-name", metavar="NAME", help="what --engine is, for the results")
     group.addoption("--engine-results", metavar="FILE", help="write what was found here, as JSON")
 
 
@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ours: with engines that the suite itself starts, of a model that it makes")
     config.stash[MEASURED] = {}
     config.stash[FOUND] = {}
+    config.stash[ENDED] = {}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -58,6 +59,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         items[:] = [item for item in items if item not in dropped]
         config.hook.pytest_deselected(items=dropped)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Counts how the tests of each file end."""
+    report = yield
+    if report.when == "call" or report.outcome != "passed":
+        ended = item.config.stash[ENDED].setdefault(item.path.stem.removeprefix("test_"), {})
+        ended[report.outcome] = ended.get(report.outcome, 0) + 1
+    return report
 
 
 def _urls(config: pytest.Config) -> list[str]:
@@ -135,29 +146,13 @@ async def fleet(
     processes: Processes,
     model: Path,
 ) -> AsyncIterator[EngineStack]:
-    """NATS, a bundle of every service, the engines and their agents."""
+    """A whole gateway before the engines."""
     tokenizer: str | None = request.config.getoption("--tokenizer")
     if tokenizer is None and not _urls(request.config):
         tokenizer = str(model)
-    pool: dict[str, JsonValue] = {"block_tokens": BLOCK}
-    if tokenizer is not None:
-        pool["tokenizer"] = {"path": tokenizer}
-    document: dict[str, JsonValue] = {"pools": {POOL.pool: pool}, "edge": {"hop_budget": "3s"}}
-    config = model.parent / "pointsman.yaml"
-    config.write_text(yaml.safe_dump(document), encoding="utf-8")
-    nats = new_nats_server()
-    await asyncio.to_thread(nats.start)
-    stack = EngineStack(
-        nats, processes, model.parent, config, served=POOL._replace(models=(engine.model,)), bundled=True
-    )
-    try:
-        stack.real, stack.model = servers, engine.model
-        await stack.begin({}, len(servers), 1.0)
+    folder = None if tokenizer is None else Path(tokenizer)
+    async with gateway_before(servers, engine.model, folder, processes, model.parent) as stack:
         yield stack
-    finally:
-        for process in stack.all_services():
-            process.kill()
-        await asyncio.to_thread(nats.close)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -194,9 +189,8 @@ async def results(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     if file is None or not found:
         return
     version = found["version"]
-    dialect = "vllm" if request.config.getoption("--vllm") else "engine"
     document = {
-        "engine": dialect,
+        "engine": request.config.getoption("--engine-name") or "vLLM",
         "version": version.note if version.outcome is Outcome.SUPPORTED else "",
         "date": datetime.now(UTC).date().isoformat(),
         "features": {
@@ -204,6 +198,7 @@ async def results(request: pytest.FixtureRequest) -> AsyncIterator[None]:
             for feature in FEATURES
             if feature.key in found
         },
+        "tests": request.config.stash[ENDED],
         "measured": request.config.stash[MEASURED],
     }
     await asyncio.to_thread(Path(file).write_text, json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import aiohttp
@@ -33,12 +34,12 @@ RUNNING: Final = "vllm:num_requests_running"
 WAITING: Final = "vllm:num_requests_waiting"
 
 
-async def occupied(engines: list[RealEngine]) -> float:
+async def occupied(engines: Sequence[RealEngine]) -> float:
     """Requests that run or wait, at all engines."""
     return sum([await each.metric(name) for each in engines for name in (RUNNING, WAITING)])
 
 
-async def hang_up(door: str, path: str, body: dict[str, JsonValue], engines: list[RealEngine]) -> float:
+async def hang_up(door: str, path: str, body: dict[str, JsonValue], engines: Sequence[RealEngine]) -> float:
     """Seconds from the client's hanging up to the last place that is free."""
     async with aiohttp.ClientSession() as http:
         streamed = bool(body.get("stream"))

@@ -32,6 +32,13 @@ async def ask(fleet: EngineStack, http: aiohttp.ClientSession, **fields: JsonVal
         return answer.status
 
 
+async def metric(url: str, name: str) -> float:
+    """The sum of the samples whose line begins so."""
+    async with aiohttp.ClientSession() as http, http.get(url) as answer:
+        lines = (await answer.text()).splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
 async def timed(fleet: EngineStack, engine: RealEngine, state: str, act: Callable[[], Awaitable[object]]) -> float:
     """Seconds from the act's end until the fleet view shows the state."""
     await act()
@@ -51,6 +58,51 @@ async def test_a_sleeping_engine_gets_no_requests_until_it_is_woken(
     awake = await timed(fleet, sleeper, "serving", lambda: sleeper.post("/wake_up"))
     measured["sleep"] = {"asleep known, seconds": round(asleep, 2), "awake known, seconds": round(awake, 2)}
     assert max(asleep, awake) < KNOWN_S
+
+
+async def test_a_reset_cache_is_forgotten_with_the_next_batch_of_events(
+    fleet: EngineStack, http: aiohttp.ClientSession, measured: dict[str, JsonValue]
+) -> None:
+    engine = fleet.real[0]
+    agent = engine.agent.http_url
+    prompt = "Which track does the train take at the points? " * 20
+    await engine.post("/v1/completions", {"model": fleet.model, "prompt": prompt, "max_tokens": 1})
+
+    async def held() -> float:
+        return await metric(f"{agent}/metrics", "pointsman_kv_blocks_held")
+
+    async def some() -> bool:
+        return await held() > 0
+
+    async def none() -> bool:
+        return await held() == 0
+
+    await eventually(some, timeout=30)
+    assert await engine.post("/reset_prefix_cache") == 200
+    # vLLM tells of it when it next works.
+    await engine.post("/v1/completions", {"model": fleet.model, "prompt": "a", "max_tokens": 1})
+    began = time.monotonic()
+    await eventually(none, timeout=30)
+    measured["cache reset"] = {"known after the next request, seconds": round(time.monotonic() - began, 2)}
+
+
+async def test_batches_that_were_missed_are_sent_again(fleet: EngineStack) -> None:
+    engine = fleet.real[0]
+    agent = engine.agent
+    agent.kill()
+    for number in range(3):
+        prompt = f"{number}: which track does the train take at the points? " * 12
+        await engine.post("/v1/completions", {"model": fleet.model, "prompt": prompt, "max_tokens": 1})
+    engine.start_agent({**fleet.env, **fleet.logins(f"worker-agent/{engine.name}")})
+    await engine.agent.wait_ready()
+    url = engine.agent.http_url
+
+    async def knows() -> bool:
+        return await metric(f"{url}/metrics", "pointsman_kv_blocks_held") > 0
+
+    await eventually(knows, timeout=30)
+    assert not any(line.get("event") == "kv_replay_unanswered" for line in engine.agent.log_lines())
+    assert await metric(f"{url}/metrics", 'pointsman_kv_batches_total{outcome="lost"') == 0
 
 
 async def test_a_killed_engine_is_unreachable_at_once_and_serves_again_in_a_new_life(
