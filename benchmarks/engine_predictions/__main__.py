@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import aiohttp
 import orjson
-
 from benchmarks.machine import describe
+
 from pointsman_engines.client import EngineClient
 from pointsman_engines.models import served_models
 from pointsman_scheduler.domain.delay.estimator import DelayEstimator

@@ -22,6 +22,8 @@ pytestmark = [
 
 KNOWN_S: Final = 5.0
 """Bound of what a busy machine may take; what it took is in the results."""
+MORE_THAN_FITS: Final = 120
+"""Both engines run 16 requests and queue 16."""
 CHAT: Final = "/v1/chat/completions"
 
 
@@ -58,6 +60,23 @@ async def test_a_sleeping_engine_gets_no_requests_until_it_is_woken(
     awake = await timed(fleet, sleeper, "serving", lambda: sleeper.post("/wake_up"))
     measured["sleep"] = {"asleep known, seconds": round(asleep, 2), "awake known, seconds": round(awake, 2)}
     assert max(asleep, awake) < KNOWN_S
+
+
+async def test_full_queues_refuse_what_is_too_much_and_serve_the_rest(
+    fleet: EngineStack, measured: dict[str, JsonValue]
+) -> None:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=300)) as http:
+        statuses = await asyncio.gather(
+            *(ask(fleet, http, max_tokens=150, min_tokens=150, ignore_eos=True) for _ in range(MORE_THAN_FITS))
+        )
+    counts = {str(status): statuses.count(status) for status in sorted(set(statuses))}
+    rejected = sum([await engine.metric("vllm:admission_rejections_total") for engine in fleet.real])
+    measured["full queues"] = {**counts, "refused by the engines": round(rejected)}
+    assert set(statuses) <= {200, 429, 503}
+    assert statuses.count(200) >= 32
+    for engine in fleet.real:
+        await eventually(fleet.state_is(engine, "serving"), timeout=60)
 
 
 async def test_a_reset_cache_is_forgotten_with_the_next_batch_of_events(
