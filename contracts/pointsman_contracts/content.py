@@ -18,6 +18,10 @@ class ContentQuery(Message):
     request_id: str
     original: bool = False
     """As the client sent it, without `ContentEdits`."""
+    offset: int = 0
+    """Bytes of the body to leave out."""
+    at_most: int | None = None
+    """Bytes of the body that the answer may have; None: all of them, in one message."""
 
 
 class Content(Message):
@@ -32,6 +36,8 @@ class Content(Message):
     held: bool = True
     """False when the request isn't open at this edge (any more); no body follows then. An edge holds it until the last
     stage on the way back has answered, those after the last byte included."""
+    size: int | None = None
+    """Length of the whole body in bytes, where a part of it was asked for."""
 
 
 class PromptTokens(Message):

@@ -44,6 +44,9 @@ class PreprocessRequest(Message):
     """Lower-case names; hop-by-hop headers and untrusted `x-gateway-*` and `x-pointsman-*` are gone."""
     client: str = ""
     """Address of the peer."""
+    body_bytes: int | None = None
+    """Set when the body is too large for a message of the bus and none follows: its length. The preprocessor asks the
+    edge for it in parts."""
 
 
 class BlockChain(Part):

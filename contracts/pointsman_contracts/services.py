@@ -102,8 +102,15 @@ SERVICES: Final = (
         "preprocessor",
         "stage",
         verb="preprocess",
-        publishes=(*_LIMITS, "budget.reached.v1", "edge.prompt-tokens.v1"),
-        reads=("request.preprocess.v1", "response.completed.v1", *_LIMITS, "api.key.v1", "pool.rules.v1"),
+        publishes=(*_LIMITS, "budget.reached.v1", "edge.prompt-tokens.v1", "edge.content.v1"),
+        reads=(
+            "request.preprocess.v1",
+            "edge.content-answer.v1",
+            "response.completed.v1",
+            *_LIMITS,
+            "api.key.v1",
+            "pool.rules.v1",
+        ),
     ),
     Service(
         "profile-picker",

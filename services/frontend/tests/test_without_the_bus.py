@@ -13,7 +13,6 @@ from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted
 from pointsman_core.config import load
-from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
 from pointsman_edge.deciding.stages import BusStages, Missing, StagesMissing
 from pointsman_edge.deciding.static_choice import Closed
@@ -27,7 +26,7 @@ from pointsman_runtime.journey.pending_request import Settled
 from pointsman_runtime.journey.stage import Hop
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, builders, eventually
-from pointsman_testing.buses import Buses, apart
+from pointsman_testing.buses import Buses
 from pointsman_testing.fake_stages import EdgeUnderTest, RecordedEvents, StartEdge
 from pointsman_testing.raw_http import post, raw_request
 from pointsman_testing.scripted_engine import ANSWER, ScriptedEngine
@@ -311,17 +310,6 @@ async def test_a_lost_bus_lets_the_edge_decide_alone(buses: Buses) -> None:
     edge = buses.make("frontend")
     with pytest.raises(StagesMissing, match="bus disconnected"):
         await asked(edge, POLICY)
-
-
-@apart
-async def test_a_body_that_the_bus_doesnt_take_is_413_with_both_sizes(buses: Buses) -> None:
-    preprocessor, edge = buses.make("preprocessor"), buses.make("frontend")
-    preprocessor.stage(PreprocessRequest, lambda request, _: builders.decision(request.request_id))
-    await buses.meet()
-    body = b"x" * (edge.link.max_payload + 1)
-    with pytest.raises(Refusal, match=f"takes {edge.link.max_payload}") as refused:
-        await asked(edge, POLICY, body)
-    assert (refused.value.status, refused.value.code) == (413, "body_too_large")
 
 
 @pytest.mark.requirement("S1-51")

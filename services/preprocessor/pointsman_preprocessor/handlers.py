@@ -22,9 +22,11 @@ from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.verdict_metrics import VerdictMetrics
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.content_client import ContentGone, ContentUnusable
 from pointsman_runtime.journey.stage import Hop
 from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.missing import Missing
 from pointsman_tokenization.failure import NotTokenized
 
 STAGE: Final = "preprocessor"
@@ -50,10 +52,14 @@ class Handlers:
         threads: Executor,
         limiter: Limiter | None = None,
         tell: Callable[[PromptTokens, str], None] | None = None,
+        fetch: Callable[[str, str], Awaitable[bytes]] | None = None,
     ) -> None:
         """Bodies over `thread_above` bytes are parsed by `threads`, those over `tokenize_in_thread_above` tokenized by
-        them; `max_values` as `parse`; `tell` sends an edge (its instance) the tokens of a prompt that it holds."""
+        them; `max_values` as `parse`; `tell` sends an edge (its instance) the tokens of a prompt that it holds;
+        `fetch` asks an edge for the body of a request, and raises as `ContentClient.body` does."""
         self._configuration: Final = configuration
+        self._fetch: Final = fetch or _cannot_fetch
+        self._missing: Final = Missing(_log)
         self._thread_above: Final = thread_above
         self._tokenize_in_thread_above: Final = tokenize_in_thread_above
         self._max_values: Final = max_values
@@ -93,8 +99,10 @@ class Handlers:
         pipeline = self._configuration.at(request.revision).compiled
         if request.path == ASKS_WHO:
             return self._identify(request, hop, pipeline)
+        if request.body_bytes is not None:
+            return self._preprocess_apart(request, hop, pipeline)
         if len(hop.body) > self._thread_above:
-            return self._preprocess_large(request, hop, pipeline)
+            return self._preprocess_large(request, hop.body, hop, pipeline)
         incoming: Incoming | None = None
         try:
             incoming = self._open(request, hop.body, pipeline)
@@ -138,12 +146,26 @@ class Handlers:
         except Refusal as refusal:
             return self._refuse(refusal, hop, incoming)
 
-    async def _preprocess_large(
+    async def _preprocess_apart(
         self, request: PreprocessRequest, hop: Hop[PreprocessRequest], pipeline: Pipeline
+    ) -> Journey | Rejection:
+        """Preprocess a request whose body is too large for a message of the bus."""
+        try:
+            body = await self._fetch(request.edge, request.request_id)
+        except ContentGone:
+            return hop.reject(503, "The request ended before its body was read.", code="content_gone")
+        except (BusError, ContentUnusable) as error:
+            self._missing.note("a large body", error)
+            return hop.reject(503, "The request's body could not be read; try again.", code="content_unavailable")
+        self._missing.back("a large body")
+        return await self._preprocess_large(request, memoryview(body), hop, pipeline)
+
+    async def _preprocess_large(
+        self, request: PreprocessRequest, body: memoryview, hop: Hop[PreprocessRequest], pipeline: Pipeline
     ) -> Journey | Rejection:
         incoming: Incoming | None = None
         try:
-            incoming = await self._in_thread(self._open, request, hop.body, pipeline)
+            incoming = await self._in_thread(self._open, request, body, pipeline)
             waiting = pipeline.run(incoming)
             if waiting is not None:
                 await waiting
@@ -264,3 +286,8 @@ async def bounded(waiting: Awaitable[None], seconds: float) -> None:
 def _is_token_ids(incoming: Incoming) -> bool:
     body = incoming.body
     return body.api.template == "text" and not any(isinstance(prompt, str) for prompt in body.view.prompts or ())
+
+
+async def _cannot_fetch(edge: str, request_id: str) -> bytes:
+    del request_id
+    raise ContentUnusable(edge)

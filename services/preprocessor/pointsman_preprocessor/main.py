@@ -14,6 +14,7 @@ from pointsman_preprocessor.handlers import Handlers, bounded
 from pointsman_preprocessor.settings import PreprocessorSettings
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
 from pointsman_runtime.jetstream.stores import POOLS_BUCKET
+from pointsman_runtime.journey.content_client import ContentClient
 from pointsman_runtime.service.host import run
 from pointsman_runtime.service.service import Program, Service
 
@@ -38,6 +39,7 @@ def build(service: Service[PreprocessorSettings]) -> None:
         threads=threads,
         limiter=limits.limiter,
         tell=lambda tokens, edge: service.bus.publish(tokens, edge),
+        fetch=partial(ContentClient(service.bus).body, original=True),
     )
     service.bus.stage(PreprocessRequest, handlers.preprocess)
     service.every(1.0, key_sets.tick)

@@ -70,6 +70,14 @@ async def world(buses: Buses) -> AsyncIterator[World]:
     made.threads.shutdown()
 
 
+async def test_a_large_body_that_its_edge_does_not_hand_over_is_a_503(world: World) -> None:
+    world.send(b"", body_bytes=10)
+    await eventually(lambda: world.answers)
+    (answer,) = world.answers
+    assert isinstance(answer, Rejection)
+    assert (answer.status, answer.code) == (503, "content_unavailable")
+
+
 @pytest.mark.requirement("S4-10", "S4-20", "S1-24")
 async def test_a_chat_arrives_at_the_profile_picker_as_facts(world: World) -> None:
     request = world.send(orjson.dumps(CHAT), headers={"authorization": "Bearer s3cret", "x-session-id": "s"})

@@ -1,5 +1,7 @@
 """Content by claim check: a stage asks the edge that holds a request, and has it changed. On both transports."""
 
+import os
+
 import pytest
 
 from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
@@ -25,6 +27,14 @@ async def test_a_stage_gets_the_very_bytes_that_the_client_sent(buses: Buses) ->
     bodies.hold("request-1", BODY)
     await buses.meet()
     assert await client.body("edge-1", "request-1") == BODY
+
+
+async def test_a_body_larger_than_a_message_comes_in_parts(buses: Buses) -> None:
+    bodies, client = holding(buses)
+    body = os.urandom(2 * client.room + 7)
+    bodies.hold("request-1", body)
+    await buses.meet()
+    assert await client.body("edge-1", "request-1") == body
 
 
 async def test_what_a_stage_changes_is_what_the_engine_and_later_stages_get(buses: Buses) -> None:

@@ -1,14 +1,17 @@
 """An edge and its requests: answered, parked, re-sent, or told why not. On both transports."""
 
 import asyncio
+import os
 
 import pytest
 
+from pointsman_contracts.content import Content, ContentQuery
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, NobodyListens, NoReply, PayloadTooLarge
+from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, NobodyListens, NoReply
+from pointsman_runtime.journey.content_client import ContentClient
 from pointsman_runtime.journey.journey_client import JourneyClient
 from pointsman_runtime.journey.pending_request import TRIES
 from pointsman_runtime.journey.stage import Hop
@@ -296,14 +299,32 @@ async def test_a_malformed_reply_is_counted_and_the_real_one_still_counts(buses:
 
 
 @apart
-async def test_a_body_over_the_servers_limit_is_a_typed_error(buses: Buses) -> None:
+@pytest.mark.parametrize("more", [0, 1, 2 * 8 * 2**20])
+async def test_a_body_over_the_servers_limit_is_read_at_the_edge_in_parts(buses: Buses, more: int) -> None:
     stage, edge = buses.make("preprocessor"), buses.make("frontend")
-    stage.stage(Request, decide)
+    await buses.meet()
+    body = os.urandom(edge.link.max_payload + more)
+    held: list[bytes] = []
+    content = ContentClient(stage)
+
+    async def read(request: PreprocessRequest, hop: Hop[PreprocessRequest]) -> Decision:
+        assert request.body_bytes == len(body)
+        assert not hop.body
+        held.append(await content.body(request.edge, request.request_id, original=True))
+        return decide(request, hop)
+
+    def answer(query: ContentQuery) -> bytes:
+        assert query.at_most is not None
+        part = body[query.offset : query.offset + query.at_most]
+        return b"\n".join((Content(request_id=query.request_id, size=len(body)).encode(), part))
+
+    stage.stage(PreprocessRequest, read)
+    edge.answer(ContentQuery, answer, edge.process.instance)
     client = JourneyClient(edge)
     await buses.meet()
-    with pytest.raises(PayloadTooLarge):
-        await client.send(builders.preprocess_request(), b"x" * edge.link.max_payload)
-    assert len(edge.replies) == 0
+    request = builders.preprocess_request().model_copy(update={"edge": edge.process.instance})
+    assert isinstance(await client.send(request, body), Decision)
+    assert held == [body]
 
 
 @apart

@@ -243,21 +243,9 @@ def doctor(
     _succeed(run(nats, _console()))
 
 
-def _size(text: str) -> int:
-    from pointsman_core.units import size
-
-    try:
-        return int(str(size(text)))
-    except ValueError as error:
-        raise CommandError(f"--max-payload: {error}.") from error
-
-
 @config_app.command("check")
 def config_check(
     file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")],
-    max_payload: Annotated[
-        str, typer.Option("--max-payload", metavar="SIZE", help="Largest message of the NATS server.")
-    ] = "8MiB",
 ) -> None:
     """Say the problems of a configuration with their places: first those of the document, and when it has none those
     that the services find, of a policy the first list of plugins that has some. Status 1 when there is one."""
@@ -265,7 +253,7 @@ def config_check(
 
     from pointsman_cli import configuration
 
-    document, problems = configuration.check(configuration.read(file), max_payload=_size(max_payload))
+    document, problems = configuration.check(configuration.read(file))
     for problem in problems:
         _console().print(Text.assemble((f"{file}: ", "dim"), configuration.shown(problem)), soft_wrap=True)
     if document is None:

@@ -22,7 +22,7 @@ _STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
 
 async def apply(url: str | None, file: Path, console: Console) -> bool:
     """Store a file that every service accepts; False when a replica doesn't run it in the end."""
-    document = configuration.checked(configuration.read(file), str(file), max_payload=None)
+    document = configuration.checked(configuration.read(file), str(file))
     async with stored_configuration.opened(url) as store:
         return await _put(store, document, str(file), console)
 
@@ -33,7 +33,7 @@ async def rollback(url: str | None, revision: int | None, console: Console) -> b
         kept = await store.existing()
         wanted = stored_configuration.previous(kept) if revision is None else stored_configuration.find(kept, revision)
         name = f"revision {wanted.revision}"
-        document = configuration.checked(wanted.text, name, by_hand=False, max_payload=None)
+        document = configuration.checked(wanted.text, name, by_hand=False)
         return await _put(store, document, name, console)
 
 
@@ -89,7 +89,6 @@ async def status(url: str | None, console: Console) -> bool:
 
 
 async def _put(store: Store, document: Document, source: str, console: Console) -> bool:
-    configuration.fitting(document, source, store.client.max_payload)
     async with revisions.listening(store.client) as replicas:
         revision = await store.put(document.text)
         console.print(f"{source} is revision {revision}; policy {document.config.policy_hash()}", soft_wrap=True)

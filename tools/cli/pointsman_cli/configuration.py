@@ -7,8 +7,6 @@ from typing import Final, NamedTuple, Protocol, cast
 
 import yaml
 
-from pointsman_cli import message_room
-from pointsman_cli.message_room import MAX_PAYLOAD
 from pointsman_cli.plan import SERVICES
 from pointsman_cli.words import CommandError
 from pointsman_core import units
@@ -56,38 +54,24 @@ def written(document: dict[str, object]) -> str:
     return yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=110)
 
 
-def check(
-    text: str, *, by_hand: bool = True, max_payload: int | None = MAX_PAYLOAD
-) -> tuple[Document | None, list[Problem]]:
+def check(text: str, *, by_hand: bool = True) -> tuple[Document | None, list[Problem]]:
     """Check a text as the services will. Either the document, or every problem that was found.
 
-    `by_hand`: durations without a unit are refused, which services take as seconds. `max_payload`: of the bus; None
-    leaves open whether bodies fit into its messages.
+    `by_hand`: durations without a unit are refused, which services take as seconds.
 
     The services are asked only about a configuration that is right as such: what they would say about another
     one follows from that.
     """
     with units.written() if by_hand else nullcontext():
-        return _checked(text, max_payload)
+        return _checked(text)
 
 
-def fitting(document: Document, source: str, max_payload: int) -> None:
-    """CommandError when bodies don't fit into the messages of the bus."""
-    problem = message_room.problem(document.config, max_payload)
-    if problem is not None:
-        raise CommandError(f"{source} is refused:\n  edge.max_body: {problem}")
-
-
-def _checked(text: str, max_payload: int | None) -> tuple[Document | None, list[Problem]]:
+def _checked(text: str) -> tuple[Document | None, list[Problem]]:
     try:
         config = parse(text)
     except ConfigError as error:
         return None, [Problem(path, words, "configuration") for path, words in error.problems]
     problems: list[Problem] = []
-    room = None if max_payload is None else message_room.problem(config, max_payload)
-    if room is not None:
-        placed = located(text, ConfigError([("edge.max_body", room)]))
-        problems += [Problem(path, words, "bus") for path, words in placed.problems]
     for service in SERVICES:
         reader = cast("_Reader", importlib.import_module(f"pointsman_{service.replace('-', '_')}.configuration"))
         try:
@@ -99,9 +83,9 @@ def _checked(text: str, max_payload: int | None) -> tuple[Document | None, list[
     return (None if problems else Document(text, config)), problems
 
 
-def checked(text: str, source: str, *, by_hand: bool = True, max_payload: int | None = MAX_PAYLOAD) -> Document:
+def checked(text: str, source: str, *, by_hand: bool = True) -> Document:
     """The document, as of `check`. CommandError with every problem."""
-    document, problems = check(text, by_hand=by_hand, max_payload=max_payload)
+    document, problems = check(text, by_hand=by_hand)
     if document is None:
         raise CommandError(f"{source} is refused:\n" + "\n".join(f"  {shown(problem)}" for problem in problems))
     return document

@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pointsman_cli import message_room, service_findings
+from pointsman_cli import service_findings
 from pointsman_cli.facts import SILENT, Facts, Server
 from pointsman_cli.finding import Finding, fail, ok, warn
-from pointsman_cli.message_room import ENVELOPE, MAX_PAYLOAD
 from pointsman_contracts.parties import AGENT
 from pointsman_contracts.pool import WorkerView
-from pointsman_core.config import Config
 
 OLDEST_SERVER: Final = (2, 10)
 """The first nats-server with everything that is used: consumers of several subjects, stream metadata."""
+LEAST_PAYLOAD: Final = 2**20
+"""Bytes; the server's default. Answers of recorders and schedulers are cut to fit it."""
 LAG_WARNING: Final = 100_000
 """Events that a durable reader may be behind before that is worth a word."""
 FULL_WARNING: Final = 0.9
@@ -37,7 +37,7 @@ _ILL: Final = {
 def findings(facts: Facts) -> list[Finding]:
     """The whole diagnosis, in the order in which a person would mend things."""
     return [
-        *_server(facts.server, facts.config),
+        *_server(facts.server),
         *_permissions(facts.refused),
         *_jetstream(facts),
         *_configuration(facts),
@@ -49,20 +49,18 @@ def findings(facts: Facts) -> list[Finding]:
     ]
 
 
-def _server(server: Server, config: Config | None) -> Iterator[Finding]:
+def _server(server: Server) -> Iterator[Finding]:
     yield ok(f"NATS {server.version} at {server.url} answers in {server.round_trip_ms:.1f} ms")
     if tuple(int(part) for part in server.version.split(".")[:2] if part.isdigit()) < OLDEST_SERVER:
         oldest = ".".join(map(str, OLDEST_SERVER))
         yield fail(f"nats-server {server.version} is too old", f"Use {oldest} or newer.")
-    body = config.edge.max_body if config is not None else 4 * 2**20
-    if server.max_payload < body + ENVELOPE:
+    if server.max_payload < LEAST_PAYLOAD:
         yield fail(
-            f"max_payload is {_size(server.max_payload)}, too small for bodies of {_size(body)} (edge.max_body)",
-            f"Set `max_payload: {message_room.size(max(MAX_PAYLOAD, body + ENVELOPE))}` in the server's configuration, "
-            "or lower edge.max_body; until then clients get 413.",
+            f"max_payload is {_size(server.max_payload)}, too small for the messages of this gateway",
+            "Set `max_payload: 8MB` in the server's configuration; its default of 1 MB is enough, too.",
         )
     else:
-        yield ok(f"max_payload is {_size(server.max_payload)}, enough for bodies of {_size(body)}")
+        yield ok(f"max_payload is {_size(server.max_payload)}; larger bodies travel in parts")
     if not server.loopback and not server.auth_required:
         yield fail(
             "the server takes anybody, and is reachable from other hosts",

@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from typing import Final, cast
 
-from pointsman_cli.message_room import MAX_PAYLOAD
 from pointsman_cli.plan import PORT, Kind, Plan
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.words import CommandError
 
+MAX_PAYLOAD: Final = 8 * 2**20
+"""Largest message, in bytes; a larger body travels in parts."""
 _STORE_LIMITS: Final = "max_mem: 64MB, max_file: 4GB"
 """Room for the streams of events and of usage, which reserve a GiB each, and for the buckets."""
 _CORES_A_THREAD: Final = 4

@@ -121,14 +121,9 @@ def test_an_installed_plugin_that_cannot_be_imported_is_a_problem_with_its_name(
             "pools: {p: {models: [m]}}\npreprocessing: [{use: jwt-auth, secret: env:KEY, leeway: 30}]\n",
             "leeway: 30 has no unit",
         ),
-        (
-            "edge:\n  max_body: 8MiB\npools: {p: {models: [m]}}\n",
-            "edge.max_body: the bus carries no body of 8MiB: its messages have at most 8MiB (max_payload), 256KiB of "
-            "that for headers; write at most 7936KiB, or raise max_payload on the NATS server (line 2)",
-        ),
     ],
 )
-def test_a_duration_without_a_unit_and_a_body_above_the_limit_of_the_bus_are_refused(text: str, expected: str) -> None:
+def test_a_duration_without_a_unit_is_refused(text: str, expected: str) -> None:
     assert [words for words in told(text) if expected in words], told(text)
 
 
@@ -137,9 +132,3 @@ def test_a_stored_configuration_may_have_seconds_as_numbers_and_zero_needs_no_un
     assert not [words for words in told(text) if "unit" in words]
     numbers = "pools: {p: {models: [m]}}\nedge: {decision_timeout: 30}\n"
     assert configuration.check(numbers, by_hand=False)[1] == []
-
-
-def test_a_body_is_measured_against_the_server_that_is_named() -> None:
-    text = "edge: {max_body: 8MiB}\npools: {p: {models: [m]}}\n"
-    assert configuration.check(text, max_payload=16 * 2**20)[1] == []
-    assert configuration.check(text, max_payload=None)[1] == []

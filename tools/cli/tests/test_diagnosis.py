@@ -65,9 +65,9 @@ def _without(*services: str) -> Facts:
             "profile-picker 0.1.0, recorder 0.1.0, scheduler 0.1.0 (generation 1) and guard 0.1.0 (generation 3 to 4)",
         ),
         (
-            replace(HEALTHY, server=replace(HEALTHY.server, max_payload=MIB)),
+            replace(HEALTHY, server=replace(HEALTHY.server, max_payload=MIB // 2)),
             Level.FAIL,
-            "max_payload is 1 MiB, too small for bodies of 4 MiB (edge.max_body)",
+            "max_payload is 512 KiB, too small for the messages of this gateway",
         ),
         (
             replace(HEALTHY, server=replace(HEALTHY.server, version="2.9.25")),

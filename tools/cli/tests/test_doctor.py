@@ -42,11 +42,11 @@ async def _doctor(url: str, **login: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout + ran.stderr
 
 
-async def test_a_server_with_the_defaults_lacks_room_and_a_configuration() -> None:
-    with _server(max_payload=2**20) as server:
+async def test_a_new_server_has_small_messages_and_no_configuration() -> None:
+    with _server(max_payload=2**19) as server:
         code, text = await _doctor(server.url)
     assert code == 1
-    assert "✗ max_payload is 1 MiB, too small for bodies of 4 MiB" in text
+    assert "✗ max_payload is 512 KiB, too small" in text
     assert "✗ the stored configuration: none is stored" in text
     assert "! there is no stream PM_EVENTS" in text
     assert "✗ neither a frontend nor an epp-adapter is heard" in text

@@ -29,8 +29,9 @@ class Cors(Section):
 class Edge(Section):
     """Limits that the edges keep."""
 
-    max_body: PositiveSize = 4 * 2**20
-    """Larger bodies get 413. Must leave room for headers within the bus's `max_payload`."""
+    max_body: PositiveSize = 20 * 2**20
+    """Larger bodies get 413. A body that is larger than a message of the bus (`max_payload`) goes to the stages in
+    parts."""
     max_held_answer: ByteSize = 32 * 2**20
     """How much of an answer is held for stages that the client waits for; one that needs more follows their `on_error`,
     with 502 where that is `deny`."""

@@ -16,7 +16,6 @@ from pointsman_runtime.bus.errors import (
     BusError,
     NobodyListens,
     NoReply,
-    PayloadTooLarge,
 )
 from pointsman_runtime.journey.held_requests import Place
 from pointsman_runtime.journey.journey_client import JourneyClient
@@ -101,12 +100,6 @@ class BusStages:
             return StagesMissing(f"bus disconnected: {error.reason}")
         if isinstance(error, BusCongested):
             return StagesMissing(str(error))
-        if isinstance(error, PayloadTooLarge):
-            return Refusal(
-                413,
-                f"The request has {error.size} bytes with its headers; the gateway's bus takes {error.limit}.",
-                code="body_too_large",
-            )
         if isinstance(error, NobodyListens):
             if (reason := self._bus.missing) is not None:
                 return StagesMissing(reason)

@@ -44,7 +44,10 @@ class HeldBodies:
         if held is None:
             return Content(request_id=query.request_id, held=False).encode()
         body = held.original if query.original else held.current
-        return b"\n".join((Content(request_id=query.request_id).encode(), body))
+        if query.at_most is None:
+            return b"\n".join((Content(request_id=query.request_id).encode(), body))
+        part = memoryview(body)[query.offset : query.offset + query.at_most]
+        return b"\n".join((Content(request_id=query.request_id, size=len(body)).encode(), part))
 
     def take_tokens(self, tokens: PromptTokens) -> None:
         """The tokens of a prompt."""

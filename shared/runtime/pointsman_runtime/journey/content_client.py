@@ -8,6 +8,8 @@ from pointsman_contracts.content import Content, ContentEdited, ContentEdits, Co
 from pointsman_contracts.journey import BodyEdit
 from pointsman_runtime.bus.bus import Bus
 
+ENVELOPE: Final = 4096
+"""Bytes of a message that are left for what stands before a body."""
 SHARE: Final = 2 / 3
 """How much of an edge's hop budget an answer may take: less than it waits before it sends a journey again."""
 
@@ -27,18 +29,39 @@ class ContentClient:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
+    @property
+    def room(self) -> int:
+        """Bytes of a body that one message may have."""
+        return self._bus.link.max_payload - ENVELOPE
+
     async def body(self, edge: str, request_id: str, *, original: bool = False) -> bytes:
-        """The body of a request that `edge` holds, as its engine will get it; or as the client sent it."""
-        query = ContentQuery(request_id=request_id, original=original)
+        """The body of a request that `edge` holds, as its engine will get it; or as the client sent it. One that is
+        larger than a message comes in parts."""
+        parts: list[bytes] = []
+        had = 0
+        whole: int | None = None
+        while True:
+            content, part = await self._part(edge, request_id, had, original=original)
+            parts.append(part)
+            had += len(part)
+            # An edge of an earlier version sends all of it, and no size.
+            if content.size is None or had >= content.size:
+                return part if len(parts) == 1 else b"".join(parts)
+            if not part or whole not in (None, content.size):
+                raise ContentUnusable(edge)
+            whole = content.size
+
+    async def _part(self, edge: str, request_id: str, offset: int, *, original: bool) -> tuple[Content, bytes]:
+        query = ContentQuery(request_id=request_id, original=original, offset=offset, at_most=self.room)
         answer = await self._bus.ask(query, edge, timeout=self._patience_s())
-        document, _, body = answer.partition(b"\n")
+        document, _, part = answer.partition(b"\n")
         try:
             content = Content.decode(document)
         except ValidationError as error:
             raise ContentUnusable(edge) from error
         if not content.held:
             raise ContentGone(edge)
-        return body
+        return content, part
 
     async def edit(self, edge: str, request_id: str, stage: str, edits: tuple[BodyEdit, ...]) -> None:
         """Change what the request's engine gets. Once this returns, the edge has done it."""
