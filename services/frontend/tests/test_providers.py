@@ -17,20 +17,20 @@ from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted
 from pointsman_testing import eventually
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
-from pointsman_testing.mock_providers import AWS_KEYS, Kind, MockProvider
+from pointsman_testing.mock_providers import AWS_KEYS, MockProvider
 from pointsman_testing.raw_http import RawResponse, post, raw_connection, raw_request
 from pointsman_testing.scripted_engine import Received, ScriptedEngine
 
 CHAT = "/v1/chat/completions"
 CANARY = "canary"
-SETTINGS: Mapping[Kind, Mapping[str, str]] = {
+SETTINGS: Mapping[str, Mapping[str, str]] = {
     "openai": {},
     "anthropic": {},
     "azure": {"api_version": "2024-10-21"},
     "bedrock": {"region": "eu-north-1"},
     "vertex": {"project": "p", "location": "global"},
 }
-KINDS: tuple[Kind, ...] = tuple(SETTINGS)
+KINDS: tuple[str, ...] = tuple(SETTINGS)
 
 
 def config(*providers: MockProvider, **changes: object) -> dict[str, object]:
@@ -84,7 +84,7 @@ class World:
 
 
 async def start(
-    stack: AsyncExitStack, start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, *kinds: Kind, key: str = "canary-key"
+    stack: AsyncExitStack, start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, *kinds: str, key: str = "canary-key"
 ) -> World:
     monkeypatch.setenv("TEST_PROVIDER_KEY", key)
     providers = [await stack.enter_async_context(MockProvider(kind)) for kind in kinds]
@@ -105,7 +105,7 @@ def text_of(response: RawResponse, *, stream: bool) -> str:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_each_kind_of_provider_answers_openais_chat(
-    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, kind: Kind, stream: bool
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, kind: str, stream: bool
 ) -> None:
     async with AsyncExitStack() as stack:
         world = await start(stack, start_edge, monkeypatch, kind)
@@ -243,7 +243,7 @@ async def test_a_provider_that_fails_again_and_again_is_not_asked_for_a_while(
 @pytest.mark.requirement("S0-70")
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 async def test_a_stream_that_fails_before_its_first_word_is_answered_by_the_next_one(
-    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     async with AsyncExitStack() as stack:
         world = await start(stack, start_edge, monkeypatch, kind, "openai")
@@ -254,7 +254,7 @@ async def test_a_stream_that_fails_before_its_first_word_is_answered_by_the_next
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 async def test_a_stream_that_breaks_off_ends_with_words_and_nobody_else_is_asked(
-    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     async with AsyncExitStack() as stack:
         world = await start(stack, start_edge, monkeypatch, kind, "openai")

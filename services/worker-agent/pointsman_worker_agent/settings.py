@@ -4,7 +4,9 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from pointsman_core.plugins import unknown
 from pointsman_core.worker_name import worker_name
+from pointsman_engines.dialect import AUTO, ENGINES
 from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.report import Worker
@@ -26,8 +28,8 @@ class WorkerAgentSettings(ServiceSettings):
     advertise_url: str | None = None
     """Base URL by which edges reach the engine, when it isn't `engine_url`."""
 
-    engine: Literal["auto", "vllm", "sglang", "trtllm", "triton"] = "auto"
-    """Kind of the engine; `auto` tells it by the names of its metrics."""
+    engine: str = AUTO
+    """Kind of the engine; `auto` recognizes it by the names of its metrics."""
     metrics_url: str | None = None
     """Where the engine's metrics are when it isn't `/metrics` below `engine_url`; Triton has a port for them."""
     engine_api_key: SecretStr | None = None
@@ -60,6 +62,13 @@ class WorkerAgentSettings(ServiceSettings):
 
     drain_timeout_s: float = Field(default=60.0, gt=0)
     """How long the engine's open requests may take after SIGTERM before its registration is removed."""
+
+    @field_validator("engine")
+    @classmethod
+    def _refuse_an_unknown_engine(cls, engine: str) -> str:
+        if engine not in (AUTO, *ENGINES):
+            raise ValueError(unknown("kind of engine", engine, (AUTO, *ENGINES)))
+        return engine
 
     @field_validator("engine_url", "advertise_url", "metrics_url")
     @classmethod
@@ -105,7 +114,7 @@ class WorkerAgentSettings(ServiceSettings):
             url=self.engine_url,
             metrics_url=self.metrics_url,
             api_key=self.engine_api_key.get_secret_value() if self.engine_api_key else None,
-            engine=None if self.engine == "auto" else self.engine,
+            engine=None if self.engine == AUTO else self.engine,
             pace=ReadingPace(busy_s=self.busy_interval_s, idle_s=self.idle_interval_s),
             answer_timeout_s=self.answer_timeout_s,
         )

@@ -146,7 +146,9 @@ DIALECTS: Final[tuple[tuple[bytes, Dialect], ...]] = (
 families as well."""
 
 ENGINES: Final = tuple(dict.fromkeys(dialect.engine for _, dialect in DIALECTS))
-"""Every engine kind that can be read."""
+"""Every kind of engine whose metrics can be read."""
+AUTO: Final = "auto"
+"""Tell the kind by the names of the metrics."""
 
 
 def detect(exposition: Exposition, engine: str | None = None) -> Dialect | None:

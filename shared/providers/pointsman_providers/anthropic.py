@@ -10,6 +10,7 @@ from pointsman_providers.anthropic_answer import Messages
 from pointsman_providers.chat_messages import Image, Part, Text, ToolCall, ToolResult, unsayable
 from pointsman_providers.chat_request import Chat, Tool, read_chat
 from pointsman_providers.exchange import Call, Question
+from pointsman_providers.kind import Kind
 from pointsman_providers.openai import Passed, unsupported
 
 VERSION: Final = "2023-06-01"
@@ -114,3 +115,11 @@ def _tool_choice(chat: Chat) -> dict[str, object] | None:
     if not chat.parallel_tool_calls and entry["type"] != "none":
         entry["disable_parallel_tool_use"] = True
     return entry
+
+
+KIND: Final = Kind(
+    "anthropic",
+    lambda provider: Anthropic(provider.default_max_tokens),
+    lambda _: "https://api.anthropic.com",
+    header=lambda secret: ("x-api-key", secret),
+)

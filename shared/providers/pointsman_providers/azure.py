@@ -4,10 +4,13 @@ Without `api_version` it is the v1 API, where `model` names the deployment; with
 does (https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle).
 """
 
+from typing import Final
 from urllib.parse import quote
 
 from pointsman_apis.responses import RESPONSES
+from pointsman_core.config import Provider
 from pointsman_providers.exchange import Call, Question
+from pointsman_providers.kind import Kind, bearer
 from pointsman_providers.openai import PATHS, Passed, unsupported
 
 
@@ -30,3 +33,22 @@ class Azure:
             deployment = quote(question.model, safe="")
             path = f"/openai/deployments/{deployment}{path}?api-version={quote(self._version, safe='')}"
         return Call(path, {}, question.body, Passed(question.asked))
+
+
+_JWT: Final = "eyJ"
+"""The beginning of a JSON web token, as Microsoft Entra issues them."""
+
+
+def _header(secret: str) -> tuple[str, str]:
+    return bearer(secret) if secret.startswith(_JWT) else ("api-key", secret)
+
+
+def _no_url(_: Provider) -> str:
+    raise AssertionError("`url_needs` has base_url")
+
+
+def _azure(provider: Provider) -> Azure:
+    return Azure(provider.api_version)
+
+
+KIND: Final = Kind("azure", _azure, _no_url, url_needs=("base_url",), header=_header)

@@ -10,6 +10,7 @@ from pointsman_providers.bedrock_answer import Converse
 from pointsman_providers.chat_messages import Image, Part, Text, ToolCall, ToolResult, unsayable
 from pointsman_providers.chat_request import Chat, Tool, read_chat
 from pointsman_providers.exchange import Call, Question
+from pointsman_providers.kind import Kind
 from pointsman_providers.openai import unsupported
 
 _APIS: Final = (CHAT.name,)
@@ -95,3 +96,12 @@ def _block(part: Part) -> dict[str, object]:
             return {"toolUse": {"toolUseId": identity, "name": name, "input": arguments}}
         case ToolResult(identity, parts):
             return {"toolResult": {"toolUseId": identity, "content": [_block(each) for each in parts]}}
+
+
+KIND: Final = Kind(
+    "bedrock",
+    lambda _: Bedrock(),
+    lambda provider: f"https://bedrock-runtime.{provider.region}.amazonaws.com",
+    needs=("region",),
+    cloud="aws",
+)

@@ -18,6 +18,7 @@ from pointsman_contracts.response import Usage
 from pointsman_core.refusal import Refusal
 from pointsman_providers.errors import BrokenAnswer, json_object
 from pointsman_providers.exchange import Call, Question, Stream
+from pointsman_providers.kind import Kind
 from pointsman_providers.provider_events import ProviderEvents
 
 PATHS: Final = {api.name: api.path.removeprefix("/v1") for api in (CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES)}
@@ -108,3 +109,6 @@ class _PassedStream:
         data, kind = self._answer.renamed_event(each.data)
         self._ended = self._ended or kind in _LAST
         return event(data, each.name)
+
+
+KIND: Final = Kind("openai", lambda _: OpenAI(), lambda _: "https://api.openai.com/v1")

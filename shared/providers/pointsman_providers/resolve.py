@@ -1,24 +1,19 @@
-"""Who serves a model that isn't one of our own engines' (S0-64): endpoint, format, reference to the credential."""
+"""The provider of a model (S0-64): its endpoint, its format and the reference to its credential."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from pointsman_core.config import Config, Provider
-from pointsman_providers.anthropic import Anthropic
-from pointsman_providers.azure import Azure
-from pointsman_providers.bedrock import Bedrock
+from pointsman_core.config import Config, ConfigError, Provider
+from pointsman_core.plugins import unknown
 from pointsman_providers.exchange import Format
-from pointsman_providers.openai import OpenAI
-from pointsman_providers.vertex import Vertex
-
-GOOGLE_GLOBAL: Final = "global"
-"""Vertex AI's location without a region."""
+from pointsman_providers.kind import Kind
+from pointsman_providers.kinds import KINDS
 
 
 class Resolved(NamedTuple):
     """One provider."""
 
     name: str
-    kind: str
+    kind: Kind
     url: str
     """Base URL without a slash at its end; the format's paths follow."""
     format: Format
@@ -27,44 +22,28 @@ class Resolved(NamedTuple):
     settings: Provider
 
 
+def check(config: Config) -> None:
+    """Raise ConfigError for providers of an unknown kind, or without a key that their kind needs."""
+    problems: list[tuple[str, str]] = []
+    for name, provider in config.providers.items():
+        kind = KINDS.get(provider.kind)
+        if kind is None:
+            problems.append((f"providers.{name}.kind", unknown("kind of provider", provider.kind, KINDS)))
+            continue
+        needed = kind.needs if provider.base_url is not None else (*kind.needs, *kind.url_needs)
+        missing = [f"`{key}`" for key in needed if getattr(provider, key) is None]
+        if missing:
+            problems.append((f"providers.{name}", f"{kind.name} needs {' and '.join(missing)}"))
+    if problems:
+        raise ConfigError(problems)
+
+
 def resolve(config: Config) -> dict[str, Resolved]:
-    """Every provider of a configuration, by name."""
-    return {
-        name: Resolved(
-            name, provider.kind, base_url(provider).rstrip("/"), _format(provider), provider.credential, provider
-        )
-        for name, provider in config.providers.items()
-    }
+    """Every provider of a configuration that `check` accepts, by name."""
+    return {name: _resolved(name, provider) for name, provider in config.providers.items()}
 
 
-def base_url(provider: Provider) -> str:
-    """Where a provider is reached: what the configuration says, or where the kind's own service is."""
-    if provider.base_url is not None:
-        return provider.base_url
-    match provider.kind:
-        case "openai":
-            return "https://api.openai.com/v1"
-        case "anthropic":
-            return "https://api.anthropic.com"
-        case "bedrock":
-            return f"https://bedrock-runtime.{provider.region}.amazonaws.com"
-        case "vertex":
-            host = "" if provider.location == GOOGLE_GLOBAL else f"{provider.location}-"
-            place = f"projects/{provider.project}/locations/{provider.location}"
-            return f"https://{host}aiplatform.googleapis.com/v1/{place}/endpoints/openapi"
-        case "azure":
-            raise AssertionError("the configuration insists on its URL")
-
-
-def _format(provider: Provider) -> Format:
-    match provider.kind:
-        case "openai":
-            return OpenAI()
-        case "anthropic":
-            return Anthropic(provider.default_max_tokens)
-        case "bedrock":
-            return Bedrock()
-        case "azure":
-            return Azure(provider.api_version)
-        case "vertex":
-            return Vertex()
+def _resolved(name: str, provider: Provider) -> Resolved:
+    kind = KINDS[provider.kind]
+    url = kind.url(provider) if provider.base_url is None else provider.base_url
+    return Resolved(name, kind, url.rstrip("/"), kind.format(provider), provider.credential, provider)

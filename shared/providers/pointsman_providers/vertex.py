@@ -6,7 +6,9 @@ from typing import Final
 
 from pointsman_apis.chat import CHAT
 from pointsman_apis.embeddings import EMBEDDINGS
+from pointsman_core.config import Provider
 from pointsman_providers.exchange import Call, Question
+from pointsman_providers.kind import Kind
 from pointsman_providers.openai import Passed, unsupported
 
 PATHS: Final = {api.name: api.path.removeprefix("/v1") for api in (CHAT, EMBEDDINGS)}
@@ -21,3 +23,16 @@ class Vertex:
         if path is None:
             raise unsupported(question.api, "Vertex AI", PATHS)
         return Call(path, {}, question.body, Passed(question.asked))
+
+
+GLOBAL: Final = "global"
+"""The location without a region."""
+
+
+def _url(provider: Provider) -> str:
+    host = "" if provider.location == GLOBAL else f"{provider.location}-"
+    place = f"projects/{provider.project}/locations/{provider.location}"
+    return f"https://{host}aiplatform.googleapis.com/v1/{place}/endpoints/openapi"
+
+
+KIND: Final = Kind("vertex", lambda _: Vertex(), _url, url_needs=("project", "location"), cloud="google")

@@ -11,9 +11,8 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from pointsman_providers.kinds import KINDS
 from pointsman_providers.testing import aws_message
-
-Kind = Literal["openai", "anthropic", "bedrock", "azure", "vertex"]
 
 WORDS: Final = ("Hello", " from", " far")
 """What every answer says; each is an event of a stream."""
@@ -36,7 +35,8 @@ class Asked:
 class MockProvider:
     """`async with MockProvider("anthropic") as far:` listens. Change what it does while it runs."""
 
-    kind: Kind
+    kind: str
+    """As `kind` of the configuration."""
     key: str = "canary-key"
     """The secret that it accepts."""
     status: int = 200
@@ -86,7 +86,9 @@ class MockProvider:
         if not self._is_known(request, await request.read()):
             return web.json_response({"error": {"message": f"Bad key {self.key}"}}, status=401)
         if self.status != 200:
-            return web.json_response(_ERRORS[self.kind], status=self.status, headers=self.headers)
+            return web.json_response(
+                _ERRORS.get(self.kind, _ERRORS["openai"]), status=self.status, headers=self.headers
+            )
         match request.path:
             case "/v1/messages":
                 write = self._message_stream if document.get("stream") else None
@@ -162,15 +164,12 @@ class MockProvider:
 
     def _is_known(self, request: web.Request, body: bytes) -> bool:
         headers = request.headers
-        match self.kind:
-            case "anthropic":
-                return headers.get("x-api-key") == self.key and "anthropic-version" in headers
-            case "azure":
-                return headers.get("api-key") == self.key
-            case "bedrock" if headers.get("authorization", "").startswith("AWS4"):
-                return _is_signed(f"http://127.0.0.1:{self.port}{request.raw_path}", headers, body)
-            case _:
-                return headers.get("authorization") == f"Bearer {self.key}"
+        if self.kind == "bedrock" and headers.get("authorization", "").startswith("AWS4"):
+            return _is_signed(f"http://127.0.0.1:{self.port}{request.raw_path}", headers, body)
+        if self.kind == "anthropic" and "anthropic-version" not in headers:
+            return False
+        name, value = KINDS[self.kind].header(self.key)
+        return headers.get(name) == value
 
 
 def _is_signed(url: str, headers: Any, body: bytes) -> bool:
@@ -187,7 +186,7 @@ def _is_signed(url: str, headers: Any, body: bytes) -> bool:
 
 
 _USAGE: Final = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
-_ERRORS: Final[dict[Kind, object]] = {
+_ERRORS: Final[dict[str, object]] = {
     "openai": {"error": {"message": "Words of the provider.", "type": "t", "param": None, "code": "c"}},
     "azure": {"error": {"message": "Words of the provider.", "code": "c"}},
     "anthropic": {"type": "error", "error": {"type": "invalid_request_error", "message": "Words of the provider."}},

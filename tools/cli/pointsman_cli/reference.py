@@ -17,8 +17,12 @@ from pydantic.fields import FieldInfo
 from pointsman_cli.plan import SERVICES
 from pointsman_contracts.descriptions import descriptions
 from pointsman_core.config import Config, PluginUse, Section
+from pointsman_core.config.section import FromTable
 from pointsman_core.units import seconds, size
+from pointsman_engines.dialect import AUTO, ENGINES
+from pointsman_engines.status import OPAQUE
 from pointsman_plugins.plugin import Plugin
+from pointsman_providers.kinds import KINDS
 
 _HEAD: Final = """\
 # Configuration reference
@@ -79,18 +83,24 @@ def _row(name: str, field: FieldInfo, words: str) -> str:
 
 
 def _type(field: FieldInfo) -> str:
-    return _quantity(field.metadata) or _name(field.annotation)
+    return _marked(field.metadata) or _name(field.annotation)
 
 
-def _quantity(metadata: Iterable[object]) -> str:
+def _marked(metadata: Iterable[object]) -> str:
     functions = [getattr(mark, "func", None) for mark in metadata]
+    tables = [_TABLES[mark.table] for mark in metadata if isinstance(mark, FromTable)]
+    if tables:
+        return " or ".join(f"`{value}`" for value in tables[0])
     return "duration" if seconds in functions else "size" if size in functions else ""
+
+
+_TABLES: Final = {"provider kinds": tuple(KINDS), "engine kinds": (AUTO, *ENGINES, OPAQUE)}
 
 
 def _name(annotation: object) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is typing.Annotated:
-        return _quantity(arguments[1:]) or _name(arguments[0])
+        return _marked(arguments[1:]) or _name(arguments[0])
     if origin is Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin is tuple:

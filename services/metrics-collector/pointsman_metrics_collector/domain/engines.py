@@ -2,10 +2,17 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from pointsman_core.config import Config, Pool, StaticEngine
+from pointsman_core.plugins import unknown
+from pointsman_engines.dialect import AUTO, ENGINES
 from pointsman_engines.report import Worker
+from pointsman_engines.status import OPAQUE
 from pointsman_metrics_collector.domain.ownership import owner
+
+KINDS: Final = (AUTO, *ENGINES, OPAQUE)
+"""What `engine` of an entry may say."""
 
 Key = tuple[str, str]
 """Pool and worker."""
@@ -70,8 +77,10 @@ def base_models(pool: Pool) -> tuple[str, ...]:
 
 
 def kind(engine: str) -> str | None:
-    """The kind of an entry; None when it is to be told by its metrics."""
-    return None if engine == "auto" else engine
+    """The kind of an entry; None when its metrics tell. Raises ValueError for a kind that doesn't exist."""
+    if engine not in KINDS:
+        raise ValueError(unknown("kind of engine", engine, KINDS))
+    return None if engine == AUTO else engine
 
 
 def steps(

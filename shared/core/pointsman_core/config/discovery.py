@@ -5,12 +5,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from pointsman_core.config.section import ConfigError, Section
+from pointsman_core.config.section import ConfigError, FromTable, Section
 from pointsman_core.references import HttpUrl
 from pointsman_core.worker_name import worker_name
 
 Discovery = Literal["agents", "static", "kubernetes", "file"]
-EngineKind = Literal["auto", "vllm", "sglang", "trtllm", "triton", "opaque"]
+EngineKind = Annotated[str, FromTable("engine kinds")]
 
 
 class StaticEngine(Section):

@@ -1,26 +1,25 @@
 """External services that serve models."""
 
 import ipaddress
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from pointsman_core.config.section import Section
+from pointsman_core.config.section import FromTable, Section
 from pointsman_core.header_names import settable
 from pointsman_core.references import SecretReference
 from pointsman_core.units import PositiveDuration
 from pointsman_core.url_addresses import check_url
 
 _SECRET: Final = ("authorization", "api-key", "x-api-key", "cookie", "x-goog-api-key")
-_NEEDS: Final = {"azure": ("base_url",), "bedrock": ("region",), "vertex": ("project", "location")}
 
 
 class Provider(Section):
     """An external service that serves models."""
 
-    kind: Literal["openai", "anthropic", "bedrock", "azure", "vertex"]
-    """Whose API it has. `openai`: OpenAI's own, and every service with the same API."""
+    kind: Annotated[str, FromTable("provider kinds")]
+    """The API that it has. `openai`: OpenAI's own, and every service with the same API."""
     base_url: str | None = None
     """Default: where the kind's own service is. For `openai` it ends in `/v1`; `azure` needs its resource's URL."""
     credential: SecretReference | None = None
@@ -58,9 +57,6 @@ class Provider(Section):
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> Self:
-        missing = [name for name in _NEEDS.get(self.kind, ()) if getattr(self, name) is None]
-        if missing and (self.base_url is None or self.kind == "bedrock"):
-            raise ValueError(f"{self.kind} needs {' and '.join(f'`{name}`' for name in missing)}")
         if self.base_url is not None:
             parts = urlsplit(self.base_url)
             if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -1,12 +1,19 @@
 """The base of every section of the configuration file and how its errors read."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pointsman_core.plugins import PluginError, Spec, unknown
 from pointsman_core.wording import wrongs
+
+
+class FromTable(NamedTuple):
+    """Marks a text whose values stand in a table of another package; the service that uses it refuses others."""
+
+    table: str
+    """Its name in the configuration reference's generator."""
 
 
 class Section(BaseModel):

@@ -2,15 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Final
 
 from pointsman_edge.credentials.aws_signature import AwsSigner
 from pointsman_edge.credentials.google_token import GoogleTokens
 from pointsman_providers.resolve import Resolved
 from pointsman_runtime.telling.logs import Log
-
-_JWT: Final = "eyJ"
-"""How a JSON web token begins, as Microsoft Entra issues them."""
 
 _log = Log("providers")
 
@@ -50,26 +46,18 @@ class Credentials:
     async def authorize(self, provider: Resolved, url: str, headers: dict[str, str], body: bytes) -> None:
         """Put what the provider wants to see into `headers` of a POST. Raises CredentialMissing."""
         secret = None if provider.credential is None else self.secret(provider.credential)
-        match provider.kind:
-            case "anthropic" if secret is not None:
-                headers["x-api-key"] = secret
-            case "azure" if secret is not None and not secret.startswith(_JWT):
-                headers["api-key"] = secret
-            case "bedrock" if secret is None or AwsSigner.are_keys(secret):
-                region = provider.settings.region or ""
-                try:
-                    await self._aws.sign(secret, region, url, headers, body)
-                except ValueError as error:
-                    raise CredentialMissing(f"{provider.credential or 'AWS'}: {error}") from None
-            case "vertex" if secret is None or GoogleTokens.is_account(secret):
-                try:
-                    headers["authorization"] = f"Bearer {await self._google.token(secret)}"
-                except ValueError as error:
-                    raise CredentialMissing(f"{provider.credential or 'Google'}: {error}") from None
-            case _ if secret is not None:
-                headers["authorization"] = f"Bearer {secret}"
-            case _:
-                pass  # a service that asks for none
+        cloud = provider.kind.cloud
+        try:
+            if cloud == "aws" and (secret is None or AwsSigner.are_keys(secret)):
+                await self._aws.sign(secret, provider.settings.region or "", url, headers, body)
+                return
+            if cloud == "google" and (secret is None or GoogleTokens.is_account(secret)):
+                secret = await self._google.token(secret)
+        except ValueError as error:
+            raise CredentialMissing(f"{provider.credential or cloud}: {error}") from None
+        if secret is not None:
+            name, value = provider.kind.header(secret)
+            headers[name] = value
 
     def _read(self, path: str) -> str:
         try:
