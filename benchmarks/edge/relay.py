@@ -16,8 +16,7 @@ from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_edge.taking_in.request_id import RequestIds
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
-from pointsman_frontend.domain.engine_request import request_head
-from pointsman_frontend.domain.response_headers import ResponseHeaderRules
+from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
 from pointsman_runtime.service.http_server import HttpServer, Receive, Scope, Send
 
 LIMITS: Final = EngineLimits(1.0, 300.0, 60.0)

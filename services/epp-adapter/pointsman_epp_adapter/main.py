@@ -1,8 +1,7 @@
 """Composes the epp-adapter: an edge behind a gRPC server for Envoy."""
 
 from pointsman_core.config import Config
-from pointsman_edge.deciding.alone import useless_alone
-from pointsman_edge.deciding.policy import compile_policy
+from pointsman_edge.deciding.policy import compile_policy, useless_alone
 from pointsman_edge.edge import TICK_S, Edge, EdgeOptions, Surroundings, connect, surroundings
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
@@ -10,7 +9,7 @@ from pointsman_epp_adapter.adapters.body_routing import BodyRouting
 from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
 from pointsman_epp_adapter.adapters.grpc_server import GrpcServer
 from pointsman_epp_adapter.adapters.processor import Processor
-from pointsman_epp_adapter.domain.epp_headers import OWNED
+from pointsman_epp_adapter.domain.protocol_headers import OWNED
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.service.host import run
 from pointsman_runtime.service.service import Program, Service

@@ -9,17 +9,15 @@ from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import load
-from pointsman_edge.deciding.eligible import Eligible
-from pointsman_edge.deciding.static_choice import Closed, EngineState
+from pointsman_edge.deciding.static_choice import Closed, Eligible, EngineState
 from pointsman_edge.sending.model_name import ModelName
+from pointsman_epp_adapter.adapters.other_paths import path_meant
 from pointsman_epp_adapter.domain.answer import HELD, Answer
 from pointsman_epp_adapter.domain.any_engine import any_engine
 from pointsman_epp_adapter.domain.destination import Destination, destinations
-from pointsman_epp_adapter.domain.dynamo import worker_headers
 from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy, unanswered
-from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, answered, stripped
-from pointsman_epp_adapter.domain.path_meant import path_meant
+from pointsman_epp_adapter.domain.protocol_headers import told, worker_headers
 from pointsman_epp_adapter.domain.unseen_answers import without_response_stages
 from pointsman_testing import builders
 

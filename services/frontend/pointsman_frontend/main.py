@@ -2,7 +2,7 @@
 
 import time
 
-from pointsman_edge.deciding.alone import useless_alone
+from pointsman_edge.deciding.policy import useless_alone
 from pointsman_edge.edge import TICK_S, Edge, EdgeOptions, Surroundings, connect, surroundings
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies

@@ -22,7 +22,7 @@ from pointsman_edge.deciding.stages import BusStages, Missing, Stages
 from pointsman_edge.reviewing.response_stages import ResponseStages
 from pointsman_edge.reviewing.reviewers import Reviewers, StageReviewers
 from pointsman_edge.sending.provider_book import ProviderBook
-from pointsman_edge.taking_in.held_bodies import HeldBodies
+from pointsman_edge.taking_in.bodies import HeldBodies
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.request_id import RequestIds
 from pointsman_edge.taking_in.trust import TrustedProxies

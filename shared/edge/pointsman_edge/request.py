@@ -10,14 +10,14 @@ from pointsman_apis.paths import Route
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_edge.deciding.rejected import refusal_of
+from pointsman_edge.deciding.stages import refusal_of
 from pointsman_edge.deciding.static_choice import Closed
 from pointsman_edge.edge import Edge
 from pointsman_edge.reviewing.answer_review import AnswerReview, Headers, Withheld
 from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_edge.sending.engine_tokens import still_its_own
-from pointsman_edge.sending.routing_answer import OUTCOME, Place, routing_answer
-from pointsman_edge.taking_in.body_size import check_length
+from pointsman_edge.sending.own_answers import OUTCOME, Place, routing_answer
+from pointsman_edge.taking_in.bodies import check_length
 from pointsman_edge.taking_in.request_headers import ClientHeaders, check_content
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_runtime.telling.logs import Log

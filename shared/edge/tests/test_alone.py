@@ -6,8 +6,7 @@ import pytest
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import load
-from pointsman_edge.deciding.alone import useless_alone
-from pointsman_edge.deciding.policy import compile_policy
+from pointsman_edge.deciding.policy import compile_policy, useless_alone
 
 POOL: dict[str, Any] = {"pools": {"p": {"models": ["m"]}}}
 LISTED: dict[str, Any] = {"pools": {"p": {"models": ["m"], "discovery": "static", "engines": ["http://e:1"]}}}

@@ -6,7 +6,7 @@ import pytest
 
 from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.journey import BodyEdit
-from pointsman_edge.taking_in.held_bodies import HeldBodies
+from pointsman_edge.taking_in.bodies import HeldBodies
 from pointsman_runtime.bus.errors import NobodyListens
 from pointsman_runtime.journey.content_client import ContentClient, ContentGone
 from pointsman_testing.buses import Buses

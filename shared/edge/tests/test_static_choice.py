@@ -10,10 +10,17 @@ from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import Config, load
 from pointsman_core.refusal import Refusal
-from pointsman_edge.deciding.eligible import Eligible
 from pointsman_edge.deciding.engine_load import AVOIDED_S, EngineLoad
-from pointsman_edge.deciding.model_names import model_names
-from pointsman_edge.deciding.static_choice import ALL, Closed, EngineState, StaticChoice, choose, static_policy
+from pointsman_edge.deciding.static_choice import (
+    ALL,
+    Closed,
+    Eligible,
+    EngineState,
+    StaticChoice,
+    choose,
+    model_names,
+    static_policy,
+)
 
 
 def engines(own: dict[str, int] | None = None, avoided: str = "") -> EngineState:

@@ -7,9 +7,8 @@ from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.answer_review import AnswerReview
-from pointsman_edge.sending.chosen_model import chosen_model
 from pointsman_edge.sending.header_edits import edited_answer_headers
-from pointsman_edge.sending.model_name import renaming
+from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.request_headers import internal
 from pointsman_edge.telling.request_record import RequestRecord
@@ -20,11 +19,11 @@ from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.answer import BUFFERED, Answer
-from pointsman_epp_adapter.domain.conformance import served
 from pointsman_epp_adapter.domain.destination import Destination, served_by
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHead
 from pointsman_epp_adapter.domain.envoys_answers import FAILED, unanswered
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, answered, client_headers, header_changes
+from pointsman_epp_adapter.domain.protocol_headers import served
 
 _UNSEEN: Final = "the answer passed unseen; whether it was whole isn't known"
 _CUT_SHORT: Final = "trailers ended an answer of unknown length that was held here; in full duplex it would have passed"

@@ -11,9 +11,9 @@ from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
 from pointsman_epp_adapter.adapters.stream import WholeBody
 from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, destinations, within
-from pointsman_epp_adapter.domain.dynamo import worker_headers
 from pointsman_epp_adapter.domain.envoy_events import RequestHead
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, edited, stripped
+from pointsman_epp_adapter.domain.protocol_headers import worker_headers
 from pointsman_runtime.telling.logs import Log
 
 _log = Log("exchange")

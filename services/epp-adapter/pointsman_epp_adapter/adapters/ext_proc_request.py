@@ -11,11 +11,9 @@ from pointsman_edge.deciding.requested_model import requested_model
 from pointsman_edge.request import EdgeRequest
 from pointsman_edge.reviewing.answer_review import Headers
 from pointsman_edge.sending.engine_tokens import token_edits
-from pointsman_edge.sending.given_answer import answer_body, answer_headers
 from pointsman_edge.sending.header_edits import edited_answer_headers
-from pointsman_edge.sending.routing_answer import OUTCOME, Place
-from pointsman_edge.taking_in.body_size import check_presence
-from pointsman_edge.taking_in.edited_body import edited_body
+from pointsman_edge.sending.own_answers import OUTCOME, Place, answer_body, answer_headers
+from pointsman_edge.taking_in.bodies import check_presence, edited_body
 from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import CLIENT_GONE
 from pointsman_epp_adapter.adapters import engine_request, wire
@@ -26,7 +24,7 @@ from pointsman_epp_adapter.adapters.provider_answer import ProviderAnswer
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
 from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
-from pointsman_epp_adapter.domain.epp_headers import told
+from pointsman_epp_adapter.domain.protocol_headers import told
 from pointsman_epp_adapter.domain.unseen_answers import without_response_stages
 
 

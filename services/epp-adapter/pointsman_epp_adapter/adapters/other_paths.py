@@ -1,25 +1,24 @@
 """Requests that no model decides about: the model list, and other paths."""
 
+import posixpath
 from typing import Final
+from urllib.parse import unquote
 
 import orjson
 
 from pointsman_apis.models import MODELS, model_entry, model_list
 from pointsman_apis.paths import WrongMethod, route_of, unknown_path
 from pointsman_core.refusal import Refusal
-from pointsman_edge.deciding.eligible import Eligible
-from pointsman_edge.deciding.static_choice import EngineState, NoEndpoints
+from pointsman_edge.deciding.static_choice import Eligible, EngineState, NoEndpoints
 from pointsman_edge.taking_in.request_headers import internal
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.domain.any_engine import any_engine
-from pointsman_epp_adapter.domain.conformance import served
 from pointsman_epp_adapter.domain.destination import DESTINATION, destinations
 from pointsman_epp_adapter.domain.envoy_events import RequestHead, ResponseHead
-from pointsman_epp_adapter.domain.epp_headers import told
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, stripped
-from pointsman_epp_adapter.domain.path_meant import path_meant
+from pointsman_epp_adapter.domain.protocol_headers import served, told
 
 _JSON: Final = [(b"content-type", b"application/json")]
 
@@ -97,3 +96,15 @@ class OtherPaths:
 
 def _is_models(path: str) -> bool:
     return path == MODELS or path.startswith(f"{MODELS}/")
+
+
+_DECODED: Final = 3
+"""Times: Envoy, a proxy behind it and the engine may each do it."""
+
+
+def path_meant(path: str) -> str:
+    """The shortest spelling: decoded, in lower case, with one slash between segments and none at the end, without
+    `.` and `..`."""
+    for _ in range(_DECODED):
+        path = unquote(path)
+    return posixpath.normpath("/" + path.replace("\\", "/").lstrip("/")).lower()

@@ -15,9 +15,9 @@ from pointsman_epp_adapter.adapters.ext_proc_request import ExtProcRequest
 from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
 from pointsman_epp_adapter.adapters.other_paths import OtherPaths
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream
-from pointsman_epp_adapter.domain.conformance import restricted
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead, ResponseHead
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
+from pointsman_epp_adapter.domain.protocol_headers import restricted
 from pointsman_runtime.telling.logs import Log
 
 _log = Log("ext_proc")

@@ -6,7 +6,7 @@ from typing import Final
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.answer_review import AnswerReview
-from pointsman_edge.sending.chosen_model import chosen_model
+from pointsman_edge.sending.model_name import chosen_model
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.awaited_answer import AwaitedAnswer

@@ -9,9 +9,8 @@ from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing
 from pointsman_edge.deciding.policy import EdgePolicy
-from pointsman_edge.sending.outward import outward
-from pointsman_edge.sending.provider_book import ProviderBook
-from pointsman_edge.taking_in.edited_body import edited_body
+from pointsman_edge.sending.provider_book import ProviderBook, outward
+from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.stream import WholeBody

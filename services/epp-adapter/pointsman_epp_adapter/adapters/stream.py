@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Final, NamedTuple, TypeVar
 
-from pointsman_edge.taking_in.body_size import check_length
+from pointsman_edge.taking_in.bodies import check_length
 from pointsman_epp_adapter.adapters.grpc_call import Call
 from pointsman_epp_adapter.adapters.wire import CONTINUE, answer_in, decode, response_head, streamed
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, Event, RequestHead, ResponseHead, Trailers

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import Config
-from pointsman_edge.deciding.eligible import Eligible
-from pointsman_edge.deciding.static_choice import ENDPOINTS, EngineState, NoEndpoints, outside_subset
+from pointsman_edge.deciding.static_choice import ENDPOINTS, Eligible, EngineState, NoEndpoints, outside_subset
 
 
 def any_engine(

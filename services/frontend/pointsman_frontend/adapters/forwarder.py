@@ -11,13 +11,12 @@ from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
 from pointsman_edge.edge import Edge
-from pointsman_edge.sending.chosen_model import chosen_model
 from pointsman_edge.sending.engine_tokens import token_edits
 from pointsman_edge.sending.header_edits import folded, with_edits
-from pointsman_edge.sending.model_name import renaming
-from pointsman_edge.sending.outward import outward
+from pointsman_edge.sending.model_name import chosen_model, renaming
+from pointsman_edge.sending.provider_book import outward
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
-from pointsman_edge.taking_in.edited_body import edited_body
+from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.client import Headers, ResponseWriter
@@ -25,8 +24,7 @@ from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, refusal_of, told
 from pointsman_frontend.adapters.relay import Answering, is_stream, relay_of, relay_stream
-from pointsman_frontend.domain.engine_request import request_head
-from pointsman_frontend.domain.response_headers import ResponseHeaderRules
+from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
 from pointsman_frontend.domain.retry_budget import RetryBudget
 from pointsman_runtime.telling.logs import Log
 

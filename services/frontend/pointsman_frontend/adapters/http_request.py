@@ -13,9 +13,8 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import Closed
 from pointsman_edge.edge import Edge
 from pointsman_edge.request import EdgeRequest
-from pointsman_edge.sending.given_answer import answer_body, answer_headers
-from pointsman_edge.sending.routing_answer import Place
-from pointsman_edge.taking_in.body_size import check_length, check_presence
+from pointsman_edge.sending.own_answers import Place, answer_body, answer_headers
+from pointsman_edge.taking_in.bodies import check_length, check_presence
 from pointsman_edge.telling.request_record import CLIENT_GONE
 from pointsman_frontend.adapters.client import Client, Headers, ResponseWriter
 from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing

@@ -9,12 +9,11 @@ from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_core.given_worker import WORKER, given_worker
-from pointsman_edge.deciding.eligible import Eligible
 from pointsman_edge.deciding.engine_load import EngineLoad
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.deciding.requested_model import asked_model
 from pointsman_edge.deciding.stages import Stages, StagesMissing
-from pointsman_edge.deciding.static_choice import Closed, EngineState, choose
+from pointsman_edge.deciding.static_choice import Closed, Eligible, EngineState, choose
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.journey.pending_request import Settled
 

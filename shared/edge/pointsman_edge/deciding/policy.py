@@ -1,8 +1,10 @@
 """A configuration revision as the edge runs it."""
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Stage
+from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import Config, Edge, active, response_entry
 from pointsman_edge.deciding.prices import Prices
 from pointsman_edge.deciding.static_choice import StaticPolicy, static_policy
@@ -46,3 +48,13 @@ def compile_policy(config: Config, revision: int) -> EdgePolicy:
     return EdgePolicy(
         revision, config, edge, engine, static_policy(config), postprocessing, Prices(config), counts_tokens
     )
+
+
+def useless_alone(policy: EdgePolicy, pools: Mapping[str, PoolSnapshot], *, providers: bool) -> str | None:
+    """Why every request would be refused; None when some are served. `providers`: this edge reaches them."""
+    if policy.static.closed is not None:
+        return f"not decided alone because {policy.static.closed}"
+    config = policy.config
+    if any(snapshot.workers for snapshot in pools.values()) or any(pool.engines for pool in config.pools.values()):
+        return None
+    return None if providers and config.providers else "no engine is known"

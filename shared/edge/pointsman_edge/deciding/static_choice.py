@@ -4,18 +4,39 @@ That is allowed only where nothing is skipped that the configuration insists on:
 and how much) and stages that fail closed can't be run here.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import AFTER, BodyEdit, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import AUTO, Config, Profile, active, response_entry, stage_entry
+from pointsman_core.given_worker import given_worker
 from pointsman_core.refusal import Refusal
 from pointsman_core.rewriting import Rewrites
+from pointsman_core.subset import named, place_of, subset_of
 from pointsman_core.unknown_model import unknown_model
-from pointsman_edge.deciding.eligible import Eligible
-from pointsman_edge.deciding.model_names import model_names
+
+
+class Eligible(NamedTuple):
+    """What trusted proxies say about it."""
+
+    worker: str | None = None
+    subset: tuple[str, ...] | None = None
+
+    @classmethod
+    def by(cls, headers: Mapping[str, str]) -> "Eligible":
+        """As the headers of the request say; untrusted ones are gone before."""
+        return cls(given_worker(headers), subset_of(headers))
+
+    def of(self, engines: Iterable[WorkerView]) -> list[WorkerView]:
+        """Those that may be chosen, before anything else chooses among them."""
+        left = [view for view in engines if self.worker in (None, view.worker)]
+        if self.subset is None:
+            return left
+        keep = named([place_of(view.url) for view in left], self.subset)
+        return [view for view, kept in zip(left, keep, strict=True) if kept]
+
 
 RETRY_AFTER_S: Final = 1.0
 ENDPOINTS: Final = 3
@@ -255,3 +276,9 @@ def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot], 
     ]
     # The last word may be old: with nobody said to serve, trying is better than refusing.
     return [view for view in able if view.state == "serving"] or able
+
+
+def model_names(config: Config, pools: Mapping[str, PoolSnapshot]) -> list[str]:
+    """Configured models first, then the names that are rewritten to them, then models that only engines report."""
+    reported = (name for pool, snapshot in pools.items() if pool in config.pools for name in snapshot.models)
+    return list(dict.fromkeys((*config.model_names(), *config.aliases(), *reported)))

@@ -12,7 +12,7 @@ from pointsman_contracts.reply import Answer, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.answer_review import AnswerReview, Headers, Withheld
 from pointsman_edge.reviewing.reviewers import Reviewers
-from pointsman_edge.taking_in.held_bodies import HeldBodies
+from pointsman_edge.taking_in.bodies import HeldBodies
 from pointsman_edge.telling.event_publisher import EventPublisher
 from pointsman_edge.telling.request_record import RequestRecord
 

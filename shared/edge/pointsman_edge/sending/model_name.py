@@ -1,10 +1,13 @@
-"""The model's name in an answer: the client gets back the name that it asked for."""
+"""The model's name in an answer: the client gets back the name that it asked for, and reads which model answered."""
 
 import re
 from functools import lru_cache
 from typing import Final
 
 import orjson
+
+from pointsman_contracts.journey import Target
+from pointsman_edge.deciding.prices import Prices
 
 _FORMS: Final = (b'"model":', b'"model": ')
 
@@ -72,3 +75,13 @@ class PassingName:
 def renaming(served: str, asked: str) -> ModelName | None:
     """What renames `served` to `asked`; None when both are the same."""
     return ModelName(served, asked) if served != asked else None
+
+
+HEADER: Final = b"x-pointsman-model"
+_UNSAFE: Final = re.compile(r"[^\x20-\x7e]")
+
+
+def chosen_model(prices: Prices, target: Target, asked: str) -> list[tuple[bytes, bytes]]:
+    """The header, with the name that the configuration has for the target; none where the client asked for that."""
+    name = prices.name(target, asked)
+    return [] if name == asked else [(HEADER, _UNSAFE.sub("?", name).encode())]

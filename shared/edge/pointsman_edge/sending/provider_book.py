@@ -1,7 +1,9 @@
-"""External providers as an edge knows them: who they are at a revision, and what a request to one must carry."""
+"""External providers as an edge knows them: those of each revision, and what a request to one carries."""
 
+from collections.abc import Sequence
 from typing import Final
 
+from pointsman_contracts.journey import BodyEdit
 from pointsman_core.config import Config
 from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.deciding.policy import EdgePolicy
@@ -55,3 +57,12 @@ class ProviderBook:
             kept = policy.config, resolve(policy.config)
         self._revisions[policy.revision] = kept
         return kept[1]
+
+
+ENGINE_ONLY: Final = frozenset({"cache_salt"})
+"""Fields that preprocessing sets for our engines; a provider has nothing to do with them."""
+
+
+def outward(edits: Sequence[BodyEdit]) -> list[BodyEdit]:
+    """Without what is meant for engines of our own."""
+    return [BodyEdit(field=edit.field, remove=True) if edit.field in ENGINE_ONLY else edit for edit in edits]

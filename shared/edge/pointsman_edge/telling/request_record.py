@@ -8,7 +8,7 @@ from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.policy import EdgePolicy
-from pointsman_edge.taking_in.held_bodies import HeldBody
+from pointsman_edge.taking_in.bodies import HeldBody
 from pointsman_edge.telling.settled_usage import settled
 
 NO_POOL = "-"

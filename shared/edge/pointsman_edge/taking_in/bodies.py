@@ -1,9 +1,44 @@
-"""The bodies of open requests, for the stages that ask for them."""
+"""Bodies of requests: their bounds, their edits, and those of open requests, which stages ask for."""
 
+from collections.abc import Sequence
 from typing import Final
 
+import orjson
+
+from pointsman_apis.forms import edit_form, is_form
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptTokens
-from pointsman_edge.taking_in.edited_body import edited_body
+from pointsman_contracts.journey import BodyEdit
+from pointsman_core.body_edit import edit_fields
+from pointsman_core.refusal import Refusal
+
+
+def edited_body(body: bytes, edits: Sequence[BodyEdit], model: str | None) -> bytes:
+    """Apply the decision's edits, and `model` when a fallback serves another one. Without any, the very bytes. A form
+    gets new values for text members that it has; where there is no body, nothing is edited."""
+    if not body or (not edits and model is None):
+        return body
+    if is_form(body):
+        values = {edit.field: edit.value for edit in edits if isinstance(edit.value, str)}
+        return edit_form(body, values if model is None else values | {"model": model})
+    changes: dict[str, bytes | None] = {edit.field: None if edit.remove else orjson.dumps(edit.value) for edit in edits}
+    if model is not None:
+        changes["model"] = orjson.dumps(model)
+    return edit_fields(body, changes)
+
+
+def check_length(length: int | None, limit: int) -> None:
+    """Raise Refusal 413 for a body of this length, or one that says it has it; None: it doesn't say."""
+    if length is not None and length > limit:
+        raise Refusal(413, f"The body has {length} bytes; at most {limit} are taken.", code="body_too_large")
+
+
+def check_presence(body: bytes, kind: str) -> None:
+    """Raise Refusal 400 for no body, or for one on a path that takes none. `kind` as `Api.body`."""
+    if kind == "none":
+        if body:
+            raise Refusal(400, "This path takes no body; leave it out.", code="unexpected_body")
+    elif not body:
+        raise Refusal(400, "The body is empty; a JSON object is expected.", code="empty_body")
 
 
 class HeldBody:

@@ -1,4 +1,4 @@
-"""The answer to a request that only asks for its route (`x-routing-request: true`, S1-23)."""
+"""Answers that no engine gives: the route alone (`x-routing-request: true`, S1-23), and an answer of a stage."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -6,9 +6,10 @@ from typing import Final, NamedTuple
 import orjson
 
 from pointsman_contracts.content import PromptTokens
-from pointsman_contracts.reply import Decision
+from pointsman_contracts.reply import Answer, Decision
 from pointsman_edge.sending.engine_tokens import token_ids
 from pointsman_edge.sending.header_edits import folded
+from pointsman_edge.sending.model_name import renaming
 from pointsman_edge.taking_in.request_headers import DESTINATION
 
 Header = tuple[bytes, bytes]
@@ -54,3 +55,22 @@ def routing_answer(
         (DESTINATION, first.address.encode("ascii", "replace")),
     ]
     return headers, orjson.dumps(document)
+
+
+_ERROR: Final = 400
+
+
+def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
+    """Its headers, before those that stages change."""
+    return [
+        (b"content-type", answer.content_type.encode("ascii", "replace")),
+        (b"x-pointsman-level", answer.level.encode("ascii", "replace")),
+    ]
+
+
+def answer_body(answer: Answer) -> bytes:
+    """Its body with the model's name that the client asked for."""
+    name = renaming(answer.named, answer.model) if answer.named and answer.model else None
+    if name is None:
+        return answer.body
+    return name.put(answer.body) if answer.status < _ERROR else name.put_in_error(answer.body)

@@ -1,8 +1,32 @@
-"""Which headers of an engine's answer reach the client."""
+"""The head of a request to an engine, and the headers of its answer that reach the client."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from pointsman_edge.taking_in.request_headers import HOP_BY_HOP, internal
+
+
+def request_head(
+    *,
+    method: bytes,
+    target: bytes,
+    host: bytes,
+    length: int,
+    headers: Sequence[tuple[bytes, bytes]],
+    request_id: str,
+    traceparent: str | None,
+) -> bytes:
+    """Request line and headers of a request with a body of `length` bytes."""
+    lines = [
+        b"%b %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
+        % (method, target, host, length, request_id.encode("ascii"))
+    ]
+    lines += [b"%b: %b\r\n" % header for header in headers]
+    if traceparent is not None:
+        lines.append(b"traceparent: %b\r\n" % traceparent.encode("ascii"))
+    lines.append(b"\r\n")
+    return b"".join(lines)
+
 
 _OURS: Final = frozenset({b"content-length", b"date", b"server", b"x-request-id", b"request-id"})
 """Written by the edge."""
