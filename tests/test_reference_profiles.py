@@ -22,8 +22,8 @@ from pointsman_preprocessor import handlers as preprocessing
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_profile_picker import handlers as picking
 from pointsman_profile_picker.configuration import compile_routing
-from pointsman_runtime.configuring.configuration import Configuration
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 
@@ -53,14 +53,16 @@ class Gateway:
         buses.make("preprocessor").stage(PreprocessRequest, preprocess.preprocess)
         picker, selector = buses.make("profile-picker"), buses.make("model-selector")
         picker.stage(Journey, pick.pick)
-        picker.listen(PoolSnapshot, pick.snapshot, ANY, keep="latest")
+        picker.bus.listen(PoolSnapshot, pick.snapshot, ANY, keep="latest")
         selector.stage(Journey, select.select)
-        selector.listen(PoolSnapshot, select.snapshot, ANY, keep="latest")
-        selector.listen(ModelStatistics, select.statistics, ANY, keep="latest")
+        selector.bus.listen(PoolSnapshot, select.snapshot, ANY, keep="latest")
+        selector.bus.listen(ModelStatistics, select.statistics, ANY, keep="latest")
         buses.make("scheduler").stage(Journey, self._keep)
         for stage in stages:
             buses.make(stage).stage(Journey, lambda journey, hop: hop.advance())
-        self.edge.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
+        self.edge.bus.link.subscribe(
+            INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload))
+        )
 
     def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
         del hop
@@ -71,14 +73,14 @@ class Gateway:
             snapshot = PoolSnapshot(
                 pool=pool, source="c", sequence=at_ms, at_ms=at_ms, saturation=saturation, models=models
             )
-            self.edge.publish(snapshot, pool)
+            self.edge.bus.publish(snapshot, pool)
 
     async def send(self, model: str, headers: dict[str, str] | None = None, **fields: JsonValue) -> Journey:
         """The journey as the scheduler got it."""
         self.journeys.clear()
         request = builders.preprocess_request(headers=headers or {})
         body = orjson.dumps({"model": model, "messages": MESSAGES} | fields)
-        self.edge.link.publish(stage_subject("preprocessor"), request.encode() + b"\n" + body, INBOX)
+        self.edge.bus.link.publish(stage_subject("preprocessor"), request.encode() + b"\n" + body, INBOX)
         await eventually(lambda: self.journeys or self.answers)
         assert not self.answers, self.answers
         return self.journeys[0]
@@ -143,7 +145,7 @@ async def test_external_models_are_chosen_only_while_every_own_pool_is_saturated
         gateway.answers.clear()
         request = builders.preprocess_request()
         body = orjson.dumps({"model": "auto", "messages": MESSAGES})
-        gateway.edge.link.publish(stage_subject("preprocessor"), request.encode() + b"\n" + body, INBOX)
+        gateway.edge.bus.link.publish(stage_subject("preprocessor"), request.encode() + b"\n" + body, INBOX)
         await eventually(lambda: gateway.journeys or gateway.answers)
         answer = gateway.answers[0] if gateway.answers else None
         return answer if isinstance(answer, Decision) and answer.profile == "overflow" else None

@@ -21,6 +21,7 @@ from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import subject
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import eventually
 from pointsman_testing.builders import journey, unix_ms
@@ -53,17 +54,17 @@ def run_stage(url: str, pipe: Pipe) -> None:
     """The process under measurement."""
 
     async def live() -> None:
-        bus = Bus(Connection([url], name="stage"), Process("model-selector", "stage-1"))
+        service = Journeys(Bus(Connection([url], name="stage"), Process("model-selector", "stage-1")))
 
-        bus.stage(Journey, lambda _, hop: hop.advance(note="cheapest"))
-        bus.open()
-        await bus.wait_connected()
-        bus.serve()
+        service.stage(Journey, lambda _, hop: hop.advance(note="cheapest"))
+        service.open()
+        await service.bus.wait_connected()
+        service.serve()
         pipe.send("up")
         while (await asyncio.to_thread(pipe.recv)) != "end":
-            tally = next(tally for tally in bus.hub.tallies if tally.name.startswith("stage"))
+            tally = next(tally for tally in service.bus.hub.tallies if tally.name.startswith("stage"))
             pipe.send((time.process_time(), tally.handled, tally.dropped, tally.dead))
-        await bus.close()
+        await service.close()
 
     uvloop.run(live())
 
@@ -74,7 +75,7 @@ async def stage_cost(url: str, messages: int, rate: float | None) -> tuple[float
     process = mp.get_context("spawn").Process(target=run_stage, args=(url, there))
     process.start()
     here.recv()
-    bus = Bus(Connection([url], name="driver"), Process("scheduler", "driver"))
+    service = Journeys(Bus(Connection([url], name="driver"), Process("scheduler", "driver")))
     returned = 0
 
     def took(message_subject: str, reply: str, headers: bytes, payload: bytes) -> None:
@@ -82,11 +83,11 @@ async def stage_cost(url: str, messages: int, rate: float | None) -> tuple[float
         del message_subject, reply, headers, payload
         returned += 1
 
-    bus.open()
-    await bus.wait_connected()
-    bus.link.subscribe("pm.rpc.request.schedule.v1.>", took, queue="scheduler")
-    bus.heartbeat.ready = True
-    bus.heartbeat.beat()
+    service.open()
+    await service.bus.wait_connected()
+    service.bus.link.subscribe("pm.rpc.request.schedule.v1.>", took, queue="scheduler")
+    service.heartbeat.ready = True
+    service.heartbeat.beat()
     payload_journey = sample(("model-selector", "scheduler"))
     await asyncio.sleep(0.5)
 
@@ -95,7 +96,7 @@ async def stage_cost(url: str, messages: int, rate: float | None) -> tuple[float
         returned = 0
         started = time.perf_counter()
         for number in range(count):
-            bus.forward(payload_journey, "_INBOX.nobody.1")
+            service.forward(payload_journey, "_INBOX.nobody.1")
             if rate is None:
                 await eventually(lambda number=number: number - returned <= 500)
             elif (ahead := started + number / rate - time.perf_counter()) > 0:
@@ -111,7 +112,7 @@ async def stage_cost(url: str, messages: int, rate: float | None) -> tuple[float
     after = here.recv()
     here.send("end")
     process.join()
-    await bus.close()
+    await service.close()
     return (after[0] - before[0]) / (after[1] - before[1]) * 1e6, speed
 
 
@@ -136,14 +137,14 @@ async def ask_cost(url: str, requests: int, at_once: int) -> float:
     process = mp.get_context("spawn").Process(target=run_echo, args=(url, there))
     process.start()
     here.recv()
-    bus = Bus(Connection([url], name="asker"), Process("frontend", "asker"))
-    bus.open()
-    await bus.wait_connected()
+    service = Journeys(Bus(Connection([url], name="asker"), Process("frontend", "asker")))
+    service.open()
+    await service.bus.wait_connected()
     query = OpenRequestsQuery(request_ids=("a", "b"))
 
     async def ask(count: int) -> None:
         for _ in range(count):
-            await bus.ask(query, "echo", timeout=5)
+            await service.bus.ask(query, "echo", timeout=5)
 
     await ask(200)
     started = time.process_time()
@@ -151,7 +152,7 @@ async def ask_cost(url: str, requests: int, at_once: int) -> float:
     cost = (time.process_time() - started) / requests * 1e6
     here.send("end")
     process.join()
-    await bus.close()
+    await service.close()
     return cost
 
 

@@ -27,8 +27,9 @@ from pointsman_contracts.response import Attempt, ResponseCompleted, ResponseSta
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.configuring.configuration import Configuration
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.journey.journeys import Journeys
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
@@ -148,17 +149,17 @@ class Costs(NamedTuple):
 async def messages(workers: int) -> Costs:
     """What the service costs a request, without the network."""
     link = MemoryNats().link()
-    bus = Bus(link, Process("scheduler", "scheduler-1"))
+    service = Journeys(Bus(link, Process("scheduler", "scheduler-1")))
     link.open()
-    await bus.wait_connected()
+    await service.bus.wait_connected()
     registry = CollectorRegistry()
     book = PolicyBook(registries())
     configuration = Configuration(lambda config, _: compile_policies(book, config), registry)
     pools = Pools("scheduler-1", 2**28)
     metrics = Metrics(registry, lambda: pools)
-    announcer = Announcer(bus, metrics)
-    gate = Gate(bus, pools, metrics, Chooser(configuration, pools, announcer, metrics).decide)
-    handlers = Handlers(pools, gate, Replica(bus, pools, metrics), metrics)
+    announcer = Announcer(service.bus, service.heartbeat, metrics)
+    gate = Gate(service.heartbeat, pools, metrics, Chooser(configuration, pools, announcer, metrics).decide)
+    handlers = Handlers(pools, gate, Replica(service.bus, service.heartbeat, pools, metrics), metrics)
     configuration.on_change(handlers.configured)
     configuration.offer(1, f"pools: {{{POOL}: {{models: [{POOL}]}}}}")
     bench = Bench()
@@ -180,7 +181,7 @@ async def messages(workers: int) -> Costs:
 
     def handle(data: bytes) -> Decision | Rejection | Parked:
         journey = Journey.decode(data)
-        reply = handlers.schedule(journey, Hop(bus, journey, memoryview(b""), "_INBOX.edge", None))
+        reply = handlers.schedule(journey, Hop(service, journey, memoryview(b""), "_INBOX.edge", None))
         reply.encode()
         return reply
 
@@ -208,7 +209,7 @@ async def messages(workers: int) -> Costs:
             started.time(partial(start, started_at(request, worker)))
         if len(answering) > OPEN - UNANSWERED:
             ended.time(partial(end, ended_at(*answering.popleft())))
-    await bus.close()
+    await service.close()
     return Costs(message.us, telling.us, started.us, ended.us)
 
 

@@ -101,7 +101,7 @@ class Accounts:
     async def connected(self, user: str) -> AsyncGenerator["Login"]:
         """A connection with the login of this user."""
         settings = self.settings(user)
-        link = Connection(settings.nats_servers, name=user, credentials=settings.nats_login, tls=settings.nats_tls())
+        link = Connection(settings.nats_servers, name=user, login=settings.nats_login, tls=settings.nats_tls())
         login = Login(link)
         link.open()
         await eventually(lambda: link.connected)

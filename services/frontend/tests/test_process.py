@@ -20,7 +20,8 @@ from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.configuring.settings import SettingsError, load
 from pointsman_runtime.jetstream.stores import EVENT_STREAM
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 from pointsman_testing.observer import observing
@@ -39,12 +40,14 @@ class Around:
 
     def __init__(self, url: str, engine: ScriptedEngine) -> None:
         self.engine = engine
-        self.bus = Bus(Connection([url], name="around"), Process("preprocessor", f"preprocessor-{os.urandom(4).hex()}"))
+        self.service = Journeys(
+            Bus(Connection([url], name="around"), Process("preprocessor", f"preprocessor-{os.urandom(4).hex()}"))
+        )
         self.completed: list[ResponseCompleted] = []
         self.started: list[ResponseStarted] = []
-        self.bus.stage(PreprocessRequest, self._decide)
-        self.bus.listen(ResponseCompleted, self.completed.append, ANY)
-        self.bus.listen(ResponseStarted, self.started.append, ANY)
+        self.service.stage(PreprocessRequest, self._decide)
+        self.service.bus.listen(ResponseCompleted, self.completed.append, ANY)
+        self.service.bus.listen(ResponseStarted, self.started.append, ANY)
 
     def _decide(self, request: PreprocessRequest, hop: Hop[PreprocessRequest]) -> Decision:
         endpoint = ChosenEndpoint(worker="worker-1", url=self.engine.url)
@@ -55,11 +58,11 @@ class Around:
 async def around(own_nats_server: NatsServer) -> AsyncIterator[Around]:
     async with ScriptedEngine() as engine:
         around = Around(own_nats_server.url, engine)
-        around.bus.open()
-        await around.bus.wait_connected()
-        around.bus.serve()
+        around.service.open()
+        await around.service.bus.wait_connected()
+        around.service.serve()
         yield around
-        await around.bus.close()
+        await around.service.close()
 
 
 @pytest.fixture
@@ -134,7 +137,7 @@ async def test_the_open_requests_are_told_and_a_stop_lets_them_finish(frontend: 
         await client.send(post(CHAT, BODY, "x-request-id: mine"))
         await client.read_until(EVENT)
         query = OpenRequestsQuery(request_ids=("mine", "other"))
-        assert OpenRequests.decode(await around.bus.ask(query, "edge-1", timeout=30)).request_ids == ("mine",)
+        assert OpenRequests.decode(await around.service.bus.ask(query, "edge-1", timeout=30)).request_ids == ("mine",)
         ending = asyncio.create_task(frontend.terminate())
         await eventually(lambda: any(line["event"] == "stopping" for line in frontend.log_lines()))
         health = await raw_request(frontend.http_url or "", b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -156,7 +159,7 @@ async def test_while_the_bus_is_gone_the_edge_serves_alone_and_tells_of_it_later
     )
 
     async def heard() -> bool:
-        around.bus.publish(snapshot.model_copy(update={"models": ("llama-8b", "heard")}), "llama-8b")
+        around.service.bus.publish(snapshot.model_copy(update={"models": ("llama-8b", "heard")}), "llama-8b")
         return (await raw_request(url, b"GET /v1/models/heard HTTP/1.1\r\nhost: x\r\n\r\n")).status == 200
 
     await eventually(heard)

@@ -21,9 +21,10 @@ from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge
+from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.journey.pending_request import Settled
-from pointsman_runtime.journey.stage import Hop
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, builders, eventually
 from pointsman_testing.buses import Buses
@@ -171,11 +172,11 @@ def dropped(registry: CollectorRegistry) -> dict[str, float | None]:
     return {reason: registry.get_sample_value(name, {"reason": reason}) for reason in ("too_many", "too_large")}
 
 
-def stages(edge: Bus) -> BusStages:
+def stages(edge: Journeys) -> BusStages:
     return BusStages(edge, JourneyClient(edge))
 
 
-async def asked(edge: Bus, policy: EdgePolicy, body: bytes = BODY) -> Settled:
+async def asked(edge: Journeys, policy: EdgePolicy, body: bytes = BODY) -> Settled:
     """The reply of the stages; raises why there is none."""
     source = stages(edge)
     try:
@@ -229,19 +230,19 @@ async def test_what_is_missing_is_known_before_a_request_comes(buses: Buses) -> 
 async def test_just_after_the_bus_came_back_a_missing_stage_lets_the_edge_decide_alone(
     own_nats_server: NatsServer, hangs: bool
 ) -> None:
-    edge = Bus(Connection([own_nats_server.url], name="edge"), Process("frontend", "edge-1"))
-    stage = Bus(Connection([own_nats_server.url], name="stage"), Process("preprocessor", "stage-1"))
+    edge = Journeys(Bus(Connection([own_nats_server.url], name="edge"), Process("frontend", "edge-1")))
+    stage = Journeys(Bus(Connection([own_nats_server.url], name="stage"), Process("preprocessor", "stage-1")))
     stage.stage(PreprocessRequest, lambda request, hop: None)
     edge.open()
     try:
-        await edge.wait_connected()
+        await edge.bus.wait_connected()
         await asyncio.to_thread(own_nats_server.kill)
-        await eventually(lambda: not edge.connected)
+        await eventually(lambda: not edge.bus.connected)
         await asyncio.to_thread(own_nats_server.start)
-        await edge.wait_connected()
+        await edge.bus.wait_connected()
         if hangs:
             stage.open()
-            await stage.wait_connected()
+            await stage.bus.wait_connected()
             stage.serve()
             now = asyncio.get_running_loop().time
             await eventually(lambda: edge.heartbeat.table.addressable("preprocessor", "stage-1", now()))
@@ -287,7 +288,7 @@ async def test_a_request_waits_for_a_scheduler_that_was_there_a_moment_ago_unles
     asking = asyncio.create_task(asked(edge, insists))
     again = buses.make("scheduler", "2")
     again.open()
-    await again.wait_connected()
+    await again.bus.wait_connected()
     again.serve()
     assert isinstance(await asking, Decision)
 

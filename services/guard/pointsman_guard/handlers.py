@@ -25,9 +25,9 @@ from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_plugins.guarding import Checked, Finding, Text
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.content_client import ContentClient, ContentGone
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
 from pointsman_runtime.telling.process import Process

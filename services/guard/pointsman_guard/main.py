@@ -27,13 +27,13 @@ def build(service: Service[GuardSettings]) -> None:
     threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="long-texts")
     handlers = Handlers(
         service.configuration(compiled),
-        ContentClient(service.bus),
+        ContentClient(service.journeys),
         GuardMetrics(service.registry),
         service.process,
         Aside(threads, service.settings.thread_above),
     )
-    service.bus.stage(Journey, handlers.guard)
-    service.bus.reviews(handlers.review)
+    service.journeys.stage(Journey, handlers.guard)
+    service.journeys.reviews(handlers.review)
 
     async def end() -> None:
         threads.shutdown(wait=False, cancel_futures=True)

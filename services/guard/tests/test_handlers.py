@@ -20,9 +20,9 @@ from pointsman_guard.configuration import compile_all
 from pointsman_guard.handlers import PARK_AFTER_S, RESTORE, Handlers
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_plugins.guarding import DetectorFailed, Embedder
-from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.content_client import ContentClient
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
@@ -76,9 +76,11 @@ class World:
         self.journeys: list[Journey] = []
         self.answers: list[object] = []
         self.edge = buses.make("frontend")
-        self.edge.answer(ContentQuery, self._content, EDGE)
-        self.edge.answer(ContentEdits, self._edit, EDGE)
-        self.edge.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
+        self.edge.bus.answer(ContentQuery, self._content, EDGE)
+        self.edge.bus.answer(ContentEdits, self._edit, EDGE)
+        self.edge.bus.link.subscribe(
+            INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload))
+        )
         self.beyond = Beyond()
         configuration = Configuration(lambda config, revision: compile_all(config, self.beyond), self.registry)
         assert configuration.offer(1, CONFIG)
@@ -180,7 +182,7 @@ class World:
                 **facts,
             }
         )
-        return Verdict.decode(await self.edge.ask(review, "guard"))
+        return Verdict.decode(await self.edge.bus.ask(review, "guard"))
 
     def metric(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(name, labels) or 0.0

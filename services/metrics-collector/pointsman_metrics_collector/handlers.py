@@ -18,8 +18,9 @@ from pointsman_metrics_collector.domain.model_statistics import ModelWindow
 from pointsman_metrics_collector.domain.ownership import owner
 from pointsman_metrics_collector.domain.workers import Change, WorkerTable
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.configuring.configuration import Revision
 from pointsman_runtime.jetstream.listening import ListeningClock
+from pointsman_runtime.journey.heartbeat import Heartbeat
+from pointsman_runtime.service.configuration import Revision
 
 TICK_S: Final = 0.05
 STATISTICS_MIN_GAP_S: Final = 1.0
@@ -36,6 +37,7 @@ class Handlers:
     def __init__(
         self,
         bus: Bus,
+        heartbeat: Heartbeat,
         announcer: Announcer,
         count: Callable[[ResponseCompleted, str, str], None],
         clock: Callable[[], float],
@@ -49,6 +51,7 @@ class Handlers:
         self.findings: dict[str, Finding] = {}
         """What was found out about the endpoints of pools, by pool."""
         self._bus = bus
+        self._heartbeat = heartbeat
         self._announcer = announcer
         self._count = count
         self._clock = clock
@@ -74,14 +77,14 @@ class Handlers:
     def collectors(self, pool: str) -> set[str]:
         """The living collectors that know the endpoints of a pool; all of them while none does. One that has just begun
         knows none that the cluster or a file names, and would speak for nobody."""
-        table, process, now = self._bus.heartbeat.table, self._bus.process, self._clock()
+        table, process, now = self._heartbeat.table, self._bus.process, self._clock()
         living = {
             name for name in table.instances(process.service, now) if table.addressable(process.service, name, now)
         }
         route = token(pool)
         knowing = {name for name in living if table.addressable(process.service, name, now, route)}
         me = {process.instance}
-        knows = not self._bus.heartbeat.routes or route in self._bus.heartbeat.routes
+        knows = not self._heartbeat.routes or route in self._heartbeat.routes
         return (knowing | me if knows else knowing - me) or living | me
 
     def pools(self) -> Iterator[tuple[str, tuple[WorkerView, ...]]]:
@@ -115,7 +118,7 @@ class Handlers:
         """Tell the other collectors of which pools this one knows the endpoints, all of them but for those of which
         nothing was found out yet."""
         unknown = {name for name in self._found if (finding := self.findings.get(name)) is None or not finding.answered}
-        heartbeat = self._bus.heartbeat
+        heartbeat = self._heartbeat
         known = tuple(token(name) for name in self._configured if name not in unknown)
         routes = (known or _NONE) if unknown else ()
         if routes != heartbeat.routes:

@@ -40,7 +40,7 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     """Construct everything; connect to nothing."""
     responses = ResponseMetrics(service.registry)
     announcer = Announcer(service.bus, service.registry)
-    handlers = Handlers(service.bus, announcer, responses.count, asyncio.get_running_loop().time)
+    handlers = Handlers(service.bus, service.heartbeat, announcer, responses.count, asyncio.get_running_loop().time)
     configuration = service.configuration(check)
     configuration.on_change(handlers.configured)
     service.registry.register(WorkerMetrics(handlers.pools, handlers.changes))

@@ -49,10 +49,10 @@ class Share:
     """One collector's speakers, with what it is told about the configuration and its peers."""
 
     def __init__(self, buses: Buses, bucket: Bucket, instance: str) -> None:
-        self.bus = buses.make("metrics-collector", instance)
+        self.service = buses.make("metrics-collector", instance)
         self.bucket = bucket
         self.engines: dict[Key, Engine] = {}
-        self.peers = {self.bus.process.instance}
+        self.peers = {self.service.process.instance}
         self.speakers: EngineSpeakers
 
     @property
@@ -66,7 +66,7 @@ async def running(*shares: Share) -> AsyncGenerator[None]:
         tasks: list[asyncio.Task[None]] = []
         for share in shares:
             share.speakers = EngineSpeakers(
-                share.bus, share.bucket, session, lambda s=share: s.engines, lambda _pool, s=share: s.peers
+                share.service.bus, share.bucket, session, lambda s=share: s.engines, lambda _pool, s=share: s.peers
             )
             tasks.append(asyncio.create_task(share.speakers.run()))
         try:
@@ -82,7 +82,7 @@ async def running(*shares: Share) -> AsyncGenerator[None]:
 async def test_an_engine_of_the_configuration_is_registered_and_heard_until_it_is_taken_out(buses: Buses) -> None:
     bucket, loads = Bucket(), list[WorkerLoad]()
     share = Share(buses, bucket, "1")
-    buses.make("scheduler").listen(WorkerLoad, loads.append, ANY, ANY)
+    buses.make("scheduler").bus.listen(WorkerLoad, loads.append, ANY, ANY)
     await buses.meet()
     async with FakeEngine(running=3) as engine, running(share):
         share.engines = named(engine)
@@ -99,7 +99,7 @@ async def test_an_engine_of_the_configuration_is_registered_and_heard_until_it_i
 async def test_an_engine_goes_to_another_collector_and_stays_registered(buses: Buses) -> None:
     bucket = Bucket()
     shares = [Share(buses, bucket, "1"), Share(buses, bucket, "2")]
-    everybody = {share.bus.process.instance for share in shares}
+    everybody = {share.service.process.instance for share in shares}
     await buses.meet()
     async with FakeEngine() as engine, running(*shares):
         for share in shares:
@@ -109,9 +109,9 @@ async def test_an_engine_goes_to_another_collector_and_stays_registered(buses: B
         await eventually(lambda: "p.w1" in bucket.entries)
         boot_id = bucket.entries["p.w1"].boot_id
         first, second = sorted(shares, key=lambda share: not share.spoken_for)
-        second.peers = {second.bus.process.instance}
+        second.peers = {second.service.process.instance}
         await eventually(lambda: second.spoken_for == ["w1"])
-        await eventually(lambda: bucket.entries["p.w1"].agent == second.bus.process.instance)
+        await eventually(lambda: bucket.entries["p.w1"].agent == second.service.process.instance)
         assert bucket.entries["p.w1"].boot_id == boot_id, "another observer names the same life alike"
         first.peers = second.peers
         await eventually(lambda: first.spoken_for == [])
@@ -133,7 +133,7 @@ async def test_all_engines_are_registered_again_when_the_bucket_may_have_lost_th
 async def test_an_engine_that_drains_is_told_so_at_once_and_goes_on_with_the_same_speaker(buses: Buses) -> None:
     bucket, loads = Bucket(), list[WorkerLoad]()
     share = Share(buses, bucket, "1")
-    buses.make("scheduler").listen(WorkerLoad, loads.append, ANY, ANY)
+    buses.make("scheduler").bus.listen(WorkerLoad, loads.append, ANY, ANY)
     await buses.meet()
     async with FakeEngine() as engine, running(share):
         share.engines = named(engine)

@@ -21,8 +21,8 @@ from pointsman_metrics_collector.announcer import Announcer
 from pointsman_metrics_collector.domain.engines import Engine
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
-from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.configuring.configuration import Revision
+from pointsman_runtime.journey.journeys import Journeys
+from pointsman_runtime.service.configuration import Revision
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
 
@@ -73,17 +73,19 @@ def completed(**changes: object) -> ResponseCompleted:
 class Collector:
     """A collector without its process: the test ticks it and stands in for the bucket."""
 
-    def __init__(self, bus: Bus) -> None:
-        self.bus = bus
+    def __init__(self, service: Journeys) -> None:
+        self.service = service
         self.registry = CollectorRegistry()
         self.ahead = 0.0
         """How far the collector's clock is ahead of the loop's."""
-        announcer = Announcer(bus, self.registry)
-        self.handlers = Handlers(bus, announcer, ResponseMetrics(self.registry).count, self.clock)
+        announcer = Announcer(service.bus, self.registry)
+        self.handlers = Handlers(
+            service.bus, service.heartbeat, announcer, ResponseMetrics(self.registry).count, self.clock
+        )
         self.registry.register(WorkerMetrics(self.handlers.pools, self.handlers.changes))
         self.handlers.configured(Revision(1, CONFIG, "", None))
-        bus.listen(WorkerLoad, self.handlers.load, ANY, ANY, keep="latest")
-        bus.listen(ResponseCompleted, self.handlers.completed, ANY)
+        service.bus.listen(WorkerLoad, self.handlers.load, ANY, ANY, keep="latest")
+        service.bus.listen(ResponseCompleted, self.handlers.completed, ANY)
         self.timer: asyncio.TimerHandle | None = None
 
     def clock(self) -> float:
@@ -114,7 +116,7 @@ class Collector:
 @dataclass
 class World:
     collectors: list[Collector]
-    edge: Bus
+    edge: Journeys
     snapshots: list[PoolSnapshot] = field(default_factory=list[PoolSnapshot])
     statistics: list[ModelStatistics] = field(default_factory=list[ModelStatistics])
     changes: list[WorkerJoined | WorkerSilent | WorkerLeft] = field(
@@ -132,11 +134,11 @@ class World:
 async def world(buses: Buses, collectors: int = 1) -> World:
     edge = buses.make("frontend")
     made = World([Collector(buses.make("metrics-collector", str(n))) for n in range(collectors)], edge)
-    edge.listen(PoolSnapshot, made.snapshots.append, ANY)
-    edge.listen(ModelStatistics, made.statistics.append, ANY)
-    edge.listen(WorkerJoined, made.changes.append, ANY)
-    edge.listen(WorkerSilent, made.changes.append, ANY)
-    edge.listen(WorkerLeft, made.changes.append, ANY)
+    edge.bus.listen(PoolSnapshot, made.snapshots.append, ANY)
+    edge.bus.listen(ModelStatistics, made.statistics.append, ANY)
+    edge.bus.listen(WorkerJoined, made.changes.append, ANY)
+    edge.bus.listen(WorkerSilent, made.changes.append, ANY)
+    edge.bus.listen(WorkerLeft, made.changes.append, ANY)
     await buses.meet()
     return made
 
@@ -145,14 +147,14 @@ async def test_a_pool_is_told_when_it_changes_and_again_while_it_does_not(buses:
     made = await world(buses)
     (collector,) = made.collectors
     collector.register()
-    made.edge.publish(told(waiting=5, running=2), "p", "w1")
+    made.edge.bus.publish(told(waiting=5, running=2), "p", "w1")
     collector.start()
     await eventually(lambda: made.of("p"))
     first = made.of("p")[0]
     assert (first.saturation, first.models, first.source) == (1.0, ("m",), "metrics-collector-0")
     assert [(view.worker, view.state, view.running) for view in first.workers] == [("w1", "serving", 2)]
     assert made.of("empty")[0].saturation == 1.0
-    made.edge.publish(told(waiting=0), "p", "w1")
+    made.edge.bus.publish(told(waiting=0), "p", "w1")
     await eventually(lambda: made.of("p")[-1].saturation == 0.0)
     assert [snapshot.sequence for snapshot in made.of("p")] == list(range(1, len(made.of("p")) + 1))
     count = len(made.of("empty"))
@@ -182,7 +184,7 @@ async def test_workers_that_come_fall_silent_return_and_leave_are_told_once_by_a
     made.each(Collector.register)
     await eventually(lambda: len(made.changes) == 1)
     await eventually(lambda: len(made.changes) == 2)
-    made.edge.publish(told(), "p", "w1")
+    made.edge.bus.publish(told(), "p", "w1")
     await eventually(lambda: len(made.changes) == 3)
     made.each(lambda collector: collector.register("b2"))
     await eventually(lambda: len(made.changes) == 4)
@@ -203,7 +205,7 @@ async def test_workers_are_shown_to_prometheus_until_they_leave(buses: Buses) ->
     (collector,) = made.collectors
     collector.start()
     collector.register()
-    made.edge.publish(told(running=3, waiting=1, kv_usage=0.4), "p", "w1")
+    made.edge.bus.publish(told(running=3, waiting=1, kv_usage=0.4), "p", "w1")
     worker = {"pool": "p", "worker": "w1"}
     await eventually(lambda: collector.value("pointsman_worker_running_requests", **worker) == 3)
     assert collector.value("pointsman_worker_waiting_requests", **worker) == 1
@@ -227,11 +229,11 @@ async def test_workers_are_shown_to_prometheus_until_they_leave(buses: Buses) ->
 async def test_completions_are_counted_and_teach_about_their_model(buses: Buses) -> None:
     made = await world(buses, collectors=2)
     made.each(Collector.start)
-    made.edge.publish(completed(), "p")
+    made.edge.bus.publish(completed(), "p")
     retried = (Attempt(worker="w1", outcome="refused"), Attempt(worker="w2", outcome="answered"))
-    made.edge.publish(completed(stream=False, attempts=retried, usage=None), "p")
-    made.edge.publish(completed(outcome="engine_error", level="degraded", ttft_ms=None, usage=None), "p")
-    made.edge.publish(completed(pool="-", target=None, model="made-up", outcome="rejected", attempts=()), "-")
+    made.edge.bus.publish(completed(stream=False, attempts=retried, usage=None), "p")
+    made.edge.bus.publish(completed(outcome="engine_error", level="degraded", ttft_ms=None, usage=None), "p")
+    made.edge.bus.publish(completed(pool="-", target=None, model="made-up", outcome="rejected", attempts=()), "-")
     served = {"pool": "p", "model": "m"}
     collector = made.collectors[0]
     await eventually(
@@ -266,7 +268,7 @@ async def test_a_request_that_went_on_to_another_model_teaches_about_both(buses:
         Attempt(worker="w1", outcome="failed", target=first, limited_until_ms=2**52, remaining=0.5),
         Attempt(worker="w2", outcome="answered", target=second),
     )
-    made.edge.publish(completed(target=second, attempts=attempts), "p")
+    made.edge.bus.publish(completed(target=second, attempts=attempts), "p")
     await eventually(lambda: any(told.model == "m" for told in made.statistics))
     told = next(told for told in made.statistics if told.model == "m")
     assert (told.requests, told.errors, told.limited_until_ms, told.remaining) == (1, 1, 2**52, 0.5)
@@ -276,8 +278,8 @@ async def test_a_request_that_went_on_to_another_model_teaches_about_both(buses:
 async def test_an_answer_that_a_stage_had_is_counted_and_teaches_nothing_about_the_model(buses: Buses) -> None:
     made = await world(buses)
     made.each(Collector.start)
-    made.edge.publish(completed(answered_by="semantic-cache", attempts=(), worker=None, usage=Usage()), "p")
-    made.edge.publish(completed(), "p")
+    made.edge.bus.publish(completed(answered_by="semantic-cache", attempts=(), worker=None, usage=Usage()), "p")
+    made.edge.bus.publish(completed(), "p")
     await eventually(lambda: any(told.requests for told in made.statistics))
     told = made.statistics[-1]
     assert (told.requests, told.output_tokens) == (1, 10.0)
@@ -291,7 +293,7 @@ async def test_silence_is_not_put_down_to_workers_while_the_bus_is_gone(buses: B
     (collector,) = made.collectors
     collector.start()
     collector.register()
-    made.edge.publish(told(running=1), "p", "w1")
+    made.edge.bus.publish(told(running=1), "p", "w1")
     await eventually(lambda: collector.value("pointsman_worker_running_requests", pool="p", worker="w1") == 1)
     collector.stop()
 
@@ -300,11 +302,11 @@ async def test_silence_is_not_put_down_to_workers_while_the_bus_is_gone(buses: B
             collector.ahead += 0.1
             collector.handlers.tick()
 
-    await collector.bus.hub.connection.close()
+    await collector.service.bus.hub.connection.close()
     pass_seconds()
     assert collector.value("pointsman_worker_state", pool="p", worker="w1", state="serving") == 1
-    collector.bus.hub.connection.open()
-    await collector.bus.wait_connected()
+    collector.service.bus.hub.connection.open()
+    await collector.service.bus.wait_connected()
     pass_seconds()
     assert collector.value("pointsman_worker_state", pool="p", worker="w1", state="silent") == 1
 
@@ -316,15 +318,15 @@ async def test_what_the_bus_does_not_take_is_counted_and_each_outage_logged_once
     [collector] = made.collectors
     collector.handlers.listed()
     for outage in (1, 2):
-        await collector.bus.hub.connection.close()
+        await collector.service.bus.hub.connection.close()
         collector.register()
         collector.deregister()
         collector.handlers.tick()
         for told_of in ("WorkerJoined", "WorkerLeft"):
             assert collector.value("pointsman_collector_unpublished_total", type=told_of) == outage
         assert caplog.text.count("event_not_sent") == outage
-        collector.bus.hub.connection.open()
-        await collector.bus.wait_connected()
+        collector.service.bus.hub.connection.open()
+        await collector.service.bus.wait_connected()
         collector.register()
         collector.deregister()
     assert (collector.value("pointsman_collector_unpublished_total", type="PoolSnapshot") or 0) > 0
@@ -333,7 +335,7 @@ async def test_what_the_bus_does_not_take_is_counted_and_each_outage_logged_once
 async def test_a_collector_that_has_found_nothing_yet_is_given_no_share_of_a_pool(buses: Buses) -> None:
     made = await world(buses, 2)
     first, second = made.collectors
-    both = {collector.bus.process.instance for collector in made.collectors}
+    both = {collector.service.process.instance for collector in made.collectors}
     pools = {"p": {"models": ["m"], "discovery": "kubernetes", "kubernetes": {"inference_pool": "ip"}}, "s": STATIC}
     configuration = Revision(2, load({"pools": pools}), "", None)
 
@@ -343,10 +345,10 @@ async def test_a_collector_that_has_found_nothing_yet_is_given_no_share_of_a_poo
     made.each(lambda collector: collector.handlers.configured(configuration))
     await eventually(lambda: shared("p") == shared("s") == [both, both])
     first.handlers.found("p", Finding("kubernetes"))
-    await eventually(lambda: shared("p") == [{first.bus.process.instance}] * 2)
+    await eventually(lambda: shared("p") == [{first.service.process.instance}] * 2)
     assert shared("s") == [both, both]
     second.handlers.found("p", Finding("kubernetes", problem="the API server isn't reached", answered=False))
-    await eventually(lambda: shared("p") == [{first.bus.process.instance}] * 2)
+    await eventually(lambda: shared("p") == [{first.service.process.instance}] * 2)
     second.handlers.found("p", Finding("kubernetes"))
     await eventually(lambda: shared("p") == [both, both])
     second.handlers.found("p", Finding("kubernetes", problem="the API server isn't reached"))

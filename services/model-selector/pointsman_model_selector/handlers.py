@@ -13,9 +13,9 @@ from pointsman_contracts.reply import Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.domain.selector import CompiledSelector, Selected
 from pointsman_plugins.selecting import Question, Standing
-from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.journey.settled_target import settled
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.counting import Count, Counter, Histogram
 
 _PLUGIN_BUCKETS: Final = (1e-6, 5e-6, 2e-5, 1e-4, 5e-4, 2e-3, 1e-2, 1e-1)

@@ -14,7 +14,7 @@ from pointsman_runtime.service.service import Program, Service
 def build(service: Service[ModelSelectorSettings]) -> None:
     """Construct everything; connect to nothing."""
     handlers = Handlers(service.configuration(compile_all), service.registry, time_every=service.settings.time_every)
-    service.bus.stage(Journey, handlers.select)
+    service.journeys.stage(Journey, handlers.select)
     service.bus.listen(PoolSnapshot, handlers.snapshot, ANY, keep="latest")
     service.bus.listen(ModelStatistics, handlers.statistics, ANY, keep="latest")
 

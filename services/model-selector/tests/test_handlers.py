@@ -12,9 +12,9 @@ from pointsman_contracts.reply import REPLY, Rejection, Reply
 from pointsman_contracts.subjects import ANY
 from pointsman_model_selector.configuration import compile_all
 from pointsman_model_selector.handlers import Handlers
-from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.configuring.configuration import Configuration
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.journey.journeys import Journeys
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 
@@ -36,7 +36,7 @@ class World:
 
     def __init__(self, buses: Buses) -> None:
         self.registry = CollectorRegistry()
-        self.edge: Bus = buses.make("frontend")
+        self.edge: Journeys = buses.make("frontend")
         self.journeys: list[Journey] = []
         self.answers: list[Reply] = []
         configuration = Configuration(compile_all, self.registry)
@@ -44,10 +44,12 @@ class World:
         handlers = Handlers(configuration, self.registry, time_every=1)
         selector = buses.make("model-selector")
         selector.stage(Journey, handlers.select)
-        selector.listen(PoolSnapshot, handlers.snapshot, ANY, keep="latest")
-        selector.listen(ModelStatistics, handlers.statistics, ANY, keep="latest")
+        selector.bus.listen(PoolSnapshot, handlers.snapshot, ANY, keep="latest")
+        selector.bus.listen(ModelStatistics, handlers.statistics, ANY, keep="latest")
         buses.make("scheduler").stage(Journey, self._keep)
-        self.edge.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
+        self.edge.bus.link.subscribe(
+            INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload))
+        )
 
     def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
         del hop
@@ -77,7 +79,7 @@ async def world(buses: Buses) -> World:
 
 @pytest.mark.requirement("S0-51")
 async def test_the_chosen_model_is_in_target_body_and_trail(world: World) -> None:
-    world.edge.publish(PoolSnapshot(pool="a", source="c", sequence=1, at_ms=1, models=("base", "tuned")), "a")
+    world.edge.bus.publish(PoolSnapshot(pool="a", source="c", sequence=1, at_ms=1, models=("base", "tuned")), "a")
 
     async def fresh() -> Journey | None:
         world.journeys.clear()
@@ -150,7 +152,9 @@ async def test_a_selector_that_does_not_exist_is_the_operators_fault(world: Worl
 
 
 async def test_what_completions_teach_changes_the_next_choice(world: World) -> None:
-    world.edge.publish(ModelStatistics(model="small", source="c", sequence=1, at_ms=1, requests=50, errors=40), "small")
+    world.edge.bus.publish(
+        ModelStatistics(model="small", source="c", sequence=1, at_ms=1, requests=50, errors=40), "small"
+    )
 
     async def avoided() -> bool:
         world.journeys.clear()

@@ -21,9 +21,9 @@ from pointsman_preprocessor.domain.pipeline import Pipeline, depart, processor_r
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.verdict_metrics import VerdictMetrics
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.content_client import ContentGone, ContentUnusable
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing

@@ -39,9 +39,9 @@ def build(service: Service[PreprocessorSettings]) -> None:
         threads=threads,
         limiter=limits.limiter,
         tell=lambda tokens, edge: service.bus.publish(tokens, edge),
-        fetch=partial(ContentClient(service.bus).body, original=True),
+        fetch=partial(ContentClient(service.journeys).body, original=True),
     )
-    service.bus.stage(PreprocessRequest, handlers.preprocess)
+    service.journeys.stage(PreprocessRequest, handlers.preprocess)
     service.every(1.0, key_sets.tick)
 
     async def follow_cluster() -> None:

@@ -71,16 +71,16 @@ class Node:
 
     def __init__(self, buses: Buses, instance: str, store: FakeBucket, stream: Stream) -> None:
         self.buses = buses
-        self.bus = buses.make("preprocessor", instance)
+        self.service = buses.make("preprocessor", instance)
         self.registry = CollectorRegistry()
         metrics = LimitMetrics(self.registry)
-        self.keeper = ShardKeeper(self.bus, store, metrics, time.time)
-        self.limiter = SharedLimiter(self.bus, self.keeper, metrics, time.time)
-        self.budgets = Budgets(self.bus, stream, self.keeper, metrics, time.time)
+        self.keeper = ShardKeeper(self.service.bus, self.service.heartbeat, store, metrics, time.time)
+        self.limiter = SharedLimiter(self.service.bus, self.service.heartbeat, self.keeper, metrics, time.time)
+        self.budgets = Budgets(self.service.bus, stream, self.keeper, metrics, time.time)
         self.limiter.spending_missing = lambda: self.budgets.missing
         self.budgets.configure({BUDGET: SCOPES})
         self.reached: list[BudgetReached] = []
-        self.bus.listen(BudgetReached, self.reached.append, ANY)
+        self.service.bus.listen(BudgetReached, self.reached.append, ANY)
         self.turning: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -94,7 +94,7 @@ class Node:
         assert self.turning is not None
         self.turning.cancel()
         await asyncio.wait([self.turning])
-        await self.buses.kill(self.bus)
+        await self.buses.kill(self.service)
 
     async def ask(self, request_id: str, cost: int = 100, tenant: str = "acme", more: int = 0) -> LimitVerdict:
         scope, shard = SCOPES.of({"tenant": tenant}, "")

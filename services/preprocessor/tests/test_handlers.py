@@ -18,9 +18,9 @@ from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.pipeline import Pipeline, registry
 from pointsman_preprocessor.handlers import Handlers
-from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.configuring.configuration import Configuration
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.journey.journeys import Journeys
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 
@@ -41,7 +41,7 @@ class World:
         self, buses: Buses, compiled: Callable[[Config, int], Pipeline] = compile_pipeline, text: str = CONFIG
     ) -> None:
         self.registry = CollectorRegistry()
-        self.edge: Bus = buses.make("frontend")
+        self.edge: Journeys = buses.make("frontend")
         self.journeys: list[Journey] = []
         self.answers: list[Decision | Rejection | Parked | Answer] = []
         configuration = Configuration(compiled, self.registry)
@@ -50,7 +50,7 @@ class World:
         handlers = Handlers(configuration, self.registry, thread_above=10_000, max_values=50_000, threads=self.threads)
         buses.make("preprocessor").stage(PreprocessRequest, handlers.preprocess)
         buses.make("profile-picker").stage(Journey, self._keep)
-        self.edge.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(read_reply(payload)))
+        self.edge.bus.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(read_reply(payload)))
 
     def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
         del hop
@@ -58,7 +58,7 @@ class World:
 
     def send(self, body: bytes, **changes: object) -> PreprocessRequest:
         request = builders.preprocess_request(**changes)
-        self.edge.link.publish(stage_subject("preprocessor"), request.encode() + b"\n" + body, INBOX)
+        self.edge.bus.link.publish(stage_subject("preprocessor"), request.encode() + b"\n" + body, INBOX)
         return request
 
 

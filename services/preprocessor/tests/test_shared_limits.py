@@ -49,20 +49,20 @@ class Node:
     """What a preprocessor has of limits."""
 
     def __init__(self, buses: Buses, instance: str, store: FakeBucket) -> None:
-        self.bus = buses.make("preprocessor", instance)
+        self.service = buses.make("preprocessor", instance)
         self.registry = CollectorRegistry()
         metrics = LimitMetrics(self.registry)
         self.ahead_s = 0.0
         """Of its clock."""
-        self.keeper = ShardKeeper(self.bus, store, metrics, self._clock)
-        self.limiter = SharedLimiter(self.bus, self.keeper, metrics, self._clock)
+        self.keeper = ShardKeeper(self.service.bus, self.service.heartbeat, store, metrics, self._clock)
+        self.limiter = SharedLimiter(self.service.bus, self.service.heartbeat, self.keeper, metrics, self._clock)
         self.limiter.prices = {"limit": TokenCost()}
         self.asked: Counter[str] = Counter()
-        me = self.bus.process.instance
-        self.bus.answer(LimitAsks, self._answer, me)
-        self.bus.answer(LimitHandOver, self._hand_over, me)
-        self.bus.listen(LimitReleases, self.limiter.released, me)
-        self.bus.listen(ResponseCompleted, self.limiter.ended, ANY)
+        me = self.service.process.instance
+        self.service.bus.answer(LimitAsks, self._answer, me)
+        self.service.bus.answer(LimitHandOver, self._hand_over, me)
+        self.service.bus.listen(LimitReleases, self.limiter.released, me)
+        self.service.bus.listen(ResponseCompleted, self.limiter.ended, ANY)
         self.ticking: asyncio.Task[None] | None = None
         self.silent = False
         """It is stopped."""
@@ -93,14 +93,14 @@ class Node:
     def stop(self) -> None:
         """As by SIGSTOP."""
         self.silent = True
-        self.bus.heartbeat.stop()
+        self.service.heartbeat.stop()
         if self.ticking is not None:
             self.ticking.cancel()
 
     def go_on(self) -> None:
         """As by SIGCONT."""
         self.silent = False
-        self.bus.heartbeat.start()
+        self.service.heartbeat.start()
         self.ticking = asyncio.get_running_loop().create_task(self._tick())
 
     async def _tick(self) -> None:
@@ -114,7 +114,7 @@ class Node:
         if self.ticking is not None:
             self.ticking.cancel()
             await asyncio.wait([self.ticking])
-        await self.bus.close()
+        await self.service.close()
 
     async def ask(self, request_id: str, cost: float = 100, shard: int = 0, **changes: object) -> LimitVerdict:
         fields: dict[str, object] = {
@@ -169,7 +169,7 @@ class World:
     ) -> None:
         self._sequence += 1
         usage = None if tokens is None else Usage(prompt_tokens=tokens - output, completion_tokens=output)
-        self.edge.publish(
+        self.edge.bus.publish(
             ResponseCompleted(
                 request_id=request_id,
                 source=edge,
@@ -337,8 +337,8 @@ async def test_who_leaves_in_order_takes_nothing_along(world: World) -> None:
     await world.add("a", "b")
     leaving = world.keeper()
     await leaving.ask("r", 100)
-    leaving.bus.heartbeat.ready = False
-    leaving.bus.heartbeat.beat()
+    leaving.service.heartbeat.ready = False
+    leaving.service.heartbeat.beat()
     [staying] = world.others()
     await eventually(lambda: staying.keeper.ranks.members == (staying.keeper.me,))
     assert (await staying.ask("s", 50)).outcome == "admitted"
@@ -357,7 +357,9 @@ async def test_a_keeper_that_learns_of_a_later_epoch_has_lost_the_shard(world: W
     # As if it had been stopped for a while: the other one has taken over.
     if learns == "on the bus":
         epochs = (99,) + (0,) * (SHARDS - 1)
-        other.bus.publish(LimitKept(keeper="other", run="other", number=1, at=time.time(), epochs=epochs), "other")
+        other.service.bus.publish(
+            LimitKept(keeper="other", run="other", number=1, at=time.time(), epochs=epochs), "other"
+        )
     else:
         stolen = Book(0)
         entry = world.store.entries["0"]
@@ -390,7 +392,7 @@ async def test_without_the_bus_only_a_preprocessor_that_was_alone_counts_on(
     await world.add(*("a" if alone else "ab"))
     node = world.keeper()
     await node.ask("r", 900)
-    monkeypatch.setattr(type(node.bus), "connected", property(lambda _: False))
+    monkeypatch.setattr(type(node.service), "connected", property(lambda _: False))
     node.ahead_s += 0.5
     book = node.keeper.book(0)
     assert isinstance(book, Book) == alone

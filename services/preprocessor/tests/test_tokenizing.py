@@ -27,9 +27,9 @@ from pointsman_preprocessor.domain.pipeline import describe
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.handlers import Handlers
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
-from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.configuring.configuration import Configuration
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.journey.journeys import Journeys
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.tiny_tokenizer import CHATML, INSTRUCTIONS, write_tokenizer
@@ -187,7 +187,7 @@ class World:
 
     def __init__(self, buses: Buses, folder: Path) -> None:
         self.registry = CollectorRegistry()
-        self.edge: Bus = buses.make("frontend")
+        self.edge: Journeys = buses.make("frontend")
         self.journeys: list[Journey] = []
         files = TokenizerFiles(2**20)
         configuration = Configuration(partial(compile_pipeline, load=files.load), self.registry)
@@ -214,7 +214,7 @@ class World:
         body = {"model": model, "messages": [{"role": "user", "content": content} for content in contents]}
         request = builders.preprocess_request(path=CHAT, headers=headers or {})
         known = len(self.journeys)
-        self.edge.link.publish(
+        self.edge.bus.link.publish(
             stage_subject("preprocessor"), request.encode() + b"\n" + orjson.dumps(body), "_INBOX.test"
         )
         await eventually(lambda: len(self.journeys) > known)

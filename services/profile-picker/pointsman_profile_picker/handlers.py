@@ -12,9 +12,9 @@ from pointsman_core.permission import allowed_models
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.picking import PickError, PoolStates
 from pointsman_profile_picker.domain.route import Routing
-from pointsman_runtime.configuring.configuration import Configuration
+from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.journey.settled_target import settled
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.counting import Count, Counter
 from pointsman_runtime.telling.logs import Log
 

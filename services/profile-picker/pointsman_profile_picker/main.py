@@ -13,7 +13,7 @@ from pointsman_runtime.service.service import Program, Service
 def build(service: Service[ProfilePickerSettings]) -> None:
     """Construct everything; connect to nothing."""
     handlers = Handlers(service.configuration(compile_routing), service.registry)
-    service.bus.stage(Journey, handlers.pick)
+    service.journeys.stage(Journey, handlers.pick)
     service.bus.listen(PoolSnapshot, handlers.snapshot, ANY, keep="latest")
 
 

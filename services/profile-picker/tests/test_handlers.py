@@ -11,9 +11,9 @@ from pointsman_contracts.reply import REPLY, Rejection, Reply
 from pointsman_contracts.subjects import ANY
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.handlers import Handlers
-from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.configuring.configuration import Configuration
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.journey.journeys import Journeys
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 
@@ -40,7 +40,7 @@ class World:
 
     def __init__(self, buses: Buses) -> None:
         self.registry = CollectorRegistry()
-        self.edge: Bus = buses.make("frontend")
+        self.edge: Journeys = buses.make("frontend")
         self.journeys: list[Journey] = []
         self.answers: list[Reply] = []
         self.configuration = Configuration(compile_routing, self.registry)
@@ -48,10 +48,12 @@ class World:
         self.handlers = Handlers(self.configuration, self.registry)
         picker = buses.make("profile-picker")
         picker.stage(Journey, self.handlers.pick)
-        picker.listen(PoolSnapshot, self.handlers.snapshot, ANY, keep="latest")
+        picker.bus.listen(PoolSnapshot, self.handlers.snapshot, ANY, keep="latest")
         buses.make("scheduler").stage(Journey, self._keep)
         buses.make("model-selector").stage(Journey, self._keep)
-        self.edge.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
+        self.edge.bus.link.subscribe(
+            INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload))
+        )
 
     def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
         del hop
@@ -126,7 +128,7 @@ async def test_a_pool_that_fills_up_sends_requests_elsewhere_and_old_state_is_to
     assert world.journeys[0].level == "degraded"
     assert world.journeys[0].reasons == ("old state of a",)
     snapshot = PoolSnapshot(pool="a", source="c", sequence=1, at_ms=1, saturation=1.5)
-    world.edge.publish(snapshot, "a")
+    world.edge.bus.publish(snapshot, "a")
 
     async def overflows() -> bool:
         world.journeys.clear()

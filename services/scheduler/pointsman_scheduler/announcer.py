@@ -11,7 +11,8 @@ from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.heartbeat import Heartbeat
+from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN
 from pointsman_scheduler.domain.outcome import Scheduled
@@ -25,8 +26,9 @@ _log = Log("announcer")
 class Announcer:
     """Once a turn of the event loop: one `Reservations` for each pool, one `RequestScheduled` for each request."""
 
-    def __init__(self, bus: Bus, metrics: Metrics) -> None:
+    def __init__(self, bus: Bus, heartbeat: Heartbeat, metrics: Metrics) -> None:
         self._bus: Final = bus
+        self._heartbeat: Final = heartbeat
         self._metrics: Final = metrics
         self.instance: Final = bus.process.instance
         self._decisions: list[Told] = []
@@ -110,7 +112,7 @@ class Announcer:
     def _has_peers(self) -> bool:
         """Whether another scheduler is known. One that joins later asks for what is on the books."""
         service = self._bus.process.service
-        return len(self._bus.heartbeat.table.instances(service, asyncio.get_running_loop().time())) > 1
+        return len(self._heartbeat.table.instances(service, asyncio.get_running_loop().time())) > 1
 
     def _tell_peers(self, pool: str, changes: list[tuple[str, Hold]]) -> None:
         message = Reservations(

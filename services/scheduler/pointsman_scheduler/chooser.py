@@ -12,8 +12,8 @@ from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_runtime.configuring.configuration import Configuration, Revision
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.service.configuration import Configuration, Revision
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.domain.outcome import Refused, Scheduled
 from pointsman_scheduler.domain.policy import Policy

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_plugins.scheduling.request import RequestKey
-from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.heartbeat import Heartbeat
+from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.flow_control import Dispatch, Drop, Dropped, Figures, FlowController, FlowPolicy, Item
 from pointsman_scheduler.domain.gauge import Gauge
@@ -49,8 +49,8 @@ class _Queue:
 class Gate:
     """One queue for each pool. `decide` is called for each request that goes to an engine."""
 
-    def __init__(self, bus: Bus, pools: Pools, metrics: Metrics, decide: Decide) -> None:
-        self._bus: Final = bus
+    def __init__(self, heartbeat: Heartbeat, pools: Pools, metrics: Metrics, decide: Decide) -> None:
+        self._heartbeat: Final = heartbeat
         self._pools: Final = pools
         self._metrics: Final = metrics
         self._decide: Final = decide
@@ -131,8 +131,8 @@ class Gate:
                 _log.info("queue_left", pool=name, requests=len(dropped), handed_over=elsewhere)
 
     def _has_peer(self) -> bool:
-        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
-        me = self._bus.process
+        table, now = self._heartbeat.table, asyncio.get_running_loop().time()
+        me = self._heartbeat.process
         return any(
             peer != me.instance and table.addressable(me.service, peer, now)
             for peer in table.instances(me.service, now)

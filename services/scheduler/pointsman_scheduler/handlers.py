@@ -9,8 +9,8 @@ from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_contracts.scheduling import Reservations
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_runtime.configuring.configuration import Revision
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.service.configuration import Revision
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate

@@ -36,18 +36,18 @@ def build(service: Service[SchedulerSettings]) -> None:
     configuration = service.configuration(lambda config, _revision: compile_policies(book, config))
     pools = Pools(service.process.instance, service.settings.prefix_index)
     metrics = Metrics(service.registry, lambda: pools)
-    announcer = Announcer(service.bus, metrics)
-    replica = Replica(service.bus, pools, metrics)
+    announcer = Announcer(service.bus, service.heartbeat, metrics)
+    replica = Replica(service.bus, service.heartbeat, pools, metrics)
     chooser = Chooser(configuration, pools, announcer, metrics)
-    gate = Gate(service.bus, pools, metrics, chooser.decide)
+    gate = Gate(service.heartbeat, pools, metrics, chooser.decide)
     handlers = Handlers(pools, gate, replica, metrics)
-    reconciler = Reconciler(service.bus, pools, gate, announcer, metrics)
+    reconciler = Reconciler(service.bus, service.heartbeat, pools, gate, announcer, metrics)
     kv = KvListener(service.bus, pools, pools.block_tokens, service.registry)
     metrics.watch_queues(gate.figures)
     configuration.on_change(handlers.configured)
 
     bus = service.bus
-    bus.stage(Journey, handlers.schedule)
+    service.journeys.stage(Journey, handlers.schedule)
     workers = WorkerRegistry(
         bus,
         service.workers_bucket(),

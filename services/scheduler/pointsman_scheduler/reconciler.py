@@ -12,6 +12,7 @@ from pointsman_contracts.services import EDGES
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NobodyListens
+from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.domain.pool import PoolScheduler
@@ -33,8 +34,11 @@ _log = Log("reconciler")
 class Reconciler:
     """One turn a second."""
 
-    def __init__(self, bus: Bus, pools: Pools, gate: Gate, announcer: Announcer, metrics: Metrics) -> None:
+    def __init__(
+        self, bus: Bus, heartbeat: Heartbeat, pools: Pools, gate: Gate, announcer: Announcer, metrics: Metrics
+    ) -> None:
         self._bus: Final = bus
+        self._heartbeat: Final = heartbeat
         self._pools: Final = pools
         self._gate: Final = gate
         self._announcer: Final = announcer
@@ -62,11 +66,11 @@ class Reconciler:
 
     def _looks_after(self, scheduler: str) -> bool:
         """Whether reservations of this scheduler are this one's business: its own, and those of dead ones."""
-        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        table, now = self._heartbeat.table, asyncio.get_running_loop().time()
         return scheduler == self._announcer.instance or not table.alive("scheduler", scheduler, now)
 
     def _write_off_dead_edges(self, now: float) -> None:
-        table, loop_time = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        table, loop_time = self._heartbeat.table, asyncio.get_running_loop().time()
         for service in EDGES:
             for edge, alive in table.instances(service, loop_time).items():
                 if alive:

@@ -10,6 +10,7 @@ from pointsman_contracts.scheduling import Reservations, SchedulerState, Schedul
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
@@ -27,8 +28,9 @@ _log = Log("replica")
 class Replica:
     """Peers are found by their heartbeats."""
 
-    def __init__(self, bus: Bus, pools: Pools, metrics: Metrics) -> None:
+    def __init__(self, bus: Bus, heartbeat: Heartbeat, pools: Pools, metrics: Metrics) -> None:
         self._bus: Final = bus
+        self._heartbeat: Final = heartbeat
         self._pools: Final = pools
         self._metrics: Final = metrics
         self._heard: dict[tuple[str, str], int] = {}
@@ -76,7 +78,7 @@ class Replica:
         await end_all(self._catching_up)
 
     def _peers(self) -> list[str]:
-        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        table, now = self._heartbeat.table, asyncio.get_running_loop().time()
         me = self._bus.process
         return [
             peer

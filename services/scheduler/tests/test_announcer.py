@@ -10,6 +10,7 @@ from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_contracts.subjects import ANY
 from pointsman_plugins.scheduling.run import Removed
 from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.domain.pools import Pools
@@ -26,19 +27,21 @@ class Room:
     """A scheduler that tells, and somebody who listens."""
 
     def __init__(self, nats: MemoryNats) -> None:
-        self.bus = Bus(nats.link(), Process("scheduler", "scheduler-1"))
-        self.listener = Bus(nats.link(), Process("recorder", "recorder-1"))
+        self.service = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-1")))
+        self.listener = Journeys(Bus(nats.link(), Process("recorder", "recorder-1")))
         self.events: list[RequestScheduled] = []
         self.reservations: list[Reservations] = []
-        self.listener.listen(RequestScheduled, self.events.append, ANY)
-        self.listener.listen(Reservations, self.reservations.append, ANY)
+        self.listener.bus.listen(RequestScheduled, self.events.append, ANY)
+        self.listener.bus.listen(Reservations, self.reservations.append, ANY)
         self.registry = CollectorRegistry()
-        self.announcer = Announcer(self.bus, Metrics(self.registry, lambda: Pools("scheduler-1", 2**20)))
+        self.announcer = Announcer(
+            self.service.bus, self.service.heartbeat, Metrics(self.registry, lambda: Pools("scheduler-1", 2**20))
+        )
 
     async def begin(self) -> None:
-        for bus in (self.bus, self.listener):
-            bus.open()
-            await bus.wait_connected()
+        for service in (self.service, self.listener):
+            service.open()
+            await service.bus.wait_connected()
 
     def schedule(self, bench: Bench, **fields: object) -> None:
         journey = builders.journey("scheduler", target=TARGET, **fields)
@@ -46,8 +49,8 @@ class Room:
         self.announcer.scheduled(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey))
 
     async def end(self) -> None:
-        for bus in (self.bus, self.listener):
-            await bus.close()
+        for service in (self.service, self.listener):
+            await service.close()
 
 
 @pytest.fixture
@@ -75,10 +78,10 @@ async def test_decisions_are_told_in_sequence_without_gaps(room: Room) -> None:
 
 
 async def test_peers_hear_of_all_reservations_of_a_turn_in_one_message(room: Room, nats: MemoryNats) -> None:
-    peer = Bus(nats.link(), Process("scheduler", "scheduler-2"))
+    peer = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-2")))
     peer.open()
-    await peer.wait_connected()
-    await eventually(lambda: len(room.bus.heartbeat.table.instances("scheduler", 0.0)) == 2)
+    await peer.bus.wait_connected()
+    await eventually(lambda: len(room.service.heartbeat.table.instances("scheduler", 0.0)) == 2)
     bench = Bench()
     bench.join("w1", "w2")
     for _ in range(5):
@@ -149,7 +152,7 @@ async def test_while_the_bus_is_away_nothing_is_told_and_the_sequence_shows_it(r
     room.schedule(bench)
     room.announcer.tell()
     nats.start()
-    await eventually(lambda: room.bus.connected and room.listener.connected)
+    await eventually(lambda: room.service.bus.connected and room.listener.bus.connected)
     room.schedule(bench)
     await eventually(lambda: len(room.events) == 2)
     assert [event.sequence for event in room.events] == [1, 3]

@@ -13,8 +13,9 @@ from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.configuring.configuration import Configuration
-from pointsman_runtime.journey.stage import Outcome
+from pointsman_runtime.journey.hop import Outcome
+from pointsman_runtime.journey.journeys import Journeys
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import Announcer
 from pointsman_scheduler.chooser import Chooser
@@ -44,15 +45,19 @@ class Desk:
     """A scheduler without processes: every engine takes one request at a time."""
 
     def __init__(self, nats: MemoryNats, ttl: str) -> None:
-        self.bus = Bus(nats.link(), Process("scheduler", "scheduler-1"))
+        self.service = service = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-1")))
         registry = CollectorRegistry()
         book = PolicyBook(registries())
         self.configuration = Configuration(lambda config, _: compile_policies(book, config), registry)
         self.pools = Pools("scheduler-1", 2**24)
         self.metrics = Metrics(registry, lambda: self.pools)
-        chooser = Chooser(self.configuration, self.pools, Announcer(self.bus, self.metrics), self.metrics)
-        self.gate = Gate(self.bus, self.pools, self.metrics, chooser.decide)
-        self.handlers = Handlers(self.pools, self.gate, Replica(self.bus, self.pools, self.metrics), self.metrics)
+        chooser = Chooser(
+            self.configuration, self.pools, Announcer(service.bus, service.heartbeat, self.metrics), self.metrics
+        )
+        self.gate = Gate(service.heartbeat, self.pools, self.metrics, chooser.decide)
+        self.handlers = Handlers(
+            self.pools, self.gate, Replica(service.bus, service.heartbeat, self.pools, self.metrics), self.metrics
+        )
         self.configuration.on_change(self.handlers.configured)
         assert self.configuration.offer(1, CONFIG % ttl)
 
@@ -104,11 +109,11 @@ async def nats() -> MemoryNats:
 @pytest.fixture
 async def desk(nats: MemoryNats) -> AsyncIterator[Desk]:
     desk = Desk(nats, "20s")
-    desk.bus.open()
-    await desk.bus.wait_connected()
+    desk.service.open()
+    await desk.service.bus.wait_connected()
     desk.engine("w1")
     yield desk
-    await desk.bus.close()
+    await desk.service.close()
 
 
 def kinds(hop: RecordedHop[Journey]) -> list[str]:
@@ -257,8 +262,8 @@ async def test_the_death_of_one_edge_leaves_another_ones_requests_in_the_queue(d
 
 async def test_a_request_that_waits_too_long_is_told_so_and_when_to_come_back(nats: MemoryNats) -> None:
     desk = Desk(nats, "100ms")
-    desk.bus.open()
-    await desk.bus.wait_connected()
+    desk.service.open()
+    await desk.service.bus.wait_connected()
     desk.engine("w1")
     desk.ask("first")
     waiting = desk.ask("waiting")
@@ -267,25 +272,25 @@ async def test_a_request_that_waits_too_long_is_told_so_and_when_to_come_back(na
     assert isinstance(rejection, Rejection)
     assert (rejection.status, rejection.dropped_reason) == (429, "rejected-ttl-expired")
     assert rejection.retry_after_s is not None
-    await desk.bus.close()
+    await desk.service.close()
 
 
 async def test_a_pool_without_endpoints_is_waited_for_and_the_first_to_come_serves(nats: MemoryNats) -> None:
     desk = Desk(nats, "20s")
-    desk.bus.open()
-    await desk.bus.wait_connected()
+    desk.service.open()
+    await desk.service.bus.wait_connected()
     waiting = desk.ask("waiting")
     assert kinds(waiting) == ["Parked"]
     desk.engine("w1")
     await eventually(lambda: len(waiting.sent) == 2)
     assert isinstance(waiting.sent[1], Decision)
-    await desk.bus.close()
+    await desk.service.close()
 
 
 async def test_a_pool_whose_endpoints_are_all_known_to_be_bad_is_a_503_at_once_that_says_why(nats: MemoryNats) -> None:
     desk = Desk(nats, "20s")
-    desk.bus.open()
-    await desk.bus.wait_connected()
+    desk.service.open()
+    await desk.service.bus.wait_connected()
     bad = WorkerLoad(
         worker="w1", pool="llama", boot_id="", sequence=1, at_ms=0, state="unreachable", reason="connection refused"
     )
@@ -296,19 +301,19 @@ async def test_a_pool_whose_endpoints_are_all_known_to_be_bad_is_a_503_at_once_t
     assert rejection.message == "No endpoint of pool 'llama' answers (connection refused)."
     desk.engine("w1")
     assert kinds(desk.ask("served")) == ["Decision"]
-    await desk.bus.close()
+    await desk.service.close()
 
 
 async def test_a_pool_whose_endpoints_do_not_come_is_a_503(nats: MemoryNats) -> None:
     desk = Desk(nats, "100ms")
-    desk.bus.open()
-    await desk.bus.wait_connected()
+    desk.service.open()
+    await desk.service.bus.wait_connected()
     waiting = desk.ask("waiting")
     await eventually(lambda: len(waiting.sent) == 2)
     rejection = waiting.sent[1]
     assert isinstance(rejection, Rejection)
     assert (rejection.status, rejection.dropped_reason) == (503, "rejected-no-endpoints")
-    await desk.bus.close()
+    await desk.service.close()
 
 
 async def test_when_the_last_scheduler_ends_those_who_wait_are_told(desk: Desk) -> None:
@@ -321,12 +326,12 @@ async def test_when_the_last_scheduler_ends_those_who_wait_are_told(desk: Desk) 
 
 
 async def test_when_a_scheduler_ends_those_who_wait_go_to_another_one(nats: MemoryNats, desk: Desk) -> None:
-    peer = Bus(nats.link(), Process("scheduler", "scheduler-2"))
+    peer = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-2")))
     peer.open()
-    await peer.wait_connected()
+    await peer.bus.wait_connected()
     peer.serve()
     loop = asyncio.get_running_loop()
-    table = desk.bus.heartbeat.table
+    table = desk.service.heartbeat.table
     await eventually(lambda: table.addressable("scheduler", "scheduler-2", loop.time()))
     desk.ask("first")
     waiting = desk.ask("waiting")
@@ -363,8 +368,8 @@ def test_a_queue_wakes_on_the_loop_that_services_run_on() -> None:
 
     async def scenario() -> None:
         desk = Desk(MemoryNats(), "20s")
-        desk.bus.open()
-        await desk.bus.wait_connected()
+        desk.service.open()
+        await desk.service.bus.wait_connected()
         desk.engine("w1")
         desk.ask("first")
         waiting = [desk.ask(f"waiting-{number}") for number in range(3)]
@@ -373,7 +378,7 @@ def test_a_queue_wakes_on_the_loop_that_services_run_on() -> None:
             desk.handlers.load(WorkerLoad(worker="w1", pool="llama", boot_id="1", sequence=2, at_ms=0))
             await eventually(lambda: any(len(hop.sent) == 2 for hop in waiting))
             waiting.pop(0)
-        await desk.bus.close()
+        await desk.service.close()
 
     uvloop.run(scenario())
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.kv import KvChange, WorkerKvEvents, WorkerKvQuery, WorkerKvState
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.worker import WorkerRegistration
-from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.kv_listener import KvListener
 from pointsman_testing import eventually
@@ -22,16 +22,16 @@ from pointsman_testing.memory_nats import MemoryNats
 class Stand:
     """A scheduler that listens and an agent that tells, on a bus in memory."""
 
-    def __init__(self, scheduler: Bus, agent: Bus) -> None:
+    def __init__(self, scheduler: Journeys, agent: Journeys) -> None:
         self.agent = agent
         self.pools = Pools("scheduler-1", 2**24)
         self.registry = CollectorRegistry()
-        self.listener = KvListener(scheduler, self.pools, lambda _pool: 64, self.registry)
-        scheduler.listen(WorkerKvEvents, self.listener.heard, ANY, ANY)
+        self.listener = KvListener(scheduler.bus, self.pools, lambda _pool: 64, self.registry)
+        scheduler.bus.listen(WorkerKvEvents, self.listener.heard, ANY, ANY)
         self.held: list[int] = []
         self.sequence = 0
         self.asked: list[WorkerKvQuery] = []
-        agent.link.subscribe(subject(WorkerKvQuery, "p", "w"), self.answer)
+        agent.bus.link.subscribe(subject(WorkerKvQuery, "p", "w"), self.answer)
 
     def answer(self, _subject: str, reply: str, _headers: bytes, payload: bytes | memoryview) -> None:
         self.asked.append(WorkerKvQuery.decode(payload))
@@ -39,7 +39,7 @@ class Stand:
             boot_id="b1", agent="a1", sequence=self.sequence, snapshot=True, total=len(self.held),
             held=struct.pack(f"<{len(self.held)}Q", *self.held),
         )  # fmt: skip
-        self.agent.link.publish(reply, state.encode())
+        self.agent.bus.link.publish(reply, state.encode())
 
     def register(self, boot_id: str = "b1") -> None:
         self.pools.of("p").register(
@@ -61,7 +61,7 @@ class Stand:
             worker="w", pool="p", boot_id="b1", agent="a1", sequence=self.sequence, at_ms=0,
             block_tokens=block_tokens, changes=changes,
         )  # fmt: skip
-        self.agent.publish(event, "p", "w")
+        self.agent.bus.publish(event, "p", "w")
 
     def matched(self, *blocks: int) -> int:
         pool = self.pools.of("p")

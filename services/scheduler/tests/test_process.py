@@ -22,6 +22,7 @@ from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerReg
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.journey.presence import Nobody
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import builders, eventually
@@ -51,10 +52,10 @@ def _registration(worker: str, boot_id: str) -> WorkerRegistration:
 class Neighbours:
     """An edge, two agents and a listener."""
 
-    def __init__(self, bus: Bus, url: str) -> None:
-        self.bus = bus
+    def __init__(self, service: Journeys, url: str) -> None:
+        self.service = service
         # A scheduler that a busy machine stops decides later.
-        self.bus.allow(PATIENCE_S, ["standard"])
+        self.service.allow(PATIENCE_S, ["standard"])
         self.url = url
         self.answers: list[Reply] = []
         self.scheduled: list[RequestScheduled] = []
@@ -68,30 +69,32 @@ class Neighbours:
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        self.bus.listen(RequestScheduled, self.scheduled.append, ANY)
-        self.bus.listen(Reservations, self.reservations.append, ANY)
-        self.bus.open()
-        await self.bus.wait_connected()
-        self.bus.link.subscribe("_INBOX.edge", lambda _s, _r, _h, data: self.answers.append(REPLY.validate_json(data)))
-        self.bus.link.subscribe(subject(OpenRequestsQuery, "edge-1"), self._tell_open)
+        self.service.bus.listen(RequestScheduled, self.scheduled.append, ANY)
+        self.service.bus.listen(Reservations, self.reservations.append, ANY)
+        self.service.open()
+        await self.service.bus.wait_connected()
+        self.service.bus.link.subscribe(
+            "_INBOX.edge", lambda _s, _r, _h, data: self.answers.append(REPLY.validate_json(data))
+        )
+        self.service.bus.link.subscribe(subject(OpenRequestsQuery, "edge-1"), self._tell_open)
         self._task = asyncio.get_running_loop().create_task(self._push_loads())
 
     def _tell_open(self, _subject: str, reply: str, _headers: bytes, payload: bytes) -> None:
         """An engine of these tests never shows a request, so schedulers ask whether it is still open."""
         asked = OpenRequestsQuery.decode(payload).request_ids
         still = OpenRequests(request_ids=tuple(request_id for request_id in asked if request_id in self.open))
-        self.bus.link.publish(reply, still.encode())
+        self.service.bus.link.publish(reply, still.encode())
 
     async def _push_loads(self) -> None:
         for turn in itertools.count():
             with suppress(BusError):
                 for load in self._loads.values():
-                    self.bus.publish(load, load.pool, load.worker)
+                    self.service.bus.publish(load, load.pool, load.worker)
                 for announced in self._announced:
-                    self.bus.publish(announced, "llama", announced.registration.worker)
+                    self.service.bus.publish(announced, "llama", announced.registration.worker)
                 # As agents renew theirs, for as long as the machine makes the test take.
                 for key, registration in self._registrations.items() if turn % 10 == 9 else ():
-                    self.bus.link.publish(f"$KV.pm-workers.{key}", registration)
+                    self.service.bus.link.publish(f"$KV.pm-workers.{key}", registration)
             await asyncio.sleep(0.1)
 
     async def register(self, worker: str, boot_id: str = "life-1") -> None:
@@ -123,7 +126,7 @@ class Neighbours:
             target=Target(model="llama-8b", pool=pool),
             request=RequestFacts.model_validate({"api": "chat.completions", "prompt_tokens": 100} | facts),
         )
-        self.bus.forward(journey, "_INBOX.edge")
+        self.service.forward(journey, "_INBOX.edge")
         self.asked.append(journey)
         self.open.add(journey.request_id)
         return journey
@@ -131,7 +134,7 @@ class Neighbours:
     def complete(self, journey: Journey, pool: str = "llama") -> None:
         self.open.discard(journey.request_id)
         chosen = [event.endpoints[0] for event in self.scheduled if event.request_id == journey.request_id]
-        self.bus.publish(
+        self.service.bus.publish(
             ResponseCompleted(
                 request_id=journey.request_id,
                 source="edge-1",
@@ -146,14 +149,14 @@ class Neighbours:
         )
 
     def schedulers_alive(self) -> int:
-        instances = self.bus.heartbeat.table.instances("scheduler", asyncio.get_running_loop().time())
+        instances = self.service.heartbeat.table.instances("scheduler", asyncio.get_running_loop().time())
         return sum(instances.values())
 
     async def end(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        await self.bus.close()
+        await self.service.close()
 
 
 StartScheduler = Callable[[], Awaitable[ServiceProcess]]
@@ -176,14 +179,14 @@ def start_scheduler(own_nats_server: NatsServer, processes: Processes, tmp_path:
 @pytest.fixture
 async def neighbours(own_nats_server: NatsServer, start_scheduler: StartScheduler) -> AsyncIterator[Neighbours]:
     url = own_nats_server.url
-    bus = Bus(Connection([url], name="edge"), Process("frontend", "edge-1"))
-    neighbours = Neighbours(bus, url)
+    service = Journeys(Bus(Connection([url], name="edge"), Process("frontend", "edge-1")))
+    neighbours = Neighbours(service, url)
     await neighbours.begin()
     await neighbours.register("w1")
     await neighbours.register("w2")
     neighbours.first = await start_scheduler()
     loop = asyncio.get_running_loop()
-    table = bus.heartbeat.table
+    table = service.heartbeat.table
     await eventually(lambda: not isinstance(table.where("scheduler", "llama", loop.time()), Nobody))
     yield neighbours
     await neighbours.end()
@@ -224,7 +227,7 @@ async def test_a_refused_connection_takes_the_worker_out_until_it_is_tried_again
     decision = neighbours.answers[0]
     assert isinstance(decision, Decision)
     dead, alive = (endpoint.worker for endpoint in decision.endpoints)
-    neighbours.bus.publish(
+    neighbours.service.bus.publish(
         AttemptFailed(
             request_id=journey.request_id,
             source="edge-1",
@@ -237,7 +240,7 @@ async def test_a_refused_connection_takes_the_worker_out_until_it_is_tried_again
         ),
         "llama",
     )
-    neighbours.bus.publish(
+    neighbours.service.bus.publish(
         ResponseStarted(
             request_id=journey.request_id, source="edge-1", sequence=1, at_ms=0, pool="llama", worker=alive, ttft_ms=5
         ),
@@ -319,7 +322,9 @@ async def test_a_scheduler_that_starts_while_the_bucket_cannot_be_read_learns_th
 ) -> None:
     server = LocalNatsServer(jetstream=False)
     server.start()
-    made = Neighbours(Bus(Connection([server.url], name="neighbours"), Process("test", "neighbours")), server.url)
+    made = Neighbours(
+        Journeys(Bus(Connection([server.url], name="neighbours"), Process("test", "neighbours"))), server.url
+    )
     await made.begin()
     config = tmp_path / "pointsman.yaml"
     config.write_text(CONFIG)

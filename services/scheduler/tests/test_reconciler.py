@@ -14,7 +14,8 @@ from pointsman_contracts.scheduling import ReservationChange, Reservations
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler import reconciler as module
 from pointsman_scheduler.announcer import Announcer
@@ -36,26 +37,26 @@ class Surroundings:
 
     def __init__(self) -> None:
         nats = MemoryNats()
-        self.scheduler = Bus(nats.link(), Process("scheduler", "scheduler-1"))
-        self.peer = Bus(nats.link(), Process("scheduler", "scheduler-2"))
-        self.edge = Bus(nats.link(), Process("frontend", "edge-1"))
+        self.scheduler = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-1")))
+        self.peer = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-2")))
+        self.edge = Journeys(Bus(nats.link(), Process("frontend", "edge-1")))
         self.told: list[Reservations] = []
-        self.peer.listen(Reservations, self.told.append, ANY)
+        self.peer.bus.listen(Reservations, self.told.append, ANY)
         self.pools = Pools("scheduler-1", 2**24)
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry, lambda: self.pools)
-        announcer = Announcer(self.scheduler, metrics)
-        gate = Gate(self.scheduler, self.pools, metrics, undecided)
-        self.reconciler = Reconciler(self.scheduler, self.pools, gate, announcer, metrics)
+        announcer = Announcer(self.scheduler.bus, self.scheduler.heartbeat, metrics)
+        gate = Gate(self.scheduler.heartbeat, self.pools, metrics, undecided)
+        self.reconciler = Reconciler(self.scheduler.bus, self.scheduler.heartbeat, self.pools, gate, announcer, metrics)
 
     @property
     def pool(self) -> PoolScheduler:
         return self.pools.of("llama")
 
     async def begin(self) -> None:
-        for bus in (self.scheduler, self.peer, self.edge):
-            bus.open()
-            await bus.wait_connected()
+        for service in (self.scheduler, self.peer, self.edge):
+            service.open()
+            await service.bus.wait_connected()
         loop = asyncio.get_running_loop()
         table = self.scheduler.heartbeat.table
         await eventually(lambda: table.alive("frontend", "edge-1", loop.time()))
@@ -78,17 +79,17 @@ class Surroundings:
         def reply(_subject: str, reply_to: str, _headers: bytes, payload: bytes) -> None:
             asked = OpenRequestsQuery.decode(payload).request_ids
             answer = OpenRequests(request_ids=tuple(name for name in asked if name in open_requests))
-            self.edge.link.publish(reply_to, answer.encode())
+            self.edge.bus.link.publish(reply_to, answer.encode())
 
-        self.edge.link.subscribe(subject(OpenRequestsQuery, "edge-1"), reply)
+        self.edge.bus.link.subscribe(subject(OpenRequestsQuery, "edge-1"), reply)
 
     @property
     def books(self) -> set[str]:
         return {hold.request_id for hold in self.pool.books.ledger}
 
     async def end(self) -> None:
-        for bus in (self.scheduler, self.peer, self.edge):
-            await bus.close()
+        for service in (self.scheduler, self.peer, self.edge):
+            await service.close()
 
 
 @pytest.fixture
@@ -119,9 +120,9 @@ async def test_what_ended_while_the_edge_was_asked_counts_as_no_release(around: 
 
     def ends_meanwhile(_subject: str, reply_to: str, _headers: bytes, _payload: bytes) -> None:
         around.pool.books.completed(("edge-1", "ended"), time.monotonic(), ok=True)
-        around.edge.link.publish(reply_to, OpenRequests(request_ids=()).encode())
+        around.edge.bus.link.publish(reply_to, OpenRequests(request_ids=()).encode())
 
-    around.edge.link.subscribe(subject(OpenRequestsQuery, "edge-1"), ends_meanwhile)
+    around.edge.bus.link.subscribe(subject(OpenRequestsQuery, "edge-1"), ends_meanwhile)
     await eventually(lambda: around.told)
     assert [change.request_id for change in around.told[0].changes] == ["lost"]
     released = around.registry.get_sample_value("pointsman_scheduler_reservations_reconciled_total", {"pool": "llama"})

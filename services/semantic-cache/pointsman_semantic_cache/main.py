@@ -45,7 +45,7 @@ def build(service: Service[SemanticCacheSettings]) -> None:
         Surroundings(
             instance=service.process.instance,
             configuration=configuration,
-            content=ContentClient(service.bus),
+            content=ContentClient(service.journeys),
             stores=stores,
             embedders=embedders,
             gates=gates,
@@ -57,8 +57,8 @@ def build(service: Service[SemanticCacheSettings]) -> None:
         )
     )
     configuration.on_change(lambda revision: _prepare(revision.compiled, embedders, gates))
-    service.bus.stage(Journey, handlers.look_up, concurrency=CONCURRENCY)
-    service.bus.reviews(handlers.review)
+    service.journeys.stage(Journey, handlers.look_up, concurrency=CONCURRENCY)
+    service.journeys.reviews(handlers.review)
     service.events.handle(CachePurge, handlers.purge)
     stores.load(_now_ms())
     service.every(settings.snapshot_every_s, lambda: stores.tick(_now_ms()))
@@ -76,7 +76,7 @@ def _prepare(policy: Policy, embedders: Embedders, gates: ModelGates) -> None:
 
 def _alone(service: Service[SemanticCacheSettings]) -> bool:
     now = asyncio.get_running_loop().time()
-    instances = service.bus.heartbeat.table.instances(service.process.service, now)
+    instances = service.heartbeat.table.instances(service.process.service, now)
     return sum(lives for name, lives in instances.items() if name != service.process.instance) == 0
 
 

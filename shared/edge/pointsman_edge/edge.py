@@ -28,9 +28,9 @@ from pointsman_edge.taking_in.request_id import RequestIds
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_edge.telling.event_publisher import EventBus, EventPublisher
 from pointsman_edge.telling.metrics import EdgeMetrics
-from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.service.rollout import Rollout
 from pointsman_runtime.service.service import Service
 from pointsman_runtime.telling.logs import Log
@@ -166,17 +166,17 @@ class Wiring:
 
 def surroundings(service: Service[ServiceSettings]) -> Wiring:
     """The process of a service as its edge sees it."""
-    bus = service.bus
+    journeys = service.journeys
     configuration = service.configuration(compile_policy)
-    rollout = Rollout(configuration, bus.heartbeat.table)
-    client = JourneyClient(bus)
-    stages = BusStages(bus, client)
+    rollout = Rollout(configuration, service.heartbeat.table)
+    client = JourneyClient(journeys)
+    stages = BusStages(journeys, client)
     around = Surroundings(
         instance=service.process.instance,
         policy=lambda: rollout.current.compiled,
         stages=stages,
-        reviewers=StageReviewers(bus),
-        bus=bus,
+        reviewers=StageReviewers(journeys),
+        bus=service.bus,
         tracing=service.tracing,
         registry=service.registry,
         missing=stages.missing,

@@ -17,8 +17,8 @@ BODY = b'{"model": "m", "messages": [{"role": "user", "content": "two\\nlines"}]
 def holding(buses: Buses) -> tuple[HeldBodies, ContentClient]:
     edge, stage = buses.make("frontend", "edge"), buses.make("guard")
     bodies = HeldBodies()
-    edge.answer(ContentQuery, bodies.answer, "edge-1")
-    edge.answer(ContentEdits, bodies.edit, "edge-1")
+    edge.bus.answer(ContentQuery, bodies.answer, "edge-1")
+    edge.bus.answer(ContentEdits, bodies.edit, "edge-1")
     return bodies, ContentClient(stage)
 
 

@@ -27,10 +27,10 @@ async def asked(buses: Buses, say: Say | None, review: ResponseReview = REVIEW) 
         del address, headers
         said = say(json.loads(payload)) if say is not None else None
         if said is not None:
-            outsider.link.publish(reply, said, "", b"")
+            outsider.bus.link.publish(reply, said, "", b"")
 
     if say is not None:
-        outsider.link.subscribe(subject(ResponseReview, "my.gate"), receive, queue="gate")
+        outsider.bus.link.subscribe(subject(ResponseReview, "my.gate"), receive, queue="gate")
     await buses.meet()
     return await StageReviewers(edge).ask(GATE, review, None)
 
@@ -72,6 +72,6 @@ async def test_a_stage_counts_as_what_its_verdict_was_worth_and_failing_is_told_
     for _ in range(2):
         reviewers.failed(GATE, NoVerdict("was of no use", 500, "stage_failed"), "r-1")
     reviewers.worked(GATE)
-    (tally,) = [each for each in edge.hub.tallies if each.name == "response-stage.my.gate"]
+    (tally,) = [each for each in edge.bus.hub.tallies if each.name == "response-stage.my.gate"]
     assert (tally.handled, tally.failed) == (1, 2)
     assert [record.message for record in caplog.records if record.message == "degraded"] == ["degraded"]

@@ -10,7 +10,7 @@ from pointsman_contracts.subjects import kv_key
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerRegistration
 from pointsman_engines.report import Worker
-from pointsman_runtime.bus.errors import jetstream_words
+from pointsman_runtime.jetstream.errors import jetstream_words
 from pointsman_runtime.telling.logs import Log
 
 RETRY_S: Final = 0.5

@@ -64,16 +64,16 @@ class Listener:
 
 
 async def speaking_and_listening(buses: Buses) -> tuple[Bus, Listener]:
-    bus, other = buses.make("worker-agent"), buses.make("scheduler")
+    service, other = buses.make("worker-agent"), buses.make("scheduler")
     loads: list[WorkerLoad] = []
-    other.listen(WorkerLoad, loads.append, ANY, ANY)
+    other.bus.listen(WorkerLoad, loads.append, ANY, ANY)
     await buses.meet()
-    return bus, Listener(loads)
+    return service.bus, Listener(loads)
 
 
 async def test_load_is_told_when_it_changes_and_again_while_it_does_not(buses: Buses) -> None:
-    bus, heard = await speaking_and_listening(buses)
-    reporter = LoadReporter(bus, WORKER)
+    service, heard = await speaking_and_listening(buses)
+    reporter = LoadReporter(service, WORKER)
     reporter.saw(EngineStatus())
     reporter.saw(STATUS)
     await eventually(lambda: heard.loads)
@@ -86,8 +86,8 @@ async def test_load_is_told_when_it_changes_and_again_while_it_does_not(buses: B
 
 
 async def test_a_new_state_and_a_new_life_do_not_wait_for_the_gap(buses: Buses) -> None:
-    bus, heard = await speaking_and_listening(buses)
-    reporter = LoadReporter(bus, WORKER)
+    service, heard = await speaking_and_listening(buses)
+    reporter = LoadReporter(service, WORKER)
     reporter.saw(STATUS)
     reporter.saw(replace(STATUS, reachable=False))
     reporter.saw(replace(STATUS, boot_id="b2"))
@@ -107,12 +107,12 @@ async def test_a_new_state_and_a_new_life_do_not_wait_for_the_gap(buses: Buses) 
 
 
 async def test_reports_that_the_bus_did_not_take_are_counted_and_come_again(buses: Buses) -> None:
-    bus, heard = await speaking_and_listening(buses)
-    reporter = LoadReporter(bus, WORKER)
-    await bus.hub.connection.close()
+    service, heard = await speaking_and_listening(buses)
+    reporter = LoadReporter(service, WORKER)
+    await service.hub.connection.close()
     reporter.saw(STATUS)
     assert (reporter.sent, reporter.unsent) == (0, 1)
-    bus.hub.connection.open()
+    service.hub.connection.open()
     await eventually(lambda: heard.loads)
     reporter.stop()
 
@@ -218,13 +218,13 @@ async def test_a_worker_that_never_registered_leaves_nothing_to_remove() -> None
 
 
 async def test_a_speaker_names_what_keeps_requests_from_its_engine(buses: Buses) -> None:
-    bus, heard = await speaking_and_listening(buses)
+    service, heard = await speaking_and_listening(buses)
     bucket, engine = Bucket(), FakeEngine(models_status=500)
     await engine.start()
     async with aiohttp.ClientSession() as session:
         worker = replace(WORKER, url=engine.url)
         access = EngineAccess(engine.url, pace=ReadingPace(0.005, 0.02), answer_timeout_s=0.2)
-        speaker = EngineSpeaker(bus, bucket, session, worker, access)
+        speaker = EngineSpeaker(service, bucket, session, worker, access)
         assert speaker.problem == f"engine {engine.url} unreachable: not asked yet"
         speaker.start()
         await eventually(lambda: speaker.problem == "/v1/models answers 500")

@@ -5,9 +5,9 @@ import sys
 from pointsman_contracts.journey import Journey, PreprocessRequest, RequestFacts, Stage, Target
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.config import Config
-from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.configuring.settings import ServiceSettings
-from pointsman_runtime.journey.stage import Hop, Outcome
+from pointsman_runtime.journey.hop import Hop, Outcome
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.service.host import run
 from pointsman_runtime.service.service import Program, Service
 
@@ -60,12 +60,12 @@ def reduce_to_facts(request: PreprocessRequest, hop: Hop[PreprocessRequest]) -> 
 def build_scheduler(service: Service[ServiceSettings]) -> None:
     """Compose the scheduler."""
     handlers = Handlers(service.process.instance, service.configuration(compile_pools))
-    service.bus.stage(Journey, handlers.schedule)
+    service.journeys.stage(Journey, handlers.schedule)
 
 
 def build_preprocessor(service: Service[ServiceSettings]) -> None:
     """Compose the preprocessor."""
-    service.bus.stage(PreprocessRequest, reduce_to_facts)
+    service.journeys.stage(PreprocessRequest, reduce_to_facts)
 
 
 SERVICES = {"scheduler": build_scheduler, "preprocessor": build_preprocessor}

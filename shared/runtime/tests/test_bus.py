@@ -14,12 +14,12 @@ from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection, Reply
 from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
 from pointsman_contracts.timing import TIMES
-from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import MessageTooLarge, NobodyListens, NoReply, PayloadTooLarge
-from pointsman_runtime.bus.mailbox import Tally
 from pointsman_runtime.bus.message_headers import deadline_ms
-from pointsman_runtime.journey.stage import Hop, Outcome
+from pointsman_runtime.journey.hop import Hop, Outcome
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.lag import MOST_SLACK_S
+from pointsman_runtime.telling.tallies import Tally
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses, apart
 
@@ -27,24 +27,24 @@ from pointsman_testing.buses import Buses, apart
 class Edge:
     """Sends journeys and keeps every answer."""
 
-    def __init__(self, bus: Bus) -> None:
-        self.bus = bus
+    def __init__(self, service: Journeys) -> None:
+        self.service = service
         self.answers: list[Reply] = []
-        bus.link.subscribe("_INBOX.test.edge", self._receive)
+        service.bus.link.subscribe("_INBOX.test.edge", self._receive)
 
     def _receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
         self.answers.append(REPLY.validate_json(payload))
 
     def send(self, journey: Journey) -> None:
-        self.bus.forward(journey, "_INBOX.test.edge")
+        self.service.forward(journey, "_INBOX.test.edge")
 
     async def answer(self) -> Reply:
         await eventually(lambda: self.answers)
         return self.answers[-1]
 
 
-def tally(bus: Bus, name: str) -> Tally:
-    return next(tally for tally in bus.hub.tallies if tally.name == name)
+def tally(service: Journeys, name: str) -> Tally:
+    return next(tally for tally in service.bus.hub.tallies if tally.name == name)
 
 
 @pytest.mark.requirement("S1-29", "S1-34")
@@ -73,13 +73,13 @@ async def test_two_replicas_share_the_journeys(buses: Buses) -> None:
     seen: list[str] = []
     edge = Edge(buses.make("frontend"))
     for instance in ("1", "2"):
-        bus = buses.make("scheduler", instance)
+        service = buses.make("scheduler", instance)
 
-        def schedule(journey: Journey, hop: Hop[Journey], name: str = bus.process.instance) -> Decision:
+        def schedule(journey: Journey, hop: Hop[Journey], name: str = service.process.instance) -> Decision:
             seen.append(name)
             return builders.decision(journey.request_id)
 
-        bus.stage(Journey, schedule)
+        service.stage(Journey, schedule)
     await buses.meet()
     for _ in range(40):
         edge.send(builders.journey("scheduler"))
@@ -100,10 +100,10 @@ async def test_a_stage_with_nobody_is_answered_at_once(buses: Buses) -> None:
 async def test_a_message_lives_as_long_as_the_edges_wait(buses: Buses) -> None:
     scheduler, edge = buses.make("scheduler"), Edge(buses.make("frontend"))
     deadlines: list[int | None] = []
-    scheduler.link.subscribe(
+    scheduler.bus.link.subscribe(
         stage_subject("scheduler", ANY), lambda _s, _r, headers, _p: deadlines.append(deadline_ms(headers))
     )
-    edge.bus.allow(20.0)
+    edge.service.allow(20.0)
     await buses.meet()
     before = builders.unix_ms(20)
     edge.send(builders.journey("scheduler"))
@@ -116,12 +116,14 @@ async def test_a_message_lives_as_long_as_the_edges_wait(buses: Buses) -> None:
 @pytest.mark.parametrize("profile", ["standard", "alone"])
 async def test_a_silent_scheduler_is_asked_where_no_edge_decides_alone(buses: Buses, profile: str) -> None:
     edge = Edge(buses.make("frontend"))
-    edge.bus.allow(20.0, ["standard"])
+    edge.service.allow(20.0, ["standard"])
     await buses.meet()
-    table, now = edge.bus.heartbeat.table, asyncio.get_running_loop().time()
+    table, now = edge.service.heartbeat.table, asyncio.get_running_loop().time()
     table.heard("scheduler", "late", now - 2 * TIMES.service_silent_s)
     asked: list[str] = []
-    edge.bus.link.subscribe(direct_subject("scheduler", "late", ANY), lambda subject, _r, _h, _p: asked.append(subject))
+    edge.service.bus.link.subscribe(
+        direct_subject("scheduler", "late", ANY), lambda subject, _r, _h, _p: asked.append(subject)
+    )
     edge.send(builders.journey("scheduler", profile=profile))
     await eventually(lambda: asked or edge.answers)
     assert (len(asked), len(edge.answers)) == ((1, 0) if profile == "standard" else (0, 1))
@@ -273,7 +275,7 @@ async def test_the_preprocessor_gets_the_body_byte_for_byte(buses: Buses) -> Non
     await buses.meet()
     body = b'{"a":\n"\x00\xff"}\n\n' + b"x" * 300_000
     payload = builders.preprocess_request().encode() + b"\n" + body
-    edge.bus.link.publish(stage_subject("preprocessor"), payload, "_INBOX.test.edge")
+    edge.service.bus.link.publish(stage_subject("preprocessor"), payload, "_INBOX.test.edge")
     assert isinstance(await edge.answer(), Rejection)
     assert bodies == [body]
 
@@ -299,7 +301,7 @@ async def test_a_malformed_message_is_counted_and_dropped_with_one_line(
     await buses.meet()
     with caplog.at_level(logging.INFO, "pointsman"):
         for payload in (b"\xff canary", b'{"request_id": "canary"}', b"", b"[" * 100_000):
-            edge.bus.link.publish(stage_subject("scheduler", "any"), payload, "_INBOX.test.edge")
+            edge.service.bus.link.publish(stage_subject("scheduler", "any"), payload, "_INBOX.test.edge")
         edge.send(builders.journey("scheduler"))
         await edge.answer()
     counts = tally(scheduler, "stage.scheduler")
@@ -313,14 +315,14 @@ async def test_a_malformed_message_is_counted_and_dropped_with_one_line(
 async def test_one_byte_too_many_is_a_typed_error_and_the_connection_lives(buses: Buses) -> None:
     scheduler, edge = buses.make("scheduler"), buses.make("frontend")
     got: list[int] = []
-    scheduler.link.subscribe("test.big", lambda _subject, _reply, _headers, payload: got.append(len(payload)))
+    scheduler.bus.link.subscribe("test.big", lambda _subject, _reply, _headers, payload: got.append(len(payload)))
     await buses.meet()
-    limit = edge.link.max_payload
+    limit = edge.bus.link.max_payload
     assert limit == 8 * 1024 * 1024
     with pytest.raises(PayloadTooLarge) as caught:
-        edge.link.publish("test.big", b"x" * (limit + 1))
+        edge.bus.link.publish("test.big", b"x" * (limit + 1))
     assert (caught.value.limit, caught.value.size) == (limit, limit + 1)
-    edge.link.publish("test.big", b"x" * limit)
+    edge.bus.link.publish("test.big", b"x" * limit)
     await eventually(lambda: got == [limit])
 
 
@@ -347,12 +349,12 @@ async def test_a_stage_that_makes_a_journey_too_large_answers_500(buses: Buses) 
 async def test_an_event_carries_its_type_and_a_key_for_deduplication(buses: Buses) -> None:
     reader, edge = buses.make("recorder"), buses.make("frontend")
     got: list[bytes] = []
-    reader.link.subscribe(
+    reader.bus.link.subscribe(
         subject(ResponseStarted, ANY), lambda _subject, _reply, headers, _payload: got.append(headers)
     )
     await buses.meet()
     event = ResponseStarted(request_id="r", source="frontend-1", sequence=7, at_ms=1, pool="p", worker="w", ttft_ms=1.0)
-    edge.publish(event, "p")
+    edge.bus.publish(event, "p")
     await eventually(lambda: got)
     assert f"{names.TYPE}: response.started.v1\r\n".encode() in got[0]
     assert f"{names.MESSAGE_ID}: pm.evt.response.started.v1.p:frontend-1:7\r\n".encode() in got[0]
@@ -361,11 +363,11 @@ async def test_an_event_carries_its_type_and_a_key_for_deduplication(buses: Buse
 async def test_a_listener_that_falls_behind_gets_the_latest_of_each_subject(buses: Buses) -> None:
     reader, writer = buses.make("scheduler"), buses.make("metrics-collector")
     got: list[tuple[str, int]] = []
-    reader.listen(PoolSnapshot, lambda snapshot: got.append((snapshot.pool, snapshot.sequence)), ANY, keep="latest")
+    reader.bus.listen(PoolSnapshot, lambda snapshot: got.append((snapshot.pool, snapshot.sequence)), ANY, keep="latest")
     await buses.meet()
     for sequence in range(100):
         for pool in ("a", "b"):
-            writer.publish(PoolSnapshot(pool=pool, source="m", sequence=sequence, at_ms=0), pool)
+            writer.bus.publish(PoolSnapshot(pool=pool, source="m", sequence=sequence, at_ms=0), pool)
     await eventually(lambda: {("a", 99), ("b", 99)} <= set(got))
     assert tally(reader, "pool.snapshot.v1").dropped == 0
 
@@ -373,12 +375,12 @@ async def test_a_listener_that_falls_behind_gets_the_latest_of_each_subject(buse
 async def test_a_full_mailbox_drops_the_newest_and_counts(buses: Buses, caplog: pytest.LogCaptureFixture) -> None:
     reader, writer = buses.make("scheduler"), buses.make("metrics-collector")
     got: list[int] = []
-    reader.listen(PoolSnapshot, lambda snapshot: got.append(snapshot.sequence), ANY, pending=10)
+    reader.bus.listen(PoolSnapshot, lambda snapshot: got.append(snapshot.sequence), ANY, pending=10)
     await buses.meet()
     counts = tally(reader, "pool.snapshot.v1")
     with caplog.at_level(logging.INFO, "pointsman"):
         for sequence in range(500):
-            writer.publish(PoolSnapshot(pool="a", source="m", sequence=sequence, at_ms=0), "a")
+            writer.bus.publish(PoolSnapshot(pool="a", source="m", sequence=sequence, at_ms=0), "a")
         await eventually(lambda: counts.handled + counts.dropped == 500)
         await eventually(lambda: any(r.getMessage() == "mailbox_caught_up" for r in caplog.records))
     assert counts.dropped > 0
@@ -388,31 +390,31 @@ async def test_a_full_mailbox_drops_the_newest_and_counts(buses: Buses, caplog: 
 
 
 async def test_a_request_nobody_subscribes_to_fails_at_once(buses: Buses) -> None:
-    bus = buses.make("scheduler")
+    service = buses.make("scheduler")
     await buses.meet()
     with pytest.raises(NobodyListens):
-        await bus.ask(OpenRequestsQuery(request_ids=()), "edge-9", timeout=30)
-    assert len(bus.replies) == 0
+        await service.bus.ask(OpenRequestsQuery(request_ids=()), "edge-9", timeout=30)
+    assert len(service.bus.replies) == 0
 
 
 async def test_a_request_without_an_answer_ends_at_its_deadline(buses: Buses) -> None:
-    bus, silent = buses.make("scheduler"), buses.make("frontend")
-    silent.link.subscribe(subject(OpenRequestsQuery, "edge-9"), lambda _subject, _reply, _headers, _payload: None)
+    service, silent = buses.make("scheduler"), buses.make("frontend")
+    silent.bus.link.subscribe(subject(OpenRequestsQuery, "edge-9"), lambda _subject, _reply, _headers, _payload: None)
     await buses.meet()
     with pytest.raises(NoReply):
-        await bus.ask(OpenRequestsQuery(request_ids=()), "edge-9", timeout=0.02)
-    assert len(bus.replies) == 0
+        await service.bus.ask(OpenRequestsQuery(request_ids=()), "edge-9", timeout=0.02)
+    assert len(service.bus.replies) == 0
 
 
 async def test_many_requests_at_once_each_get_their_own_answer(buses: Buses) -> None:
-    bus, edge = buses.make("scheduler"), buses.make("frontend")
-    edge.link.subscribe(
+    service, edge = buses.make("scheduler"), buses.make("frontend")
+    edge.bus.link.subscribe(
         subject(OpenRequestsQuery, "edge-9"),
-        lambda _subject, reply, _headers, payload: edge.link.publish(reply, payload),
+        lambda _subject, reply, _headers, payload: edge.bus.link.publish(reply, payload),
     )
     await buses.meet()
     queries = [OpenRequestsQuery(request_ids=(str(number),)) for number in range(200)]
-    answers = await asyncio.gather(*(bus.ask(query, "edge-9", timeout=30) for query in queries))
+    answers = await asyncio.gather(*(service.bus.ask(query, "edge-9", timeout=30) for query in queries))
     assert answers == [query.encode() for query in queries]
 
 

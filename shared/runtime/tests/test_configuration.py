@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime.configuring.config_text import parse
-from pointsman_runtime.configuring.configuration import KEPT, Configuration
+from pointsman_runtime.service.configuration import KEPT, Configuration
 from pointsman_testing import eventually
 
 

@@ -14,17 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_runtime.bus.backoff import CAP_S, OUTSTANDING_PINGS, full_jitter
-from pointsman_runtime.bus.connection import Connection, Credentials
+from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected
 from pointsman_runtime.bus.outbox import UNSENT_LIMIT
+from pointsman_runtime.configuring.settings import NatsLogin
 from pointsman_runtime.telling.lag import LagMeter
 from pointsman_testing import NatsServer, eventually
 from pointsman_testing.nats_server import LocalNatsServer
 
 
 @asynccontextmanager
-async def connected(url: str, credentials: Credentials | None = None) -> AsyncGenerator[Connection]:
-    connection = Connection([url], name="test", echo=True, credentials=credentials)
+async def connected(url: str, credentials: NatsLogin | None = None) -> AsyncGenerator[Connection]:
+    connection = Connection([url], name="test", echo=True, login=credentials)
     connection.open()
     try:
         await eventually(lambda: connection.connected)
@@ -159,15 +160,15 @@ def locked_server() -> Iterator[LocalNatsServer]:
     server.close()
 
 
-def login(user: str, secret: str) -> Credentials:
-    return Credentials(user=user, password=secret)
+def login(user: str, secret: str) -> NatsLogin:
+    return NatsLogin(user=user, password=secret)
 
 
 async def test_a_wrong_password_is_told_and_tried_again(locked_server: LocalNatsServer) -> None:
-    wrong = Connection([locked_server.url], name="test", echo=True, credentials=login("pointsman", "wrong"))
+    wrong = Connection([locked_server.url], name="test", echo=True, login=login("pointsman", "wrong"))
     wrong.open()
     await eventually(lambda: "Authorization Violation" in wrong.reason)
-    assert "wrong" not in repr(wrong.credentials)
+    assert "wrong" not in repr(login("pointsman", "wrong"))
     await wrong.close()
     async with connected(locked_server.url, login("pointsman", "right")) as right:
         await right.flush()

@@ -1,4 +1,4 @@
-"""What the bus does with stages that somebody else runs, on both transports."""
+"""What the bus does with custom stages, on both transports."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFacts, Stage, StageReport, Target
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import stage_subject
-from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.journey import elsewhere
 from pointsman_runtime.journey.custom_answers import Servers, merged, rejected, understood
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.journey.routing_slip import unanswered
-from pointsman_runtime.journey.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses, apart
 from pointsman_testing.nats_server import MAX_PAYLOAD
@@ -34,7 +34,7 @@ class World:
         self._buses = buses
         self.edge = buses.make("frontend")
         self._asker = buses.make("frontend", "2")
-        self._asker.link.subscribe(
+        self._asker.bus.link.subscribe(
             "_INBOX.test", lambda subject, reply, headers, payload: self.answers.append(read_reply(payload))
         )
         self._scheduler = buses.make("scheduler")
@@ -42,16 +42,16 @@ class World:
 
     def gate(self, answer: Callable[[Document], Mapping[str, Any] | bytes | None]) -> None:
         """Run it with this answer; None says nothing."""
-        bus = self._buses.make("outsider")
+        service = self._buses.make("outsider")
 
         def receive(subject: str, reply: str, headers: bytes, payload: bytes) -> None:
             document = json.loads(payload)
             self.asked.append(document)
             said = answer(document)
             if said is not None:
-                bus.link.publish(reply, said if isinstance(said, bytes) else json.dumps(said).encode(), "", b"")
+                service.bus.link.publish(reply, said if isinstance(said, bytes) else json.dumps(said).encode(), "", b"")
 
-        bus.link.subscribe(stage_subject("gate"), receive, queue="gate")
+        service.bus.link.subscribe(stage_subject("gate"), receive, queue="gate")
 
     async def outcome(self, stage: Stage = DENIED, **facts: Any) -> Decision | Rejection | Answer:
         """What the edge gets in the end for a request through the gate."""
@@ -217,7 +217,7 @@ async def test_what_a_stage_said_counts_once_as_what_it_was_worth(
     for _ in range(2):
         world.answers.clear()
         await world.outcome(ALLOWED)
-    (tally,) = [each for each in world.edge.hub.tallies if each.name == "custom-stage.gate"]
+    (tally,) = [each for each in world.edge.bus.hub.tallies if each.name == "custom-stage.gate"]
     assert (tally.handled, tally.failed, tally.malformed) == counted
     assert [record.message for record in caplog.records if record.message != "degraded"] == []
     assert len(caplog.records) == 1
@@ -234,7 +234,7 @@ async def test_the_edge_hears_that_a_slow_stage_is_waited_for(buses: Buses) -> N
 
 async def test_a_stage_made_with_the_runtime_is_asked_as_any_other(buses: Buses) -> None:
     world = World(buses)
-    gate: Bus = buses.make("gate")
+    gate: Journeys = buses.make("gate")
     gate.stage(Journey, lambda journey, hop: hop.advance(note="fine", headers=()))
     assert isinstance(await world.outcome(), Decision)
     assert [(report.stage, report.note) for report in world.arrived[0].trail][-1] == ("gate", "fine")

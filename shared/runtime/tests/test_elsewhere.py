@@ -7,9 +7,9 @@ from pointsman_contracts.reply import REPLY, Decision, Rejection, Reply
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_core.prefix import salted
-from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.journey.elsewhere import next_model
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 
@@ -21,12 +21,12 @@ INSIDE = Target(model="llama-70b", pool="llama-70b")
 class Edge:
     """Keeps the answers to journeys, and every decision that is told."""
 
-    def __init__(self, bus: Bus) -> None:
-        self.bus = bus
+    def __init__(self, service: Journeys) -> None:
+        self.bus = service
         self.answers: list[Reply] = []
         self.told: list[RequestScheduled] = []
-        bus.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
-        bus.listen(RequestScheduled, self.told.append, ANY)
+        service.bus.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
+        service.bus.listen(RequestScheduled, self.told.append, ANY)
 
     async def send(self, journey: Journey) -> Reply:
         self.answers.clear()

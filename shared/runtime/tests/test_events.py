@@ -30,14 +30,14 @@ class Connected:
     """A bus and an events connection, as one service has them."""
 
     def __init__(self, url: str, instance: str) -> None:
-        self.bus = Bus(Connection([url], name=instance), Process("test", instance))
-        self.events = Events(ServiceSettings(nats_url=url), self.bus.process, self.bus.hub.tallies)
+        self.service = Bus(Connection([url], name=instance), Process("test", instance))
+        self.events = Events(ServiceSettings(nats_url=url), self.service.process, self.service.hub.tallies)
         self.buckets: list[Bucket] = []
 
     async def open(self) -> None:
-        self.bus.open()
+        self.service.open()
         self.events.open()
-        await self.bus.wait_connected()
+        await self.service.wait_connected()
         await self.events.jetstream()
 
     def bucket(self, name: str, ttl_s: float | None = None) -> Bucket:
@@ -49,7 +49,7 @@ class Connected:
         for bucket in self.buckets:
             await bucket.close()
         await self.events.close()
-        await self.bus.close()
+        await self.service.close()
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def test_a_request_is_answered_by_a_handler(process: Connected) -> None:
 
     async def answered() -> bytes:
         try:
-            return await process.bus.ask(OpenRequestsQuery(request_ids=("a", "b")), "edge-1", timeout=30)
+            return await process.service.ask(OpenRequestsQuery(request_ids=("a", "b")), "edge-1", timeout=30)
         except NobodyListens as error:  # the two connections are made apart
             raise AssertionError(str(error)) from error
 
@@ -90,15 +90,15 @@ async def test_what_cannot_be_decoded_or_handled_is_counted_and_the_next_message
     await process.open()
 
     def heard() -> bool:
-        process.bus.publish(started(1), "p")
+        process.service.publish(started(1), "p")
         return 1 in got
 
     await eventually(heard)  # the two connections are made apart
     with caplog.at_level(logging.INFO, "pointsman"):
-        process.bus.link.publish(subject(ResponseStarted, "p"), b"{canary")
-        process.bus.publish(started(13), "p")
-        process.bus.publish(started(2), "p")
-        tally = next(tally for tally in process.bus.hub.tallies if tally.name == "response.started.v1")
+        process.service.link.publish(subject(ResponseStarted, "p"), b"{canary")
+        process.service.publish(started(13), "p")
+        process.service.publish(started(2), "p")
+        tally = next(tally for tally in process.service.hub.tallies if tally.name == "response.started.v1")
         await eventually(lambda: (tally.malformed, tally.failed) == (1, 1) and 2 in got)
         await eventually(lambda: tally.handled == len(got))
     lines = [record for record in caplog.records if record.getMessage() in ("malformed_message", "handler_failed")]
@@ -118,13 +118,13 @@ async def test_what_a_handler_that_hangs_has_no_room_for_is_dropped_and_counted(
     await process.open()
 
     def hangs() -> bool:
-        process.bus.publish(started(1), "p")
+        process.service.publish(started(1), "p")
         return bool(heard)
 
     await eventually(hangs)
-    tally = next(tally for tally in process.bus.hub.tallies if tally.name == "response.started.v1")
+    tally = next(tally for tally in process.service.hub.tallies if tally.name == "response.started.v1")
     for sequence in range(PENDING + 10):
-        process.bus.publish(started(sequence), "p")
+        process.service.publish(started(sequence), "p")
     await eventually(lambda: tally.dropped >= 10)
     going_on.set()
     await eventually(lambda: tally.handled + tally.dropped >= PENDING + 10)
@@ -138,8 +138,8 @@ async def test_handlers_work_again_after_a_restart_of_the_server(
     own_nats_server.kill()
     await eventually(lambda: process.events.reason is not None)
     await asyncio.to_thread(own_nats_server.start)
-    await eventually(lambda: process.events.reason is None and process.bus.connected)
-    assert await process.bus.ask(OpenRequestsQuery(request_ids=()), "edge-1", timeout=30)
+    await eventually(lambda: process.events.reason is None and process.service.connected)
+    assert await process.service.ask(OpenRequestsQuery(request_ids=()), "edge-1", timeout=30)
 
 
 async def test_the_stream_keeps_each_event_once(process: Connected) -> None:
@@ -147,8 +147,8 @@ async def test_the_stream_keeps_each_event_once(process: Connected) -> None:
     await process.events.make_event_stream()
     await process.events.make_event_stream()
     for sequence in (1, 2, 2, 3):
-        process.bus.publish(started(sequence), "p")
-    await process.bus.link.flush(1)
+        process.service.publish(started(sequence), "p")
+    await process.service.link.flush(1)
     js = await process.events.jetstream()
 
     async def kept() -> bool:
@@ -496,9 +496,11 @@ async def test_a_login_that_is_refused_for_a_while_ends_nothing() -> None:
     bucket = process.bucket("test-login")
     watched = await watching_one_entry(bucket)
     server.reload(wrong)
-    await eventually(lambda: "Authorization Violation" in (process.events.reason or "") and not process.bus.connected)
+    await eventually(
+        lambda: "Authorization Violation" in (process.events.reason or "") and not process.service.connected
+    )
     server.reload(right)
-    await eventually(lambda: process.events.reason is None and process.bus.connected)
+    await eventually(lambda: process.events.reason is None and process.service.connected)
     await bucket.put("a", b"2")
     await eventually(lambda: watched.values == {"a": b"2"})
     await process.close()

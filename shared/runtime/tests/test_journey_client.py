@@ -9,12 +9,12 @@ from pointsman_contracts.content import Content, ContentQuery
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
-from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, NobodyListens, NoReply
 from pointsman_runtime.journey.content_client import ContentClient
+from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.journey.pending_request import TRIES
-from pointsman_runtime.journey.stage import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses, apart
 
@@ -34,7 +34,7 @@ async def test_an_edge_gets_the_decision(buses: Buses) -> None:
     answer = await client.send(request, b"{}")
     assert isinstance(answer, Decision)
     assert (answer.request_id, answer.attempt) == (request.request_id, 1)
-    assert len(edge.replies) == 0
+    assert len(edge.bus.replies) == 0
 
 
 async def test_an_edge_gets_the_rejection(buses: Buses) -> None:
@@ -79,7 +79,7 @@ async def test_a_request_waits_for_the_only_replica_to_come_back(buses: Buses) -
     await eventually(lambda: len(client.held) == 1)
     await comes(buses, "preprocessor", "2")
     assert isinstance(await waiting, Decision)
-    assert (len(client.held), len(edge.replies)) == (0, 0)
+    assert (len(client.held), len(edge.bus.replies)) == (0, 0)
 
 
 async def test_a_request_waits_for_a_later_stage_that_another_one_misses(buses: Buses) -> None:
@@ -111,7 +111,7 @@ async def test_a_request_is_held_for_no_longer_than_a_decision_may_take(buses: B
     await stage.close()
     with pytest.raises(NobodyListens):
         await client.send(builders.preprocess_request(), b"{}", timeout_s=0.2)
-    assert (client.held.total, len(client.held), len(edge.replies)) == (1, 0, 0)
+    assert (client.held.total, len(client.held), len(edge.bus.replies)) == (1, 0, 0)
 
 
 async def test_a_request_that_would_rather_fail_is_not_held(buses: Buses) -> None:
@@ -136,7 +136,7 @@ async def test_a_client_that_hangs_up_is_not_held_any_more(buses: Buses) -> None
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert (len(client.held), len(edge.replies)) == (0, 0)
+    assert (len(client.held), len(edge.bus.replies)) == (0, 0)
 
 
 async def test_a_request_that_nobody_answers_is_sent_once_more(buses: Buses) -> None:
@@ -167,7 +167,7 @@ async def test_a_request_that_no_stage_ever_answers_is_sent_a_few_times_and_ends
     with pytest.raises(NoReply):
         await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.001, timeout_s=1)
     assert seen == list(range(1, TRIES + 1))
-    assert len(edge.replies) == 0
+    assert len(edge.bus.replies) == 0
 
 
 async def test_an_edge_that_would_rather_go_on_alone_ends_after_the_second_try(buses: Buses) -> None:
@@ -235,7 +235,7 @@ async def test_a_request_parked_by_an_instance_that_fell_silent_is_sent_again(bu
     other = buses.make("preprocessor", "other")
     other.stage(Request, decide)
     other.open()
-    await other.wait_connected()
+    await other.bus.wait_connected()
     other.serve()
     answer = await waiting
     assert isinstance(answer, Decision)
@@ -279,21 +279,21 @@ async def test_a_client_that_hangs_up_leaves_nothing_behind(buses: Buses) -> Non
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert len(edge.replies) == 0
+    assert len(edge.bus.replies) == 0
     held[0].finish(decide(held[0].message, held[0]))
-    await eventually(lambda: edge.replies.late == 1)
+    await eventually(lambda: edge.bus.replies.late == 1)
 
 
 async def test_a_malformed_reply_is_counted_and_the_real_one_still_counts(buses: Buses) -> None:
     stage, edge = buses.make("preprocessor"), buses.make("frontend")
     inboxes: list[str] = []
-    stage.link.subscribe(stage_subject("preprocessor"), lambda _s, reply, _h, _p: inboxes.append(reply))
+    stage.bus.link.subscribe(stage_subject("preprocessor"), lambda _s, reply, _h, _p: inboxes.append(reply))
     client = JourneyClient(edge)
     await buses.meet()
     waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
     await eventually(lambda: inboxes)
-    stage.link.publish(inboxes[0], b"{nonsense")
-    stage.link.publish(inboxes[0], builders.decision().encode())
+    stage.bus.link.publish(inboxes[0], b"{nonsense")
+    stage.bus.link.publish(inboxes[0], builders.decision().encode())
     assert isinstance(await waiting, Decision)
     assert client.tally.malformed == 1
 
@@ -303,7 +303,7 @@ async def test_a_malformed_reply_is_counted_and_the_real_one_still_counts(buses:
 async def test_a_body_over_the_servers_limit_is_read_at_the_edge_in_parts(buses: Buses, more: int) -> None:
     stage, edge = buses.make("preprocessor"), buses.make("frontend")
     await buses.meet()
-    body = os.urandom(edge.link.max_payload + more)
+    body = os.urandom(edge.bus.link.max_payload + more)
     held: list[bytes] = []
     content = ContentClient(stage)
 
@@ -319,7 +319,7 @@ async def test_a_body_over_the_servers_limit_is_read_at_the_edge_in_parts(buses:
         return b"\n".join((Content(request_id=query.request_id, size=len(body)).encode(), part))
 
     stage.stage(PreprocessRequest, read)
-    edge.answer(ContentQuery, answer, edge.process.instance)
+    edge.bus.answer(ContentQuery, answer, edge.process.instance)
     client = JourneyClient(edge)
     await buses.meet()
     request = builders.preprocess_request().model_copy(update={"edge": edge.process.instance})
@@ -333,7 +333,7 @@ async def test_a_request_waits_while_the_server_is_slow_to_read(buses: Buses, mo
     stage.stage(Request, decide)
     client = JourneyClient(edge)
     await buses.meet()
-    publish, refused = edge.link.publish, list[str]()
+    publish, refused = edge.bus.link.publish, list[str]()
 
     def congested(
         subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
@@ -343,7 +343,7 @@ async def test_a_request_waits_while_the_server_is_slow_to_read(buses: Buses, mo
             raise BusCongested(2, 1)
         publish(subject, payload, reply, headers, relaxed=relaxed)
 
-    monkeypatch.setattr(edge.link, "publish", congested)
+    monkeypatch.setattr(edge.bus.link, "publish", congested)
     assert isinstance(await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05), Decision)
     refused.clear()
     with pytest.raises(BusCongested):
@@ -359,16 +359,16 @@ async def test_without_a_connection_the_edge_knows_at_once(buses: Buses) -> None
 
 async def comes(buses: Buses, service: str, instance: str) -> None:
     """One more replica starts."""
-    bus = buses.make(service, instance)
+    replica = buses.make(service, instance)
     if service == "preprocessor":
-        bus.stage(Request, decide)
-    bus.open()
-    await bus.wait_connected()
-    bus.serve()
+        replica.stage(Request, decide)
+    replica.open()
+    await replica.bus.wait_connected()
+    replica.serve()
 
 
-def picker_lives(bus: Bus) -> bool:
-    return bus.heartbeat.table.alive("profile-picker", "profile-picker-1", loop_time())
+def picker_lives(service: Journeys) -> bool:
+    return service.heartbeat.table.alive("profile-picker", "profile-picker-1", loop_time())
 
 
 def loop_time() -> float:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pointsman_runtime.bus.mailbox import BATCH, Delivery, Fifo, LatestWins, Tally
+from pointsman_runtime.bus.mailbox import BATCH, Delivery, Fifo, LatestWins
+from pointsman_runtime.telling.tallies import Tally
 from pointsman_testing import eventually
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from pointsman_runtime.telling.memory_return import GROWN_BYTES, MemoryReturn, glibc_trim, resident_bytes
+from pointsman_runtime.service.memory_return import GROWN_BYTES, MemoryReturn, glibc_trim, resident_bytes
 
 MIB = 2**20
 LARGE_BODIES = """
 import threading
-from pointsman_runtime.telling.memory_return import MemoryReturn, resident_bytes
+from pointsman_runtime.service.memory_return import MemoryReturn, resident_bytes
 
 memory = MemoryReturn()
 before = resident_bytes()

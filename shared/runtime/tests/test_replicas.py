@@ -14,6 +14,7 @@ from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 from pointsman_testing.attendance import Attendance
@@ -42,16 +43,16 @@ class Stack:
             name: [processes.start_command([sys.executable, SCRIPT, name], env=env) for _ in range(2)]
             for name in ("preprocessor", "scheduler")
         }
-        self.bus = Bus(Connection([server.url], name="edge"), Process("frontend", "edge"))
-        self.client = JourneyClient(self.bus)
-        self.attendance = Attendance(self.bus)
+        self.service = Journeys(Bus(Connection([server.url], name="edge"), Process("frontend", "edge")))
+        self.client = JourneyClient(self.service)
+        self.attendance = Attendance(self.service.bus)
 
     async def ready(self) -> None:
-        self.bus.open()
+        self.service.open()
         await asyncio.gather(*(replica.wait_ready() for replicas in self.replicas.values() for replica in replicas))
         loop = asyncio.get_running_loop()
         await eventually(
-            lambda: all(len(self.bus.heartbeat.table.instances(name, loop.time())) >= 2 for name in self.replicas)
+            lambda: all(len(self.service.heartbeat.table.instances(name, loop.time())) >= 2 for name in self.replicas)
         )
 
     async def send(self) -> Sent:
@@ -91,7 +92,7 @@ async def stack(own_nats_server: NatsServer, processes: Processes, tmp_path: Pat
         await made.ready()
         yield made
     finally:
-        await made.bus.close()
+        await made.service.close()
 
 
 @pytest.mark.parametrize("stage", ["preprocessor", "scheduler"])

@@ -37,11 +37,11 @@ async def test_one_replica_says_something_about_each_answer_and_a_failure_is_sai
     says("2")
     edge = buses.make("frontend")
     got: list[bytes] = []
-    edge.link.subscribe("_INBOX.edge", lambda subject, reply, headers, payload: got.append(payload))
+    edge.bus.link.subscribe("_INBOX.edge", lambda subject, reply, headers, payload: got.append(payload))
     await buses.meet()
     names = [f"r-{number}" for number in range(10)] + ["slow", "broken", "late"]
     for name in names:
-        edge.link.publish(subject(ResponseReview, "guard"), review(name).encode(), "_INBOX.edge", b"")
+        edge.bus.link.publish(subject(ResponseReview, "guard"), review(name).encode(), "_INBOX.edge", b"")
     await eventually(lambda: len(got) == len(names))
     assert sorted(asked) == sorted(names)
     assert got.count(b"{}") == 2

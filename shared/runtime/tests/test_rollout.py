@@ -5,8 +5,8 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.timing import TIMES
 from pointsman_core.config import Config
-from pointsman_runtime.configuring.configuration import Configuration
 from pointsman_runtime.journey.presence import PresenceTable
+from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.service.rollout import PATIENCE_S, Rollout
 
 

@@ -19,6 +19,7 @@ from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.jetstream.buckets import Bucket
 from pointsman_runtime.jetstream.events import Events
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY, HISTORY
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 
@@ -44,22 +45,22 @@ async def ready_reasons(url: str) -> dict[str, str]:
 
 
 async def ask_for_a_decision(server: NatsServer) -> Decision:
-    bus = Bus(Connection([server.url], name="test"), Process("frontend", "test"))
+    service = Journeys(Bus(Connection([server.url], name="test"), Process("frontend", "test")))
     answers: list[object] = []
-    bus.link.subscribe("_INBOX.test", lambda _s, _r, _h, payload: answers.append(REPLY.validate_json(payload)))
-    bus.open()
-    await bus.wait_connected()
+    service.bus.link.subscribe("_INBOX.test", lambda _s, _r, _h, payload: answers.append(REPLY.validate_json(payload)))
+    service.open()
+    await service.bus.wait_connected()
 
     async def decided() -> Decision | None:
         count = len(answers)
-        bus.forward(builders.journey("scheduler"), "_INBOX.test")
+        service.forward(builders.journey("scheduler"), "_INBOX.test")
         await eventually(lambda: len(answers) > count)
         return answers[-1] if isinstance(answers[-1], Decision) else None
 
     try:
         return await eventually(decided)
     finally:
-        await bus.close()
+        await service.close()
 
 
 async def test_a_service_answers_and_ends_with_0_on_sigterm(
@@ -88,7 +89,6 @@ async def test_a_service_does_not_get_ready_beside_one_that_speaks_other_contrac
             bus.publish(newer, newer.service, newer.instance)
             await asyncio.sleep(TIMES.beat_s)
 
-    bus.heartbeat.stop()
     beating = asyncio.create_task(beat())
     try:
         service = start(processes, nats_server, str(config_file))
@@ -159,7 +159,7 @@ async def test_a_service_follows_the_configuration_in_the_bucket(
 
     await eventually(waits_for_a_configuration)
     bus = Bus(Connection([own_nats_server.url], name="test"), Process("cli", "test"))
-    events = Events(ServiceSettings(nats_url=own_nats_server.url), bus.process, bus.hub.tallies)
+    events = Events(ServiceSettings(nats_url=own_nats_server.url), bus.process, bus.tallies)
     events.open()
     bucket = Bucket(events, CONFIG_BUCKET, history=HISTORY)
     first = await bucket.put(CONFIG_KEY, b"pools: {llama-8b: {}}")
@@ -221,10 +221,10 @@ async def test_a_stopped_and_continued_service_serves_again(
 ) -> None:
     service = start(processes, nats_server, str(config_file))
     await service.wait_ready()
-    observer = Bus(Connection([nats_server.url], name="observer"), Process("frontend", "observer"))
+    observer = Journeys(Bus(Connection([nats_server.url], name="observer"), Process("frontend", "observer")))
     beats: list[float] = []
     now = asyncio.get_running_loop().time
-    observer.listen(ServicePresence, lambda _: beats.append(now()), "scheduler", ANY)
+    observer.bus.listen(ServicePresence, lambda _: beats.append(now()), "scheduler", ANY)
     observer.open()
     try:
         await eventually(lambda: beats)

@@ -7,7 +7,7 @@ import pytest
 from pointsman_contracts.journey import BodyEdit, Journey, Stage, StageReport
 from pointsman_contracts.reply import REPLY, Decision, Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.hop import Hop
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 
@@ -22,7 +22,7 @@ class World:
         self.arrived: list[Journey] = []
         self.answers: list[object] = []
         self.edge = buses.make("frontend")
-        self.edge.link.subscribe(
+        self.edge.bus.link.subscribe(
             "_INBOX.test", lambda subject, reply, headers, payload: self.answers.append(REPLY.validate_json(payload))
         )
         buses.make("scheduler").stage(Journey, self._keep)

@@ -36,7 +36,7 @@ async def run(buses: Buses, traceparent: str | None) -> list[InMemorySpanExporte
     selector.stage(Journey, lambda journey, hop: hop.advance())
     scheduler.stage(Journey, lambda journey, hop: hop.reject(429, "full"))
     answers: list[object] = []
-    edge.link.subscribe("_INBOX.test", lambda _s, _r, _h, payload: answers.append(REPLY.validate_json(payload)))
+    edge.bus.link.subscribe("_INBOX.test", lambda _s, _r, _h, payload: answers.append(REPLY.validate_json(payload)))
     await buses.meet()
     edge.forward(builders.journey("model-selector", "scheduler"), "_INBOX.test", traceparent)
     await eventually(lambda: answers)

@@ -10,15 +10,29 @@ from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.bus.link import Link
-from pointsman_runtime.journey.stage import Hop, Outcome
+from pointsman_runtime.journey.hop import Hop, Onward, Outcome, Reply
+from pointsman_runtime.journey.journeys import Journeys
+from pointsman_runtime.journey.process_stages import ProcessStages
 from pointsman_runtime.telling.process import Process
 from pointsman_testing.eventually import PATIENCE_S, eventually
-from pointsman_testing.memory_nats import MemoryNats
 
 M = TypeVar("M", PreprocessRequest, Journey)
 
 apart = pytest.mark.parametrize("buses", ["memory", "nats"], indirect=True)
 """For a test of what only a message between processes has: bytes, headers, limits of size, other replicas."""
+
+
+class _Nowhere(Onward):
+    """Sends nothing on."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    def forward(self, journey: Journey, reply_to: str, traceparent: str | None = None) -> None:
+        raise NotImplementedError
+
+    def reply(self, reply_to: str, message: Journey | Reply, traceparent: str | None = None) -> None:
+        raise NotImplementedError
 
 
 class RecordedHop(Hop[M]):
@@ -27,8 +41,9 @@ class RecordedHop(Hop[M]):
     __slots__ = ("sent",)
 
     def __init__(self, message: M, body: bytes = b"", *, service: str = "scheduler", instance: str = "1") -> None:
-        bus = Bus(MemoryNats().link(), Process(service, f"{service}-{instance}"))
-        super().__init__(bus, message, memoryview(body), "_INBOX.test", None)
+        super().__init__(
+            _Nowhere(Process(service, f"{service}-{instance}")), message, memoryview(body), "_INBOX.test", None
+        )
         self.sent: list[Outcome] = []
 
     def finish(self, outcome: Outcome) -> None:
@@ -42,45 +57,48 @@ class Buses:
 
     def __init__(self, new_link: Callable[[], Link], *, bundled: bool = False) -> None:
         self.new_link = new_link
-        self._made: list[Bus] = []
+        self._made: list[Journeys] = []
         self._hub = Hub(new_link(), "_INBOX.bundle") if bundled else None
+        self._stages = None if self._hub is None else ProcessStages(self._hub)
 
-    def make(self, service: str, instance: str = "1") -> Bus:
-        """A bus that isn't open yet: register stages and listeners, then `meet`."""
-        first = all(bus.process.service != service for bus in self._made)
-        bus = Bus(self._hub if self._hub and first else self.new_link(), Process(service, f"{service}-{instance}"))
+    def make(self, service: str, instance: str = "1") -> Journeys:
+        """A service on a bus that isn't open yet: register stages and listeners, then `meet`."""
+        inside = self._hub is not None and all(made.process.service != service for made in self._made)
+        around = self._hub if self._hub is not None and inside else self.new_link()
+        bus = Bus(around, Process(service, f"{service}-{instance}"))
+        made = Journeys(bus, self._stages if inside else None)
         # No message of a test dies because its machine is busy.
-        bus.allow(PATIENCE_S)
-        self._made.append(bus)
-        return bus
+        made.allow(PATIENCE_S)
+        self._made.append(made)
+        return made
 
     async def meet(self) -> None:
         """Open every bus, let it serve, and wait until each knows that all of them live."""
-        for bus in self._made:
-            if not bus.heartbeat.beating:
-                bus.open()
-        for bus in self._made:
-            await bus.wait_connected()
-            bus.serve()
+        for made in self._made:
+            if not made.heartbeat.beating:
+                made.open()
+        for made in self._made:
+            await made.bus.wait_connected()
+            made.serve()
         loop = asyncio.get_running_loop()
 
         def everybody_known() -> bool:
             return all(
-                bus.heartbeat.table.addressable(other.process.service, other.process.instance, loop.time())
-                for bus in self._made
+                made.heartbeat.table.addressable(other.process.service, other.process.instance, loop.time())
+                for made in self._made
                 for other in self._made
             )
 
         await eventually(everybody_known)
 
-    async def kill(self, bus: Bus) -> None:
-        """Close one bus as by SIGKILL; `meet` waits for the others alone."""
-        self._made.remove(bus)
-        await bus.close()
+    async def kill(self, made: Journeys) -> None:
+        """Close one service's bus as by SIGKILL; `meet` waits for the others alone."""
+        self._made.remove(made)
+        await made.close()
 
     async def close(self) -> None:
         """Close every bus."""
-        for bus in self._made:
-            await bus.close()
+        for made in self._made:
+            await made.close()
         if self._hub is not None:
             await self._hub.close()

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted, Usage
-from pointsman_runtime.bus.bus import HOP_BUDGET_S, Bus
+from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S
 from pointsman_runtime.journey.journey_client import JourneyClient
-from pointsman_runtime.journey.stage import Hop
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import builders
 from pointsman_testing.eventually import eventually
@@ -41,11 +43,11 @@ class Surroundings:
     """An edge that sends requests, and a profile-picker that decides whatever comes through."""
 
     def __init__(self, url: str, hop_budget_s: float) -> None:
-        self.edge = Bus(Connection([url], name="edge"), Process("frontend", "edge-1"))
-        self._picker = Bus(Connection([url], name="picker"), Process("profile-picker", "picker-1"))
+        self.edge = Journeys(Bus(Connection([url], name="edge"), Process("frontend", "edge-1")))
+        self._picker = Journeys(Bus(Connection([url], name="picker"), Process("profile-picker", "picker-1")))
         self._picker.stage(Journey, _decide)
-        for bus in (self.edge, self._picker):
-            bus.allow(hop_budget_s)
+        for each in (self.edge, self._picker):
+            each.allow(hop_budget_s)
         self._client = JourneyClient(self.edge)
         self._numbers = itertools.count(1)
         self._sequence = itertools.count(1)
@@ -70,7 +72,7 @@ class Surroundings:
 
     def complete(self, judged: Judged, usage: Usage | None) -> None:
         """Tell that the request has ended."""
-        self.edge.publish(
+        self.edge.bus.publish(
             ResponseCompleted(
                 request_id=judged.request_id,
                 source="edge-1",
@@ -87,10 +89,10 @@ class Surroundings:
 
     async def begin(self, preprocessors: int) -> None:
         """Connect, and wait until so many preprocessors take requests."""
-        for bus in (self.edge, self._picker):
-            bus.open()
-            await bus.wait_connected()
-            bus.serve()
+        for each in (self.edge, self._picker):
+            each.open()
+            await each.bus.wait_connected()
+            each.serve()
         loop = asyncio.get_running_loop()
         table = self.edge.heartbeat.table
         await eventually(lambda: sum(table.instances("preprocessor", loop.time()).values()) == preprocessors)

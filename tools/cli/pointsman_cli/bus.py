@@ -89,7 +89,6 @@ async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) 
             password=credentials.password,
             token=credentials.token,
             user_credentials=credentials.credentials_file,
-            nkeys_seed=credentials.nkey_seed_file,
             tls=tls,
             # A login may have inboxes of its own alone. Unlike those of services it has no life to tell apart.
             inbox_prefix=inbox(credentials.user) if credentials.user else "_INBOX",

@@ -9,7 +9,7 @@ from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError, ServerError, ServiceUnavailableError
 
 from pointsman_cli.facts import SILENT, StreamFacts
-from pointsman_runtime.bus.errors import jetstream_words
+from pointsman_runtime.jetstream.errors import jetstream_words
 from pointsman_runtime.jetstream.stores import EVENT_STREAM, PROBE_STREAM
 
 _TINY_BYTES: Final = 1024

@@ -11,7 +11,7 @@ from pointsman_contracts.pool import PoolRules
 from pointsman_contracts.subjects import kv_key
 from pointsman_metrics_collector.domain.finding import Finding
 from pointsman_metrics_collector.domain.ownership import owner
-from pointsman_runtime.bus.errors import jetstream_words
+from pointsman_runtime.jetstream.errors import jetstream_words
 from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_runtime.telling.logs import Log
 

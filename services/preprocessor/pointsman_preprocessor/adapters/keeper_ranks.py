@@ -8,6 +8,7 @@ from pointsman_contracts.timing import TIMES
 from pointsman_preprocessor.domain.limits.sharding import keeper_of
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NobodyListens, NoReply
+from pointsman_runtime.journey.heartbeat import Heartbeat
 
 SIGN_S: Final = 0.15
 """How long an instance that another one takes for dead may take to answer."""
@@ -18,11 +19,12 @@ DOUBTED_S: Final = 0.8
 class KeeperRanks:
     """One of a process."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, heartbeat: Heartbeat) -> None:
         self.me: Final = bus.process.instance
         self.members: tuple[str, ...] = (self.me,)
         """Preprocessors that keep shards."""
         self._bus: Final = bus
+        self._heartbeat: Final = heartbeat
         self._keepers: list[str] = [self.me] * SHARDS
         self._doubted: Final[dict[str, float]] = {}
         self._looked_after: Final[dict[str, asyncio.Task[None]]] = {}
@@ -31,7 +33,7 @@ class KeeperRanks:
     def known(self) -> int:
         """How many preprocessors there are, those included that were silent for minutes."""
         now = asyncio.get_running_loop().time()
-        return max(len(self.members), len(self._bus.heartbeat.table.instances(self._bus.process.service, now)))
+        return max(len(self.members), len(self._heartbeat.table.instances(self._bus.process.service, now)))
 
     def keeper(self, shard: int) -> str:
         """Which one should keep it."""
@@ -41,7 +43,7 @@ class KeeperRanks:
         """Whether it was heard of lately."""
         now = asyncio.get_running_loop().time()
         service = self._bus.process.service
-        return instance not in self._doubted and self._bus.heartbeat.table.alive(service, instance, now)
+        return instance not in self._doubted and self._heartbeat.table.alive(service, instance, now)
 
     def doubt(self, instance: str) -> None:
         """It doesn't answer, earlier than its heartbeats are missed."""
@@ -51,7 +53,7 @@ class KeeperRanks:
     def suspect(self, instance: str) -> None:
         """It doesn't answer in time. One that is busy beats all the same: its shards aren't taken from it."""
         now = asyncio.get_running_loop().time()
-        if self._bus.heartbeat.table.silence(self._bus.process.service, instance, now) > 2 * TIMES.beat_s:
+        if self._heartbeat.table.silence(self._bus.process.service, instance, now) > 2 * TIMES.beat_s:
             self.doubt(instance)
 
     def doubts(self, instance: str) -> bool:
@@ -66,7 +68,7 @@ class KeeperRanks:
 
     def refresh(self) -> None:
         """Look who lives."""
-        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        table, now = self._heartbeat.table, asyncio.get_running_loop().time()
         service = self._bus.process.service
         for instance in [each for each, until in self._doubted.items() if until < now]:
             del self._doubted[instance]
@@ -75,7 +77,7 @@ class KeeperRanks:
             for each in table.instances(service, now)
             if each not in self._doubted and table.addressable(service, each, now)
         }
-        if self._bus.heartbeat.ready:
+        if self._heartbeat.ready:
             found.add(self.me)
         members = tuple(sorted(found)) or (self.me,)
         if members != self.members:

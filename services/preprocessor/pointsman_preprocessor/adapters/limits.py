@@ -17,7 +17,7 @@ from pointsman_preprocessor.plugins.budget import Budget
 from pointsman_preprocessor.plugins.limit import Limit
 from pointsman_preprocessor.plugins.token_limit import TokenLimit
 from pointsman_preprocessor.settings import PreprocessorSettings
-from pointsman_runtime.configuring.configuration import Revision
+from pointsman_runtime.service.configuration import Revision
 from pointsman_runtime.service.service import Service
 
 TICK_S: Final = 0.1
@@ -43,8 +43,10 @@ class Limits:
     def __init__(self, service: Service[PreprocessorSettings]) -> None:
         self._bus: Final = service.bus
         metrics = LimitMetrics(service.registry)
-        self._keeper: Final = ShardKeeper(service.bus, service.bucket(LIMITS_BUCKET), metrics, steady_clock)
-        self.limiter: Final = SharedLimiter(service.bus, self._keeper, metrics, steady_clock)
+        self._keeper: Final = ShardKeeper(
+            service.bus, service.heartbeat, service.bucket(LIMITS_BUCKET), metrics, steady_clock
+        )
+        self.limiter: Final = SharedLimiter(service.bus, service.heartbeat, self._keeper, metrics, steady_clock)
         reader = EndsReader(service.events, service.bus.link, f"{service.process.inbox}.ends")
         self._budgets: Final = Budgets(service.bus, reader, self._keeper, metrics, steady_clock)
         self.limiter.spending_missing = lambda: self._budgets.missing

@@ -22,6 +22,7 @@ from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.keeping import Keeping
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NobodyListens
+from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.logs import Log
 
 HAND_OVER_S: Final = 0.5
@@ -41,9 +42,11 @@ _log = Log("limits")
 class ShardKeeper:
     """One of a process. `clock` gives unix seconds that never go back, and goes on while the process is stopped."""
 
-    def __init__(self, bus: Bus, store: Store, metrics: LimitMetrics, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, bus: Bus, heartbeat: Heartbeat, store: Store, metrics: LimitMetrics, clock: Callable[[], float]
+    ) -> None:
         self.me: Final = bus.process.instance
-        self.ranks: Final = KeeperRanks(bus)
+        self.ranks: Final = KeeperRanks(bus, heartbeat)
         self.on_taken: Callable[[Book, float], None] = _nothing
         """Called with a shard that is now kept here and the time of what is known of it."""
         self._bus: Final = bus

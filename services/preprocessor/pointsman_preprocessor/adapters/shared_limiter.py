@@ -31,6 +31,7 @@ from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NobodyListens, NoReply
+from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.logs import Log
 
 GIVE_UP_S: Final = 0.8
@@ -61,7 +62,9 @@ class _Ended(NamedTuple):
 class SharedLimiter(Limiter):
     """One of a process. `clock` as that of the keeper."""
 
-    def __init__(self, bus: Bus, keeper: ShardKeeper, metrics: LimitMetrics, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, bus: Bus, heartbeat: Heartbeat, keeper: ShardKeeper, metrics: LimitMetrics, clock: Callable[[], float]
+    ) -> None:
         self.lengths = OutputLengths()
         self.prices: Mapping[str, TokenCost] = {}
         """Of the limits of tokens, by name."""
@@ -71,6 +74,7 @@ class SharedLimiter(Limiter):
         self.ends_known: Callable[[], bool] = _never
         """Whether every end of a request was read that the stream of events has."""
         self._bus: Final = bus
+        self._heartbeat: Final = heartbeat
         self._keeper: Final = keeper
         self._metrics: Final = metrics
         self._clock: Final = clock
@@ -244,7 +248,7 @@ class SharedLimiter(Limiter):
 
     def _is_gone(self, edge: str) -> bool:
         """Whether it was heard of, and hasn't been for a while."""
-        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        table, now = self._heartbeat.table, asyncio.get_running_loop().time()
         known = [lives for service in EDGES for name, lives in table.instances(service, now).items() if name == edge]
         if not known or any(known) or not self._bus.connected:
             self._silent.pop(edge, None)

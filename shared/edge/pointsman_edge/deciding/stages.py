@@ -9,7 +9,6 @@ from pointsman_contracts.reply import STAGE_UNAVAILABLE, Decision, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.deciding.static_choice import Closed
-from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import (
     BusCongested,
     BusDisconnected,
@@ -19,6 +18,7 @@ from pointsman_runtime.bus.errors import (
 )
 from pointsman_runtime.journey.held_requests import Place
 from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.journey.pending_request import FIRST_STAGE, Settled
 from pointsman_runtime.journey.presence import Nobody
 
@@ -62,8 +62,9 @@ class Stages(Protocol):
 class BusStages:
     """The stages on one bus."""
 
-    def __init__(self, bus: Bus, client: JourneyClient) -> None:
-        self._bus = bus
+    def __init__(self, journeys: Journeys, client: JourneyClient) -> None:
+        self._bus = journeys.bus
+        self._peers = journeys.heartbeat.table
         self._client = client
 
     def ask(
@@ -120,7 +121,7 @@ class BusStages:
         """Why no request can be decided by the stages at the moment; None if some can."""
         if (reason := self._bus.missing) is not None:
             return Missing(reason, alone=True)
-        table, now = self._bus.heartbeat.table, asyncio.get_running_loop().time()
+        table, now = self._peers, asyncio.get_running_loop().time()
         within_s = policy.limits.decision_timeout
         for stage in _ON_EVERY_JOURNEY:
             # Requests that are held for a stage which lived a moment ago are still served, only later.
@@ -142,7 +143,7 @@ class BusStages:
         return self._bus.back_for < RECONNECTING_S
 
     def _scheduler_lives(self, pool: str | None) -> bool:
-        where = self._bus.heartbeat.table.where("scheduler", pool, asyncio.get_running_loop().time())
+        where = self._peers.where("scheduler", pool, asyncio.get_running_loop().time())
         return not isinstance(where, Nobody)
 
 

@@ -11,12 +11,12 @@ from pointsman_contracts.reply import STAGE_UNAVAILABLE
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.addresses import Addresses
-from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, PayloadTooLarge
-from pointsman_runtime.bus.mailbox import Tally
 from pointsman_runtime.bus.replies import FutureWaiter, ReplyTable
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
+from pointsman_runtime.telling.tallies import Tally
 
 TIMEOUT_S: Final = 1.0
 """For a stage whose declaration has no timeout."""
@@ -72,8 +72,9 @@ class _VerdictWaiter(FutureWaiter):
 class StageReviewers:
     """The stages on one bus."""
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+    def __init__(self, journeys: Journeys) -> None:
+        self._journeys = journeys
+        self._bus = journeys.bus
         self._addresses = Addresses()
         self._tallies: dict[str, Tally] = {}
         self._missing = Missing(_log)
@@ -84,7 +85,7 @@ class StageReviewers:
         waiter = _VerdictWaiter(bus.replies)
         inbox = bus.replies.open(waiter, asyncio.get_running_loop().time() + timeout_of(stage))
         try:
-            if not bus.call_reviewer(stage.service, review, inbox, traceparent):
+            if not self._journeys.call_reviewer(stage.service, review, inbox, traceparent):
                 headers = message_headers.build(
                     ResponseReview.address.type_id, deadline_ms=review.deadline_ms, traceparent=traceparent
                 )

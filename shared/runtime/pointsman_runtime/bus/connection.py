@@ -23,8 +23,7 @@ import math
 import os
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from nats.aio.client import Client, Srv
 
@@ -38,15 +37,17 @@ from pointsman_runtime.bus.wire import CONTROL_LINE_LIMIT, Parser, Receiver
 from pointsman_runtime.telling.lag import LAG
 
 
-@dataclass(frozen=True)
-class Credentials:
-    """How to log in; everything empty on a server without accounts. Never logged."""
+class Login(Protocol):
+    """How to log in; everything None on a server without accounts."""
 
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    credentials_file: str | None = None
-    nkey_seed_file: str | None = None
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def password(self) -> str | None: ...
+    @property
+    def token(self) -> str | None: ...
+    @property
+    def credentials_file(self) -> str | None: ...
 
 
 class Connection(LastingClient):
@@ -57,7 +58,7 @@ class Connection(LastingClient):
         servers: list[str],
         *,
         name: str,
-        credentials: Credentials | None = None,
+        login: Login | None = None,
         tls: ssl.SSLContext | None = None,
         echo: bool = False,
     ) -> None:
@@ -66,7 +67,7 @@ class Connection(LastingClient):
         self._echo = echo
         self._servers = servers
         self._client_name = name
-        self.credentials = credentials or Credentials()
+        self._login = login
         self._tls = tls
         self._receivers: dict[int, Receiver] = {}
         self._interests: dict[int, tuple[str, str]] = {}
@@ -156,7 +157,7 @@ class Connection(LastingClient):
         self._reason = "closed"
 
     async def _open(self) -> None:
-        login = self.credentials
+        login = self._login
         await self.connect(
             self._servers,
             name=self._client_name,
@@ -167,11 +168,10 @@ class Connection(LastingClient):
             ping_interval=PING_INTERVAL_S,
             max_outstanding_pings=OUTSTANDING_PINGS,
             no_echo=not self._echo,
-            user=login.user,
-            password=login.password,
-            token=login.token,
-            user_credentials=login.credentials_file,
-            nkeys_seed=login.nkey_seed_file,
+            user=login.user if login else None,
+            password=login.password if login else None,
+            token=login.token if login else None,
+            user_credentials=login.credentials_file if login else None,
             tls=self._tls,
         )
         await self._note_connected()

@@ -1,16 +1,9 @@
 """What can go wrong on the bus, each with its facts. All are raised at once, none after a wait."""
 
-from nats.js.errors import ServiceUnavailableError
+from pointsman_runtime.telling.logs import Quotable
 
 
-def jetstream_words(error: Exception) -> str:
-    """Why JetStream didn't do what it was asked for."""
-    if isinstance(error, ServiceUnavailableError) and error.code is None:
-        return "the server runs without JetStream, or it isn't up yet"
-    return str(error) or type(error).__name__
-
-
-class BusError(Exception):
+class BusError(Quotable):
     """Base of everything that the bus raises."""
 
 

@@ -1,38 +1,24 @@
-"""What the services of one process share of the bus."""
+"""The part of the bus that the services of one process share."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from pointsman_runtime.bus.fan_out import FanOut
 from pointsman_runtime.bus.link import Link
-from pointsman_runtime.bus.mailbox import Fifo
 from pointsman_runtime.bus.replies import ReplyTable
-from pointsman_runtime.journey.roster import Roster
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.tallies import Tallies
 
 _log = Log("bus")
 
 
-class LocalStage(NamedTuple):
-    """A stage of this process."""
-
-    instance: str
-    mailbox: Fifo
-
-
 class Hub:
-    """One connection, one table of who waits for answers, one of who lives, and the stages that serve here."""
+    """One connection, and one table of the callers that wait for answers."""
 
     def __init__(self, link: Link, inbox: str) -> None:
         self.link: Final = FanOut(link)
         self.tallies: Final = Tallies()
         self.replies: Final = ReplyTable(inbox)
-        self.roster: Final = Roster(self.link, self.tallies)
-        self.stages: Final[dict[str, LocalStage]] = {}
-        """The stages of this process that take work, by service: a hop to one of them is a call."""
-        self.reviewers: Final[dict[str, LocalStage]] = {}
-        """The same for the way back."""
         self.on_connected: Final[list[Callable[[], None]]] = []
         self.on_disconnected: Final[list[Callable[[], None]]] = []
         self.connection: Final = link

@@ -1,17 +1,16 @@
 """A subscription to signals, events or questions: decodes each message and hands it to a function."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
 from pointsman_contracts.message import Message
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.bus.mailbox import Delivery, Tally
+from pointsman_runtime.bus.link import PubSub
+from pointsman_runtime.bus.mailbox import Delivery
 from pointsman_runtime.telling.logs import Log
-
-if TYPE_CHECKING:
-    from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.telling.tallies import Tallies, Tally
 
 M = TypeVar("M", bound=Message)
 
@@ -19,11 +18,14 @@ _log = Log("bus")
 
 
 class Listener(Generic[M]):
-    """What can't be decoded or handled is counted and told; the next message comes all the same."""
+    """A message that can't be decoded or handled is counted and logged; the subscription goes on."""
 
-    def __init__(self, bus: "Bus", tally: Tally, message: type[M], handler: Callable[[M], bytes | None]) -> None:
-        """What `handler` returns is sent to whoever asked."""
-        self._bus = bus
+    def __init__(
+        self, link: PubSub, tallies: Tallies, tally: Tally, message: type[M], handler: Callable[[M], bytes | None]
+    ) -> None:
+        """The bytes that `handler` returns are sent to the message's reply subject."""
+        self._link = link
+        self._tallies = tallies
         self._tally = tally
         self._message = message
         self._handler = handler
@@ -35,12 +37,12 @@ class Listener(Generic[M]):
             try:
                 delivery.message = decoded = self._message.decode(delivery.payload)
             except ValidationError as error:
-                self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
+                self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
                 return
         try:
             answer = self._handler(decoded)
             if answer is not None and delivery.reply:
-                self._bus.link.publish(delivery.reply, answer)
+                self._link.publish(delivery.reply, answer)
         except BusError as error:
             self._failed("unsent", error)
         except Exception as error:  # noqa: BLE001 - one bad message must not end the subscription

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from pointsman_contracts.message import Message
 from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.tallies import Tally
 
 BATCH: Final = 32
 """Messages handled in one turn of the event loop, so that heartbeats and timers get theirs."""
@@ -45,23 +46,6 @@ class Delivery:
 
 Handle = Callable[[Delivery], Coroutine[object, object, None] | None]
 """Handles one message; a coroutine that it returns runs on its own, up to the mailbox's concurrency."""
-
-
-class Tally:
-    """What became of the messages of one subscription; plain integers, read when metrics are scraped."""
-
-    __slots__ = ("dead", "dropped", "failed", "handled", "malformed", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.handled = 0
-        self.dropped = 0
-        """Arrived while the mailbox was full."""
-        self.dead = 0
-        """Arrived after their deadline."""
-        self.malformed = 0
-        self.failed = 0
-        """The handler raised."""
 
 
 class Mailbox(Protocol):

@@ -9,6 +9,7 @@ import secrets
 import socket
 import ssl
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self, TypeVar, cast
 from urllib.parse import urlsplit
@@ -27,7 +28,6 @@ from pydantic_settings import (
 from pointsman_contracts import timing
 from pointsman_contracts.timing import ANNOUNCE_S, BEAT_S, REPORT_S, SNAPSHOT_S
 from pointsman_core.wording import wrongs
-from pointsman_runtime.bus.connection import Credentials
 from pointsman_runtime.configuring.urls import has_host, is_loopback, problem_of, servers, without_login
 
 FILE_VARIABLE = "POINTSMAN_SETTINGS"
@@ -38,6 +38,16 @@ _IN_JSON = {"tuple_type": '["a", "b"]', "dict_type": '{"a": "b"}'}
 
 class SettingsError(Exception):
     """The process can't start with these settings; the text is for the person who starts it."""
+
+
+@dataclass(frozen=True)
+class NatsLogin:
+    """How to log in at NATS; everything None on a server without accounts. Never logged."""
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    credentials_file: str | None = None
 
 
 class ServiceSettings(BaseSettings):
@@ -171,9 +181,9 @@ class ServiceSettings(BaseSettings):
         return servers(self.nats_url)
 
     @property
-    def nats_login(self) -> Credentials:
-        """Credentials as the connection takes them."""
-        return Credentials(
+    def nats_login(self) -> NatsLogin:
+        """The login as the connection takes it."""
+        return NatsLogin(
             user=self.nats_user,
             password=self.nats_password.get_secret_value() if self.nats_password else None,
             token=self.nats_token.get_secret_value() if self.nats_token else None,

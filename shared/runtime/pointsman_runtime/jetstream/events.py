@@ -23,14 +23,13 @@ from pydantic import ValidationError
 from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import subject
 from pointsman_runtime.bus.backoff import PING_INTERVAL_S, full_jitter
-from pointsman_runtime.bus.errors import jetstream_words
-from pointsman_runtime.bus.mailbox import Overflow, Tally
-from pointsman_runtime.configuring.settings import ServiceSettings
-from pointsman_runtime.jetstream.lasting_broker import LastingBroker, security
+from pointsman_runtime.bus.mailbox import Overflow
+from pointsman_runtime.jetstream.errors import jetstream_words
+from pointsman_runtime.jetstream.lasting_broker import EventServer, LastingBroker, security
 from pointsman_runtime.jetstream.stores import EVENT_STREAM, EVENT_SUBJECTS
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.process import Process
-from pointsman_runtime.telling.tallies import Tallies
+from pointsman_runtime.telling.tallies import Tallies, Tally
 
 PENDING: Final = 4096
 """Messages that may wait for one handler."""
@@ -45,7 +44,7 @@ _log = Log("events")
 class Events:
     """FastStream handlers, JetStream and key-value buckets of one process."""
 
-    def __init__(self, settings: ServiceSettings, process: Process, tallies: Tallies) -> None:
+    def __init__(self, settings: EventServer, process: Process, tallies: Tallies) -> None:
         self._settings = settings
         self._tallies = tallies
         self._client: Client | None = None

@@ -1,13 +1,48 @@
 """FastStream's broker, on a connection that lasts."""
 
+import ssl
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from faststream.nats import NatsBroker
 from faststream.nats.security import NatsCredentials, NatsSecurity, NatsToken, NatsUserPassword
 from nats.aio.client import Client
 
+from pointsman_runtime.bus.connection import Login
 from pointsman_runtime.bus.lasting_client import LastingClient
-from pointsman_runtime.configuring.settings import ServiceSettings
+
+
+class EventServer(Protocol):
+    """The NATS servers of a process, and the limits of the event stream: its settings."""
+
+    @property
+    def nats_servers(self) -> list[str]:
+        """URLs of one cluster's servers."""
+        ...
+
+    @property
+    def nats_login(self) -> Login:
+        """How to log in."""
+        ...
+
+    @property
+    def events_max_age_s(self) -> float:
+        """How long the stream keeps an event."""
+        ...
+
+    @property
+    def events_max_bytes(self) -> int:
+        """How much the stream keeps."""
+        ...
+
+    @property
+    def events_replicas(self) -> int:
+        """Copies of the stream."""
+        ...
+
+    def nats_tls(self) -> ssl.SSLContext | None:
+        """A TLS context; None for a plain connection."""
+        ...
 
 
 class LastingBroker(NatsBroker):
@@ -25,9 +60,9 @@ class LastingBroker(NatsBroker):
         return client
 
 
-def security(settings: ServiceSettings) -> NatsSecurity:
+def security(server: EventServer) -> NatsSecurity:
     """How the broker logs in."""
-    login, tls = settings.nats_login, settings.nats_tls()
+    login, tls = server.nats_login, server.nats_tls()
     if login.credentials_file:
         return NatsCredentials.from_file(login.credentials_file, ssl_context=tls)
     if login.token:

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery
 from pointsman_contracts.journey import BodyEdit
-from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.journey.journeys import Journeys
 
 ENVELOPE: Final = 4096
 """Bytes of a message that are left for what stands before a body."""
@@ -23,11 +23,12 @@ class ContentUnusable(Exception):
 
 
 class ContentClient:
-    """Asks edges over one bus. Every method raises ContentGone, ContentUnusable, NoReply, NobodyListens and what
-    `Bus.publish` raises."""
+    """Asks edges on behalf of one service. Every method raises ContentGone, ContentUnusable, NoReply, NobodyListens and
+    what `Bus.publish` raises."""
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+    def __init__(self, journeys: Journeys) -> None:
+        self._bus = journeys.bus
+        self._journeys = journeys
 
     @property
     def room(self) -> int:
@@ -75,4 +76,4 @@ class ContentClient:
             raise ContentGone(edge)
 
     def _patience_s(self) -> float:
-        return self._bus.hop_budget_s * SHARE + self._bus.heartbeat.table.slack_s
+        return self._journeys.hop_budget_s * SHARE + self._journeys.heartbeat.table.slack_s

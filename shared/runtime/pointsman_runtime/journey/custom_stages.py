@@ -7,22 +7,21 @@ dies or hangs follows its `on_error` whatever state it is in.
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from pointsman_contracts.journey import JOURNEY_LIMIT, Journey
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
 from pointsman_runtime.bus import message_headers
+from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge, PayloadTooLarge
-from pointsman_runtime.bus.mailbox import Tally
 from pointsman_runtime.bus.replies import FutureWaiter
-from pointsman_runtime.journey.custom_answers import Settled, nowhere, outcome_of, understood
+from pointsman_runtime.journey.custom_answers import Servers, Settled, nowhere, outcome_of, understood
+from pointsman_runtime.journey.hop import Onward
 from pointsman_runtime.journey.routing_slip import failed, skipped, unanswered
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
-
-if TYPE_CHECKING:
-    from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.telling.tallies import Tally
 
 TIMEOUT_S: Final = 1.0
 """For a stage whose itinerary names none."""
@@ -32,17 +31,24 @@ PARK_AFTER_S: Final = 0.2
 _log = Log("custom-stages")
 
 
-class CustomStages:
-    """Asks the stages of others for one bus, and sends what they answer on its way."""
+class Router(Onward, Protocol):
+    """Sends on what a custom stage answered: `Journeys` of the service that asked it."""
 
-    def __init__(self, bus: "Bus") -> None:
+    servers: Servers | None
+
+
+class CustomStages:
+    """Asks custom stages on behalf of one service, and sends their answers on."""
+
+    def __init__(self, bus: Bus, onward: Router) -> None:
         self._bus = bus
+        self._onward = onward
         self._tallies: dict[str, Tally] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._missing: Final = Missing(_log)
 
     def ask(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
-        """Send a journey to its next stage and go on with the answer. Raises as `Bus.forward`."""
+        """Send a journey to its next stage and go on with the answer. Raises as `Journeys.forward`."""
         stage = journey.itinerary[0]
         payload = journey.encode()
         if len(payload) > JOURNEY_LIMIT:
@@ -89,7 +95,7 @@ class CustomStages:
             self._send(self._without(journey, failure), reply_to, traceparent)
         except _LetDown:  # for what is said of the failure there is no room
             said = failure.message(journey.itinerary[0].service)
-            self._bus.reply(reply_to, failed(journey, self._bus.process.service, failure.status, failure.code, said))
+            self._onward.reply(reply_to, failed(journey, self._bus.process.service, failure.status, failure.code, said))
 
     async def _outcome(self, journey: Journey, waiter: FutureWaiter, reply_to: str) -> Settled:
         """What comes of the stage's answer. Raises _LetDown."""
@@ -108,7 +114,7 @@ class CustomStages:
         answer = understood(payload, journey)
         if answer is None:
             raise _LetDown("gave an answer that can't be used", 500, "stage_failed", malformed=True)
-        servers = self._bus.servers
+        servers = self._onward.servers
         if servers is not None and nowhere(journey, answer, servers):
             words = "chose a pool or provider that isn't configured"
             raise _LetDown(words, 500, "stage_failed", malformed=True)
@@ -118,9 +124,9 @@ class CustomStages:
         """Raises _LetDown when it is too large for the bus, and BusError when nothing can be sent."""
         try:
             if isinstance(outcome, Rejection | Answer):
-                self._bus.reply(reply_to, outcome, traceparent)
+                self._onward.reply(reply_to, outcome, traceparent)
             else:
-                self._bus.forward(outcome, reply_to, traceparent)
+                self._onward.forward(outcome, reply_to, traceparent)
         except MessageTooLarge as error:
             raise _LetDown("made the request too large", 500, "stage_failed") from error
         except PayloadTooLarge as error:
@@ -153,7 +159,7 @@ class CustomStages:
             held_ms=round(left_s * 1000),
         )
         try:
-            self._bus.reply(reply_to, parked)
+            self._onward.reply(reply_to, parked)
         except BusError as error:
             _log.error("unsent", error, request_id=journey.request_id)
 

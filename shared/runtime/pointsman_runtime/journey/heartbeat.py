@@ -2,22 +2,32 @@
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pointsman_contracts.generation import SPOKEN
+from pointsman_contracts.message import Message
 from pointsman_contracts.presence import ServicePresence
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.journey.presence import PresenceTable
 from pointsman_runtime.journey.roster import Roster
+from pointsman_runtime.telling.process import Process
 
-if TYPE_CHECKING:
-    from pointsman_runtime.bus.bus import Bus
+
+class Publisher(Protocol):
+    """Publishes for one service: its `Bus`."""
+
+    process: Process
+
+    def publish(self, message: Message, *route: str) -> None:
+        """Send a signal. Raises BusError."""
+        ...
 
 
 class Heartbeat:
     """One per service."""
 
-    def __init__(self, bus: "Bus", roster: Roster) -> None:
+    def __init__(self, publisher: Publisher, roster: Roster) -> None:
+        self.process = publisher.process
         self.table: PresenceTable = roster.table
         """Every service that was heard, this one among them."""
         self.ready = False
@@ -28,14 +38,14 @@ class Heartbeat:
         """Route tokens that it serves; empty when it serves all."""
         self.beating = False
         """Whether it was started and not stopped."""
-        self._bus = bus
+        self._publisher = publisher
         self._roster = roster
         self._sequence = 0
 
     @property
     def stranger(self) -> str | None:
         """The peer that this instance must not get ready beside, in words; None when it may."""
-        process = self._bus.process
+        process = self.process
         return self._roster.stranger(f"{process.service} (version {process.version})")
 
     def start(self) -> None:
@@ -50,11 +60,11 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Say where this instance stands; also out of turn, when that changes."""
-        process = self._bus.process
+        process = self.process
         self._sequence += 1
         # Without a connection, or with a server that doesn't read, this instance is silent, which is the truth.
         with contextlib.suppress(BusError):
-            self._bus.publish(
+            self._publisher.publish(
                 ServicePresence(
                     service=process.service,
                     instance=process.instance,

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+HOP_BUDGET_S: Final = 0.6
+"""How long an edge waits before it sends a request again, unless the configuration says otherwise."""
 _MOST_DOUBLINGS: Final = 5
 _BYTES_PER_S: Final = 2 * 2**20
 """A large body takes its time on its way and where it is read, and sent again for nothing it takes it from others."""

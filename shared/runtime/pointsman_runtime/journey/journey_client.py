@@ -7,19 +7,20 @@ HTTP.
 from typing import Final
 
 from pointsman_contracts.journey import PreprocessRequest
-from pointsman_runtime.bus.bus import HOP_BUDGET_S, Bus
-from pointsman_runtime.bus.mailbox import Tally
 from pointsman_runtime.journey.held_requests import HeldRequests, Place
+from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.journey.pending_request import GivesUp, PendingRequest, Settled
 from pointsman_runtime.journey.presence import Nobody
+from pointsman_runtime.telling.tallies import Tally
 
 
 class JourneyClient:
-    """Sends requests into the stages over one bus."""
+    """Sends requests into the stages of one edge."""
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self.tally: Tally = bus.new_tally("replies")
+    def __init__(self, journeys: Journeys) -> None:
+        self._journeys = journeys
+        self.tally: Tally = journeys.bus.new_tally("replies")
         self.held: Final = HeldRequests(self._is_back)
         self.resent = 0
         """Times that a request was sent again because no stage answered."""
@@ -45,7 +46,7 @@ class JourneyClient:
         Raises BusDisconnected, BusCongested, PayloadTooLarge, NobodyListens when there is no preprocessor, and NoReply.
         Cancelling forgets the request; an answer that still comes is counted as late.
         """
-        pending = PendingRequest(self, self._bus, request, body, hop_budget_s, timeout_s, traceparent, gives_up)
+        pending = PendingRequest(self, self._journeys, request, body, hop_budget_s, timeout_s, traceparent, gives_up)
         try:
             pending.begin()
             return await pending.future
@@ -54,8 +55,8 @@ class JourneyClient:
 
     def waits_for(self, place: Place, within_s: float, now: float) -> bool:
         """Whether a request is held while this stage has no live replica."""
-        return self._bus.heartbeat.table.lately(place.service, place.route, within_s, now)
+        return self._journeys.heartbeat.table.lately(place.service, place.route, within_s, now)
 
     def _is_back(self, place: Place, now: float) -> bool:
-        where = self._bus.heartbeat.table.where(place.service, place.route, now)
-        return self._bus.connected and not isinstance(where, Nobody)
+        where = self._journeys.heartbeat.table.where(place.service, place.route, now)
+        return self._journeys.bus.connected and not isinstance(where, Nobody)

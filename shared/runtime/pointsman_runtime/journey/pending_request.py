@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from pydantic import ValidationError
 
@@ -14,15 +14,13 @@ from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import direct_subject, stage_subject
 from pointsman_runtime.bus import message_headers
-from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, BusError, NobodyListens, NoReply
 from pointsman_runtime.bus.replies import Waiter
-from pointsman_runtime.journey.held_requests import Place
+from pointsman_runtime.journey.held_requests import HeldRequests, Place
 from pointsman_runtime.journey.hop_budget import budget_of
+from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.journey.presence import Direct, Nobody
-
-if TYPE_CHECKING:
-    from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.telling.tallies import Tally
 
 FIRST_STAGE: Final = "preprocessor"
 TRIES: Final = 6
@@ -35,6 +33,25 @@ Settled = Decision | Rejection | Answer
 """How the stages may end a journey."""
 GivesUp = Callable[[str], bool]
 """Whether a request rather fails than waits for this stage to come back."""
+
+
+class Sender(Protocol):
+    """What the requests of one edge share: its `JourneyClient`."""
+
+    tally: Tally
+    resent: int
+    """Times that a request was sent again because no stage answered."""
+    abandoned: int
+    """Requests sent again because the instance that had parked them fell silent."""
+
+    @property
+    def held(self) -> HeldRequests:
+        """The requests that wait for a stage to come back."""
+        ...
+
+    def waits_for(self, place: Place, within_s: float, now: float) -> bool:
+        """Whether a request is held while this stage has no live replica."""
+        ...
 
 
 class PendingRequest(Waiter):
@@ -50,11 +67,13 @@ class PendingRequest(Waiter):
         "_held_until",
         "_holder",
         "_hop_budget_s",
+        "_journeys",
         "_missed",
         "_reply_to",
         "_request",
         "_sent_to",
         "_started",
+        "_table",
         "_timeout_s",
         "_traceparent",
         "_unanswered",
@@ -63,8 +82,8 @@ class PendingRequest(Waiter):
 
     def __init__(
         self,
-        client: "JourneyClient",
-        bus: Bus,
+        client: Sender,
+        journeys: Journeys,
         request: PreprocessRequest,
         body: bytes,
         hop_budget_s: float,
@@ -76,7 +95,9 @@ class PendingRequest(Waiter):
         loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Settled] = loop.create_future()
         self._client = client
-        self._bus = bus
+        self._journeys = journeys
+        self._bus = journeys.bus
+        self._table = journeys.heartbeat.table
         self._request = request
         self._body = body
         self._hop_budget_s = hop_budget_s
@@ -124,7 +145,7 @@ class PendingRequest(Waiter):
 
     def replied(self, headers: bytes, payload: bytes) -> None:
         if not payload and message_headers.status(headers) == "503":
-            self._bus.heartbeat.table.unreachable(FIRST_STAGE, self._sent_to)
+            self._table.unreachable(FIRST_STAGE, self._sent_to)
             missing = NobodyListens(FIRST_STAGE)
             if self._missed is None and not self._hold(Place(FIRST_STAGE), missing, _now()):
                 self._fail(missing)
@@ -132,7 +153,7 @@ class PendingRequest(Waiter):
         try:
             reply = read_reply(payload)
         except ValidationError as error:
-            self._bus.malformed(self._client.tally, self._reply_to, payload, error)
+            self._bus.tallies.malformed(self._client.tally, self._reply_to, payload, error)
             return
         self._heard(reply)
 
@@ -160,7 +181,7 @@ class PendingRequest(Waiter):
             self._bus.replies.extend(self, self._deadline)
         elif self._holder is None:
             self._try_again(now)
-        elif now < self._held_until and self._bus.heartbeat.table.alive(*self._holder, now):
+        elif now < self._held_until and self._table.alive(*self._holder, now):
             self._bus.replies.extend(self, min(now + PARKED_LOOK_S, self._deadline))
         else:
             self._holder = None
@@ -179,7 +200,7 @@ class PendingRequest(Waiter):
         return self._missed is not None or self._hold(_place_of(rejection, rejection.missing), rejection, _now())
 
     def _budget(self) -> float:
-        slack_s = self._bus.heartbeat.table.slack_s
+        slack_s = self._table.slack_s
         return budget_of(self._unanswered + 1, self._hop_budget_s, slack_s, len(self._body))
 
     def _hold(self, place: Place, missed: Rejection | NobodyListens, now: float) -> bool:
@@ -218,9 +239,9 @@ class PendingRequest(Waiter):
             self._fail(error)
 
     def _publish(self, request: PreprocessRequest, now: float, *, resent: bool) -> None:
-        if self._bus.call(FIRST_STAGE, request, self._reply_to, self._traceparent, self._body, resent=resent):
+        if self._journeys.call(FIRST_STAGE, request, self._reply_to, self._traceparent, self._body, resent=resent):
             return
-        where = self._bus.heartbeat.table.where(FIRST_STAGE, None, now, resent=resent, patient=True)
+        where = self._table.where(FIRST_STAGE, None, now, resent=resent, patient=True)
         if isinstance(where, Nobody):
             if not self._bus.connected:
                 # The table is as old as the connection: say what is really missing.

@@ -2,18 +2,17 @@
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import ValidationError
 
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_runtime.bus import message_headers
+from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.bus.mailbox import Delivery, Tally
+from pointsman_runtime.bus.mailbox import Delivery
 from pointsman_runtime.telling.logs import Log
-
-if TYPE_CHECKING:
-    from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.telling.tallies import Tally
 
 Reviewer = Callable[[ResponseReview], Verdict | Awaitable[Verdict]]
 
@@ -26,7 +25,7 @@ _log = Log("review-stage")
 class ReviewStage:
     """Decodes, calls the reviewer, sends what it returns."""
 
-    def __init__(self, bus: "Bus", tally: Tally, reviewer: Reviewer) -> None:
+    def __init__(self, bus: Bus, tally: Tally, reviewer: Reviewer) -> None:
         self._bus = bus
         self._tally = tally
         self._reviewer = reviewer
@@ -42,7 +41,7 @@ class ReviewStage:
             try:
                 review = ResponseReview.decode(delivery.payload)
             except ValidationError as error:
-                self._bus.malformed(self._tally, delivery.subject, delivery.payload, error)
+                self._bus.tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
                 return None
         try:
             verdict = self._reviewer(review)

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Protocol
 
-from pointsman_runtime.configuring.configuration import KEPT
 from pointsman_runtime.jetstream.buckets import Bucket
 from pointsman_runtime.jetstream.events import Events
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY, HISTORY
 from pointsman_runtime.jetstream.watched_keys import Entry
+from pointsman_runtime.service.configuration import KEPT
 from pointsman_runtime.telling.logs import Log
 
 _log = Log("configuration")

@@ -21,13 +21,14 @@ from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.configuring.settings import ServiceSettings, SettingsError, load
 from pointsman_runtime.configuring.urls import without_login
 from pointsman_runtime.jetstream.events import Events
+from pointsman_runtime.journey.process_stages import ProcessStages
 from pointsman_runtime.service.configuration_source import ConfigurationSource
 from pointsman_runtime.service.health import BusCollector, HealthApp, LoopWatch, Readiness
 from pointsman_runtime.service.http_server import HttpServer
+from pointsman_runtime.service.memory_return import MemoryReturn
 from pointsman_runtime.service.service import Member, Program, Server, Service
 from pointsman_runtime.telling import logs
 from pointsman_runtime.telling.logs import Log
-from pointsman_runtime.telling.memory_return import MemoryReturn
 from pointsman_runtime.telling.metrics_registry import MetricsRegistry
 from pointsman_runtime.telling.process import Process
 
@@ -53,10 +54,11 @@ class Host:
         self._link = Connection(
             settings.nats_servers,
             name=f"{process.service} {process.instance}",
-            credentials=settings.nats_login,
+            login=settings.nats_login,
             tls=settings.nats_tls(),
         )
         self.hub = Hub(self._link, process.inbox)
+        self.stages = ProcessStages(self.hub)
         self.events = Events(settings, process, self.hub.tallies)
         self.metrics = MetricsRegistry()
         self.configurations = ConfigurationSource(self.events, settings.buckets_replicas)
@@ -99,7 +101,7 @@ class Host:
             await self._health.start()
             _log.info("http_listening", url=self._health.url)
             for service in self.services:
-                service.bus.open()
+                service.journeys.open()
             self.events.open()
             if any(service.keeps_events for service in self.services):
                 keeping.append(loop.create_task(self.events.keep_events(), name="event stream"))
@@ -151,7 +153,7 @@ class Host:
         gc.freeze()
         # One beat of every peer, so that the first forward doesn't find an empty table of who lives.
         await asyncio.sleep(1.5 * TIMES.beat_s)
-        while any(service.bus.heartbeat.stranger for service in self.services):  # noqa: ASYNC110 - beats set no event
+        while any(service.heartbeat.stranger for service in self.services):  # noqa: ASYNC110 - beats set no event
             await asyncio.sleep(TIMES.beat_s)
         loop = asyncio.get_running_loop()
         others = [loop.create_task(self._bring_up(each, ())) for each in self.services if not each.servers]

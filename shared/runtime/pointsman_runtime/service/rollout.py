@@ -2,8 +2,8 @@
 
 from typing import Final, Generic, TypeVar
 
-from pointsman_runtime.configuring.configuration import Configuration, Revision
 from pointsman_runtime.journey.presence import PresenceTable
+from pointsman_runtime.service.configuration import Configuration, Revision
 from pointsman_runtime.telling.logs import Log
 
 PATIENCE_S: Final = 0.7

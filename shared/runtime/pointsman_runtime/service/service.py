@@ -4,7 +4,7 @@ import asyncio
 import importlib.metadata
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -13,18 +13,21 @@ from pointsman_core.config import Config
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.bus.errors import BusDisconnected
-from pointsman_runtime.configuring.configuration import Configuration, Revision
+from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.jetstream.buckets import Bucket
+from pointsman_runtime.jetstream.events import Events
 from pointsman_runtime.jetstream.stores import WORKERS_BUCKET
 from pointsman_runtime.journey.custom_answers import Servers
+from pointsman_runtime.journey.journeys import Journeys
+from pointsman_runtime.journey.process_stages import ProcessStages
+from pointsman_runtime.service.configuration import Configuration, Revision
+from pointsman_runtime.service.configuration_source import ConfigurationSource
 from pointsman_runtime.service.health import HealthApp, Readiness
 from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.metrics_registry import MetricsRegistry
 from pointsman_runtime.telling.process import Process
 from pointsman_runtime.telling.telemetry import Tracing
-
-if TYPE_CHECKING:
-    from pointsman_runtime.service.host import Host
 
 T_co = TypeVar("T_co", bound=ServiceSettings, covariant=True)
 C = TypeVar("C")
@@ -46,6 +49,25 @@ class Server(Protocol):
 
     async def stop(self) -> None:
         """Take nothing new, let what is open end within a bound, close."""
+        ...
+
+
+class Host(Protocol):
+    """The process that a service runs in."""
+
+    process: Process
+    hub: Hub
+    stages: ProcessStages
+    events: Events
+    metrics: MetricsRegistry
+    configurations: ConfigurationSource
+
+    def stop(self) -> None:
+        """End the process as SIGTERM does."""
+        ...
+
+    def fail(self) -> None:
+        """End the process because a part that must run has ended."""
         ...
 
 
@@ -74,7 +96,7 @@ class Program(Generic[T_co]):
         """The service with the settings that it runs with."""
         version = importlib.metadata.version(self.distribution or f"pointsman-{self.name}")
 
-        def compose(host: "Host", instance: str) -> Service[T_co]:
+        def compose(host: Host, instance: str) -> Service[T_co]:
             service = Service(host, Process(self.name, instance, version, host.process.user), settings)
             self.build(service)
             return service
@@ -85,12 +107,16 @@ class Program(Generic[T_co]):
 class Service(Generic[T_co]):
     """What a service is made of; its `build` adds handlers and whatever else it needs."""
 
-    def __init__(self, host: "Host", process: Process, settings: T_co) -> None:
+    def __init__(self, host: Host, process: Process, settings: T_co) -> None:
         self.name = process.service
         self.settings = settings
         self.process = process
         self.tracing = Tracing.to(settings.otlp_endpoint, settings.trace_ratio, process)
-        self.bus = Bus(host.hub, process, self.tracing)
+        self.bus = Bus(host.hub, process)
+        self.journeys = Journeys(self.bus, host.stages, self.tracing)
+        """The stages of the service, and requests on their way."""
+        self.heartbeat = self.journeys.heartbeat
+        """What peers hear of this instance, and the table of every live instance."""
         self.events = host.events
         """Shared by the services of the process."""
         self.registry = CollectorRegistry()
@@ -100,7 +126,7 @@ class Service(Generic[T_co]):
         self.readiness = Readiness()
         # Edges, which may serve without it, put a check of their own in this one's place.
         self.readiness.add("bus", lambda: self.bus.missing)
-        self.readiness.add("contracts", lambda: None if self._serving else self.bus.heartbeat.stranger)
+        self.readiness.add("contracts", lambda: None if self._serving else self.heartbeat.stranger)
         self.readiness.add("service", lambda: None if self._serving else "starting or draining")
         self.health = HealthApp(self.readiness, host.metrics)
         self.servers: list[Server] = []
@@ -128,8 +154,8 @@ class Service(Generic[T_co]):
             config = revision.config
             never_static = (name for name, profile in config.profiles.items() if profile.static == "deny")
             servers = Servers(frozenset(config.pools), frozenset(config.providers))
-            self.bus.allow(config.edge.hop_budget, never_static, servers)
-            heartbeat = self.bus.heartbeat
+            self.journeys.allow(config.edge.hop_budget, never_static, servers)
+            heartbeat = self.heartbeat
             heartbeat.revision = revision.number
             if heartbeat.beating:
                 # Edges wait for this word before they begin requests with the revision.
@@ -192,7 +218,7 @@ class Service(Generic[T_co]):
 
     def take_work(self) -> None:
         """Join the queue groups, and be ready."""
-        self.bus.serve()
+        self.journeys.serve()
         self._serving = True
 
     def refuse_work(self) -> None:
@@ -201,7 +227,7 @@ class Service(Generic[T_co]):
 
     async def end(self) -> None:
         """Finish the work in hand and close what the service opened."""
-        await self.bus.drain(self.settings.drain_timeout_s, before_close=self._after_drain)
+        await self.journeys.drain(self.settings.drain_timeout_s, before_close=self._after_drain)
 
     async def _after_drain(self) -> None:
         for timer in self._timers:

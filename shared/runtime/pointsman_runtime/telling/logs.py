@@ -13,8 +13,6 @@ import traceback
 from types import TracebackType
 from typing import Final, Literal, TextIO
 
-from pointsman_runtime.bus.errors import BusError
-
 Field = str | int | float | bool | None
 """What a log line may hold under a name."""
 
@@ -24,10 +22,16 @@ LONGEST_TEXT: Final = 500
 """Characters of one field; more is cut."""
 
 _FIELDS = "pointsman_fields"
-_QUOTABLE = (BusError, OSError)
 _FRAMES = 6
 
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+class Quotable(Exception):
+    """Base of exceptions whose text this project writes from facts; a log may quote it."""
+
+
+_QUOTABLE = (Quotable, OSError)
 
 
 class Log:

@@ -4,10 +4,26 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from pointsman_runtime.bus.mailbox import Tally
 from pointsman_runtime.telling.logs import Log
 
 _log = Log("bus")
+
+
+class Tally:
+    """What became of the messages of one subscription; plain integers, read when metrics are scraped."""
+
+    __slots__ = ("dead", "dropped", "failed", "handled", "malformed", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.handled = 0
+        self.dropped = 0
+        """Arrived while the mailbox was full."""
+        self.dead = 0
+        """Arrived after their deadline."""
+        self.malformed = 0
+        self.failed = 0
+        """The handler raised."""
 
 
 class Tallies:

@@ -1,0 +1,249 @@
+"""One message at one stage: what a handler gets beside the message, and how the request goes on."""
+
+import time
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
+
+from pointsman_contracts.identity import Identity
+from pointsman_contracts.journey import HeaderEdit, Journey, PreprocessRequest, Stage, StageReport
+from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
+from pointsman_contracts.response import Usage
+from pointsman_contracts.services import STAGES
+from pointsman_core.refusal import Refusal
+from pointsman_runtime.bus.errors import BusError, MessageTooLarge, PayloadTooLarge
+from pointsman_runtime.journey import elsewhere
+from pointsman_runtime.journey.routing_slip import in_shadow, shadowed, skipped, with_memos
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.process import Process
+from pointsman_runtime.telling.telemetry import Span
+
+Reply = Decision | Rejection | Parked | Answer
+"""What a stage may answer an edge."""
+Outcome = Journey | Reply | None
+"""A journey goes on to its next stage; a reply goes to the edge; None: the handler finishes later."""
+SENT: Final = (Journey, Decision, Rejection, Parked, Answer)
+
+M = TypeVar("M", PreprocessRequest, Journey)
+
+_log = Log("stage")
+
+
+class Onward(Protocol):
+    """Where a stage's outcome goes: `Journeys` of its service."""
+
+    process: Process
+
+    def forward(self, journey: Journey, reply_to: str, traceparent: str | None = None) -> None:
+        """Send a journey to its next stage."""
+        ...
+
+    def reply(self, reply_to: str, message: Journey | Reply, traceparent: str | None = None) -> None:
+        """Answer the edge, or the process that asked a custom stage."""
+        ...
+
+
+class Hop(Generic[M]):
+    """One message at one stage: what the handler gets beside the message, and how it goes on."""
+
+    __slots__ = ("_onward", "_span", "_started", "body", "message", "reply_to", "traceparent")
+
+    def __init__(
+        self,
+        onward: Onward,
+        message: M,
+        body: memoryview,
+        reply_to: str,
+        traceparent: str | None,
+        span: Span | None = None,
+    ) -> None:
+        self._onward = onward
+        self._started = time.perf_counter()
+        self.message = message
+        self.body = body
+        """The raw request body, at the preprocessor; empty elsewhere."""
+        self.reply_to = reply_to
+        """The edge's inbox."""
+        self.traceparent = traceparent
+        self._span = span
+
+    def report(self, *, note: str | None = None, outcome: str = "passed") -> StageReport:
+        """This stage's entry for the trail, with the time since the message was taken in hand."""
+        identity = self._onward.process
+        return StageReport(
+            stage=identity.service,
+            instance=identity.instance,
+            outcome=outcome,
+            took_ms=round((time.perf_counter() - self._started) * 1000, 3),
+            note=note,
+        )
+
+    def advance(self, *, note: str | None = None, **changes: Any) -> Journey:
+        """The journey with this stage done: off the itinerary, on the trail, with `changes` of its fields."""
+        journey = cast("Journey", self.message)
+        changes.setdefault("itinerary", journey.itinerary[1:])
+        changes["trail"] = (*changes.get("trail", journey.trail), self.report(note=note))
+        return journey.model_copy(update=changes)
+
+    def reject(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "server_error",  # noqa: A002 - OpenAI's name
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        dropped_reason: str | None = None,
+        answer_headers: tuple[HeaderEdit, ...] = (),
+        identity: Identity | None = None,
+        model: str | None = None,
+    ) -> Rejection:
+        """The end of this request at this stage. `message` is for the client and never quotes the prompt.
+        `answer_headers`: those of the error; without any the journey's. `identity` and `model`: the client's, before
+        there is a journey that says them."""
+        origin = self.message
+        journey = origin if isinstance(origin, Journey) else None
+        return Rejection(
+            request_id=origin.request_id,
+            attempt=origin.attempt,
+            stage=self._onward.process.service,
+            status=status,
+            type=type,
+            code=code,
+            message=message,
+            param=param,
+            retry_after_s=retry_after_s,
+            dropped_reason=dropped_reason,
+            profile=journey.profile if journey else None,
+            model=journey.model if journey else model,
+            target=journey.target if journey else None,
+            answer_headers=answer_headers or (journey.answer_headers if journey else ()),
+            identity=Identity.of(journey.request.attributes) if journey else identity,
+            trail=(*(journey.trail if journey else ()), self.report(outcome="rejected")),
+        )
+
+    def refuse(
+        self,
+        refusal: Refusal,
+        answer_headers: tuple[HeaderEdit, ...] = (),
+        identity: Identity | None = None,
+        model: str | None = None,
+    ) -> Rejection:
+        """The same, of what the domain refused."""
+        return self.reject(
+            refusal.status,
+            refusal.message,
+            type=refusal.type,
+            code=refusal.code,
+            param=refusal.param,
+            retry_after_s=refusal.retry_after_s,
+            dropped_reason=refusal.dropped_reason,
+            answer_headers=answer_headers,
+            identity=identity,
+            model=model,
+        )
+
+    def answer(
+        self,
+        body: bytes,
+        *,
+        content_type: str = "application/json",
+        status: int = 200,
+        named: str | None = None,
+        usage: Usage | None = None,
+        saved: Usage | None = None,
+        response: tuple[Stage, ...] | None = None,
+        answer_headers: tuple[HeaderEdit, ...] = (),
+        note: str | None = None,
+    ) -> Answer:
+        """The end of this request at this stage, with an answer. The arguments are `Answer`'s fields; `response` None:
+        what the profile wants on the way back. `answer_headers` come after the journey's."""
+        journey = cast("Journey", self.message)
+        return Answer(
+            request_id=journey.request_id,
+            attempt=journey.attempt,
+            stage=self._onward.process.service,
+            status=status,
+            content_type=content_type,
+            named=named,
+            usage=usage or Usage(),
+            saved=saved,
+            answer_headers=(*journey.answer_headers, *answer_headers),
+            response=journey.response if response is None else response,
+            model=journey.model,
+            profile=journey.profile,
+            target=journey.target,
+            identity=Identity.of(journey.request.attributes),
+            level=journey.level,
+            reasons=journey.reasons,
+            trail=(*journey.trail, self.report(outcome="answered", note=note)),
+            body=body,
+        )
+
+    def park(self, reason: str, held_ms: int | None = None) -> Parked:
+        """Tells the edge that this instance holds the request on purpose, for so long at most; finish it later."""
+        return Parked(
+            request_id=self.message.request_id,
+            attempt=self.message.attempt,
+            stage=self._onward.process.service,
+            instance=self._onward.process.instance,
+            reason=reason,
+            held_ms=held_ms,
+        )
+
+    def finish(self, outcome: Outcome) -> None:
+        """Send the outcome on its way. The runtime does this with what a handler returns; a handler that
+        parked a request does it itself, later."""
+        if outcome is None:
+            return
+        # Whoever asked a custom stage sees to that itself.
+        own = self._onward.process.service in STAGES
+        if own and isinstance(self.message, Journey) and in_shadow(self.message) and not isinstance(outcome, Parked):
+            outcome = self._shadowed(self.message, outcome)
+        elif isinstance(outcome, Rejection):
+            outcome = self._elsewhere(outcome) or outcome
+        if self._span is not None and not isinstance(outcome, Parked):
+            self._span.end(
+                outcome.message if isinstance(outcome, Rejection) else None,
+                outcome=type(outcome).__name__.lower(),
+            )
+        try:
+            # A custom stage was asked, and answers its asker.
+            if isinstance(outcome, Journey) and own:
+                self._onward.forward(outcome, self.reply_to, self.traceparent)
+            else:
+                self._onward.reply(self.reply_to, outcome, self.traceparent)
+        except MessageTooLarge as error:
+            _log.error("journey_too_large", error, request_id=self.message.request_id)
+            self.finish(
+                self.reject(500, f"The request grew beyond {error.limit} bytes of facts.", code="journey_too_large")
+            )
+        except PayloadTooLarge as error:
+            _log.error("outcome_too_large", error, request_id=self.message.request_id)
+            text = (
+                f"{self._onward.process.service} has {error.size} bytes to say; the gateway's bus takes {error.limit}."
+            )
+            self.finish(self.reject(500, text, code="answer_too_large"))
+        except BusError as error:
+            # Nothing can be sent, the edge's answer included; the edge re-sends or gives up by itself.
+            _log.error("unsent", error, request_id=self.message.request_id)
+
+    def _shadowed(self, journey: Journey, outcome: Journey | Decision | Rejection | Answer) -> Journey:
+        """The journey as it goes on behind a stage in shadow."""
+        if isinstance(outcome, Rejection):
+            note = f"{outcome.status} {outcome.code or outcome.type}"
+            return shadowed(journey, "rejected", self.report(note=note))
+        if isinstance(outcome, Journey):
+            own = outcome.trail[len(journey.trail) :]
+            if own and own[-1].outcome == "skipped":
+                return skipped(journey, own[-1].instance, own[-1].note or "")
+            return shadowed(with_memos(journey, outcome.response), "passed", own[-1] if own else self.report())
+        note = outcome.trail[-1].note if isinstance(outcome, Answer) else None
+        return shadowed(journey, "answered", self.report(note=note))
+
+    def _elsewhere(self, rejection: Rejection) -> Journey | None:
+        """The journey to the next model of a request that a pool has no room for."""
+        journey = self.message
+        if not isinstance(journey, Journey) or not journey.alternatives or not rejection.trail:
+            return None
+        report = rejection.trail[-1].model_copy(update={"note": f"{rejection.status} {rejection.code or ''}".rstrip()})
+        return elsewhere.next_model(journey, rejection.status, report)

@@ -1,0 +1,250 @@
+"""Requests on their way, as one service handles them: its stages, the next stage, and the answer to the edge."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessRequest, StageReport
+from pointsman_contracts.response_stage import ResponseReview
+from pointsman_contracts.services import STAGES
+from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
+from pointsman_contracts.timing import TIMES
+from pointsman_runtime.bus import message_headers
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusDisconnected, MessageTooLarge
+from pointsman_runtime.bus.mailbox import Delivery, Fifo
+from pointsman_runtime.journey import elsewhere
+from pointsman_runtime.journey.custom_answers import Servers
+from pointsman_runtime.journey.custom_stages import CustomStages
+from pointsman_runtime.journey.heartbeat import Heartbeat
+from pointsman_runtime.journey.hop import Reply
+from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S, budget_of
+from pointsman_runtime.journey.presence import Direct, Nobody
+from pointsman_runtime.journey.process_stages import LocalStage, ProcessStages
+from pointsman_runtime.journey.review_stage import Reviewer, ReviewStage
+from pointsman_runtime.journey.routing_slip import astray, route_of, skipped, unanswered
+from pointsman_runtime.journey.stage import Handler, StageRunner
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.telemetry import Tracing
+
+S = TypeVar("S", PreprocessRequest, Journey)
+
+_log = Log("bus")
+
+
+class Journeys:
+    """What one service does for requests."""
+
+    def __init__(self, bus: Bus, shared: ProcessStages | None = None, tracing: Tracing | None = None) -> None:
+        """`shared`: the stages of this process; None for a service that shares its process with no other."""
+        self.bus = bus
+        self.process = bus.process
+        self.tracing = tracing or Tracing()
+        self._local = shared or ProcessStages(bus.hub)
+        self.heartbeat = Heartbeat(bus, self._local.roster)
+        self.hop_budget_s = HOP_BUDGET_S
+        """How long the edges wait before they send a request again."""
+        self.servers: Servers | None = None
+        """Pools and providers of the configuration; None before there is one."""
+        self._never_static: frozenset[str] = frozenset()
+        self._custom_stages = CustomStages(bus, self)
+        self._stages: list[tuple[str, str, Fifo]] = []
+        self._reviews: list[tuple[str, Fifo]] = []
+        self._sids: list[int] = []
+        self._left = 0
+        self._closed = False
+        bus.hub.on_connected.append(self.heartbeat.beat)
+
+    def allow(self, hop_budget_s: float, never_static: Iterable[str] = (), servers: Servers | None = None) -> None:
+        """Wait as long as the edges do. A message expires after their hop budget. A silent instance without a replica
+        is dropped after the hop budget or `TIMES.service_lost_s`, whichever is longer. `never_static`: profiles whose
+        requests no edge decides alone. `servers`: the pools and providers that a custom stage may choose."""
+        self.hop_budget_s = hop_budget_s
+        self.servers = servers
+        self._never_static = frozenset(never_static)
+        self.heartbeat.table.lost_after_s = max(TIMES.service_lost_s, hop_budget_s)
+
+    def open(self) -> None:
+        """Begin to connect, and to beat once connected. Returns at once."""
+        self.bus.open()
+        self.heartbeat.start()
+
+    def stage(self, message: type[S], handler: Handler[S], *, pending: int = 4096, concurrency: int = 256) -> None:
+        """Handle requests at the stage named after this service. Takes effect at `serve`.
+
+        `handler(message, hop)` is a function or a coroutine function; it returns the advanced journey, a reply
+        for the edge, or None when it will call `hop.finish` later. `pending` bounds the messages that wait,
+        `concurrency` the coroutines that run.
+        """
+        service = self.process.service
+        route = tuple(ANY for _ in STAGES[service].route) if service in STAGES else ()
+        tally = self.bus.new_tally(f"stage.{service}")
+        runner = StageRunner(self, self.tracing, self.bus.tallies, tally, message, handler)
+        mailbox = self.bus.mailbox(tally, runner.handle, pending=pending, concurrency=concurrency)
+        self._stages.append(
+            (stage_subject(service, *route), direct_subject(service, self.process.instance, *route), mailbox)
+        )
+
+    def reviews(self, reviewer: Reviewer, *, pending: int = 4096, concurrency: int = 256) -> None:
+        """Review responses at the response stage named after this service. Takes effect at `serve`.
+        `reviewer(review)` is a function or a coroutine function; bounds as of `stage`."""
+        service = self.process.service
+        tally = self.bus.new_tally(f"reviews.{service}")
+        runner = ReviewStage(self.bus, tally, reviewer)
+        mailbox = self.bus.mailbox(tally, runner.handle, pending=pending, concurrency=concurrency)
+        self._reviews.append((subject(ResponseReview, service), mailbox))
+
+    def serve(self) -> None:
+        """Join the queue groups of all stages, and publish that this instance is ready."""
+        service, instance, link = self.process.service, self.process.instance, self.bus.link
+        for group, direct, mailbox in self._stages:
+            self._sids.append(link.attach(group, mailbox.take, queue=service))
+            self._sids.append(link.attach(direct, mailbox.take, exclusive=True))
+            self._local.stages[service] = LocalStage(instance, mailbox)
+        self._stages.clear()
+        for group, mailbox in self._reviews:
+            self._sids.append(link.attach(group, mailbox.take, queue=service))
+            self._local.reviewers[service] = LocalStage(instance, mailbox)
+        self._reviews.clear()
+        self.heartbeat.ready = True
+        self.heartbeat.beat()
+
+    async def drain(
+        self,
+        timeout: float = 10.0,  # noqa: ASYNC109 - a bound on the work in hand
+        before_close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Take no new work, finish what is in hand within `timeout` seconds, run `before_close`, disconnect."""
+        self.heartbeat.ready = False
+        self.heartbeat.beat()
+        self._leave_process()
+        for sid in self._sids:
+            self.bus.link.stop_delivery(sid)
+        try:
+            async with asyncio.timeout(timeout):
+                await self.bus.finish(timeout)
+                await self._custom_stages.drain()
+        except TimeoutError:
+            _log.warning("drain_incomplete", waited_s=timeout)
+        except BusDisconnected as error:
+            _log.warning("drain_without_connection", reason=error.reason)
+        try:
+            if before_close is not None:
+                await before_close()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Take and send nothing more; disconnect, unless other services of this process use the connection."""
+        if self._closed:
+            return
+        self._closed = True
+        self.heartbeat.stop()
+        self._leave_process()
+        self.bus.hub.on_connected.remove(self.heartbeat.beat)
+        for sid in self._sids:
+            self.bus.link.unsubscribe(sid)
+        await self.bus.close()
+
+    def forward(self, journey: Journey, reply_to: str, traceparent: str | None = None) -> None:
+        """Send a journey to its next stage, or answer the edge when that stage has no live replica.
+
+        Raises BusDisconnected, BusCongested, and MessageTooLarge for a journey over 64 KiB.
+        """
+        now = asyncio.get_running_loop().time()
+        table = self.heartbeat.table
+        while journey.itinerary:
+            stage = journey.itinerary[0]
+            if elsewhere.leaves(journey):
+                self._leave(journey, reply_to, traceparent)
+                return
+            if stage.service not in STAGES:
+                self._custom_stages.ask(journey, reply_to, traceparent)
+                return
+            route = route_of(journey, stage.service)
+            if route is None:
+                break
+            resent = journey.attempt > 1
+            if self.call(stage.service, journey, reply_to, traceparent, resent=resent):
+                return
+            # Where an edge can choose an engine without the pool's scheduler, or another model serves, no request waits
+            # for a silent one.
+            no_other_way = not route or (journey.profile in self._never_static and not journey.alternatives)
+            patient = stage.on_error == "deny" and no_other_way
+            where = table.where(stage.service, route[0] if route else None, now, resent=resent, patient=patient)
+            if not isinstance(where, Nobody):
+                instance = where.instance if isinstance(where, Direct) else None
+                to = self.bus.addresses.stage(stage.service, instance, route)
+                self._send(journey, to, reply_to, traceparent)
+                return
+            note = f"nobody answers for {stage.service}"
+            following = elsewhere.next_model(journey, 503, self._report(stage.service, note))
+            if following is not None:
+                journey = following
+                continue
+            if stage.on_error == "deny":
+                self.reply(reply_to, unanswered(journey, self.process.service), traceparent)
+                return
+            journey = skipped(journey, self.process.instance, note)
+        self.reply(reply_to, astray(journey, self.process.service), traceparent)
+
+    def call(
+        self,
+        service: str,
+        message: PreprocessRequest | Journey,
+        reply_to: str,
+        traceparent: str | None,
+        body: bytes = b"",
+        *,
+        resent: bool = False,
+    ) -> bool:
+        """Hand a message to a stage of this process. False when no such stage takes work here, or when the message is
+        `resent` and another process has one: the stage here may have swallowed it."""
+        stage = self._local.stages.get(service)
+        if stage is None or (resent and self._has_others(service, stage.instance)):
+            return False
+        return stage.mailbox.hand(Delivery("", reply_to, b"", b"", message, memoryview(body), traceparent))
+
+    def call_reviewer(self, service: str, review: ResponseReview, reply_to: str, traceparent: str | None) -> bool:
+        """Hand a review to a response stage of this process. False when none takes work here."""
+        stage = self._local.reviewers.get(service)
+        return stage is not None and stage.mailbox.hand(
+            Delivery("", reply_to, b"", b"", review, traceparent=traceparent)
+        )
+
+    def reply(self, reply_to: str, message: Journey | Reply, traceparent: str | None = None) -> None:
+        """Send an answer to an edge's inbox, or a journey to the process that asked a custom stage."""
+        if self.bus.replies.tell(reply_to, message):
+            return
+        headers = message_headers.build(message.address.type_id, traceparent=traceparent)
+        self.bus.link.publish(reply_to, message.encode(), headers=headers)
+
+    def _send(self, journey: Journey, to: str, reply_to: str, traceparent: str | None) -> None:
+        payload = journey.encode()
+        if len(payload) > JOURNEY_LIMIT:
+            raise MessageTooLarge(Journey.address.type_id, JOURNEY_LIMIT, len(payload))
+        budget_s = budget_of(journey.attempt, self.hop_budget_s, self.heartbeat.table.slack_s)
+        deadline_ms = min(journey.deadline_ms, time.time_ns() // 1_000_000 + round(budget_s * 1000))
+        headers = message_headers.build(Journey.address.type_id, deadline_ms=deadline_ms, traceparent=traceparent)
+        self.bus.link.publish(to, payload, reply_to, headers)
+
+    def _leave(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
+        """Answer the edge of a request that a provider serves, and publish the decision."""
+        answer = elsewhere.decision(journey)
+        self.reply(reply_to, answer, traceparent)
+        self._left += 1
+        at_ms = time.time_ns() // 1_000_000
+        event = elsewhere.announcement(journey, answer, self.process.instance, self._left, at_ms)
+        self.bus.publish(event, event.pool, traceparent=traceparent)
+
+    def _leave_process(self) -> None:
+        for served in (self._local.stages, self._local.reviewers):
+            served.pop(self.process.service, None)
+
+    def _has_others(self, service: str, instance: str) -> bool:
+        table, now = self.heartbeat.table, asyncio.get_running_loop().time()
+        return any(name != instance and table.addressable(service, name, now) for name in table.instances(service, now))
+
+    def _report(self, service: str, note: str) -> StageReport:
+        return StageReport(stage=service, instance=self.process.instance, outcome="rejected", note=note)
