@@ -25,6 +25,14 @@ class LimitWindow(Part):
     """In so many seconds; 0 for `concurrency`, which counts what is open."""
     burst: float = 0.0
     """For `requests`: how many may come at once."""
+    measure: str = ""
+    """What is counted, if it is neither requests nor tokens: a plural such as `images`. `unit` then only says how:
+    `requests` by arrivals, `tokens` by what was used in the period, `concurrency` by what is open."""
+
+    @property
+    def counted(self) -> str:
+        """What is counted, in the words of clients."""
+        return self.measure or ("requests" if self.unit == "concurrency" else self.unit)
 
 
 class BudgetWindow(Part):
@@ -191,7 +199,7 @@ class CounterState(Part):
     """One count."""
 
     window: str
-    """Unit and period, e.g. `tokens/60`."""
+    """Unit and period, e.g. `tokens/60`, and the measure if there is one: `tokens/60/images`."""
     limit: str
     scope: str = ""
     due: float | None = None

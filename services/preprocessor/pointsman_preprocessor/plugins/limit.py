@@ -159,7 +159,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         return Refusal(
             429,
             f"Rate limit reached: {what}. Please try again in {wait_s} s.",
-            type="requests" if window.unit == "concurrency" else window.unit,
+            type=window.counted,
             code="rate_limit_exceeded",
             retry_after_s=float(wait_s),
             dropped_reason=f"limit {self.name}",
@@ -169,5 +169,5 @@ class Limit(RequestProcessor[LimitParamsT_co]):
 def describe(window: LimitWindow) -> str:
     """In words, e.g. `50 requests in 1 s`."""
     if window.unit == "concurrency":
-        return f"{window.amount:g} requests at the same time"
-    return f"{window.amount:.15g} {window.unit} in {window.period_s:g} s"
+        return f"{window.amount:g} {window.counted} at the same time"
+    return f"{window.amount:.15g} {window.counted} in {window.period_s:g} s"

@@ -10,13 +10,13 @@ from pointsman_preprocessor.domain.limits.usage_window import UsageWindow
 
 
 @lru_cache(maxsize=1024)
-def _name(unit: str, period_s: float) -> str:
-    return f"{unit}/{period_s:g}"
+def _name(unit: str, period_s: float, measure: str) -> str:
+    return f"{unit}/{period_s:g}" + (f"/{measure}" if measure else "")
 
 
 def window_name(window: LimitWindow) -> str:
-    """Unit and period: counts survive a change of the amount."""
-    return _name(window.unit, window.period_s)
+    """Unit, period and measure: counts survive a change of the amount."""
+    return _name(window.unit, window.period_s, window.measure)
 
 
 class Counter:
@@ -26,7 +26,7 @@ class Counter:
 
     def __init__(self, window: str) -> None:
         """`window` as `window_name`."""
-        unit, _, period = window.partition("/")
+        unit, period, *_ = window.split("/")
         self.period_s: Final = float(period)
         self._arrivals = Arrivals() if unit == "requests" else None
         self._usage = UsageWindow(self.period_s) if unit == "tokens" else None

@@ -4,16 +4,17 @@ https://platform.openai.com/docs/guides/rate-limits: `x-ratelimit-reset-*` is a 
 several limits the one with the least left is told; of a refusal, the one that refuses.
 """
 
+from functools import cache
 from math import ceil
-from typing import Final
 
 from pointsman_contracts.limits import LimitVerdict, LimitWindow, WindowStanding
 from pointsman_plugins.preprocessing import Incoming
 
-_NAMES: Final = {
-    unit: tuple(f"x-ratelimit-{what}-{unit}" for what in ("limit", "remaining", "reset"))
-    for unit in ("requests", "tokens")
-}
+
+@cache
+def _names(counted: str) -> tuple[str, str, str]:
+    """The headers for the limit, what remains and the reset."""
+    return f"x-ratelimit-limit-{counted}", f"x-ratelimit-remaining-{counted}", f"x-ratelimit-reset-{counted}"
 
 
 def duration(seconds: float) -> str:
@@ -40,13 +41,13 @@ def tell(incoming: Incoming, windows: tuple[LimitWindow, ...], verdict: LimitVer
         places = range(len(standings))
         position = min(places, key=lambda place: (int(standings[place].remaining), -standings[place].reset_s))
     window, standing = windows[position], standings[position]
-    before = incoming.answer_headers.get(_NAMES[window.unit][1])
+    before = incoming.answer_headers.get(_names(window.counted)[1])
     if before is None or int(standing.remaining) < int(before.value or 0):
         _set(incoming, window, standing)
 
 
 def _set(incoming: Incoming, window: LimitWindow, standing: WindowStanding) -> None:
-    limit, remaining, reset = _NAMES[window.unit]
+    limit, remaining, reset = _names(window.counted)
     incoming.set_answer_header(limit, str(int(window.amount)))
     incoming.set_answer_header(remaining, str(int(standing.remaining)))
     incoming.set_answer_header(reset, duration(standing.reset_s))
