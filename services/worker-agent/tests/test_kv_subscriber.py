@@ -65,9 +65,8 @@ class Publisher:
             self.asked.append(first)
             for number, payload in list(self.buffer):
                 if number >= first:
-                    await self.router.send_multipart(
-                        [client, empty, *self.before_number, number.to_bytes(8, "big"), payload]
-                    )  # pyright: ignore[reportUnknownMemberType]
+                    frames = [client, empty, *self.before_number, number.to_bytes(8, "big"), payload]
+                    await self.router.send_multipart(frames)  # pyright: ignore[reportUnknownMemberType]
             await self.router.send_multipart([client, empty, *self.before_number, END, b""])  # pyright: ignore[reportUnknownMemberType]
 
     def close(self) -> None:
@@ -187,6 +186,28 @@ async def test_without_a_replay_endpoint_a_gap_is_a_loss(context: zmq.asyncio.Co
     await publisher.publish(b"c")
     await heard.wait(b"a", "lost", b"c")
     assert publisher.asked == []
+    await heard.close()
+    publisher.close()
+
+
+async def test_a_publisher_that_only_replays_is_missing(
+    context: zmq.asyncio.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def note(event: str, **_: object) -> None:
+        said.append(event)
+
+    monkeypatch.setattr("pointsman_worker_agent.adapters.kv_subscriber._log.error", note)
+    monkeypatch.setattr("pointsman_worker_agent.adapters.kv_subscriber.MISSING_AFTER_S", 0.3)
+    publisher = Publisher(context)
+    publisher.pub.close(linger=0)
+    await eventually(lambda: _is_free(publisher.live))
+    publisher.buffer.append((0, b"a"))
+    heard = Heard(context, publisher)
+    await heard.wait(b"a")
+    await eventually(lambda: said == ["kv_publisher_missing"])
+    assert not heard.subscriber.connected
     await heard.close()
     publisher.close()
 

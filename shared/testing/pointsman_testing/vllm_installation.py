@@ -13,10 +13,10 @@ INSTALL_S: Final = 1800.0
 # The wheel asks for a build of torch that only its own index has; the registry's serves on CPUs as well.
 TORCH: Final = {
     "0.32.0": ("torch==2.13.0",),
-    "0.9.2.post2": ("torch==2.7.0", "triton==3.3.0", "torchvision==0.22.0", "torchaudio==2.7.0"),
+    "0.12.0.post2": ("torch==2.9.0", "triton==3.5.0", "torchvision==0.24.0", "torchaudio==2.9.0"),
 }
 # Releases of before have no upper bound on what changed since.
-OLDER: Final = {"0.9.2.post2": ("transformers<4.54", "numpy<2.3", "ninja", "setuptools<80")}
+OLDER: Final = {"0.12.0.post2": ("transformers<5", "setuptools<80")}
 
 
 class NotInstallable(Exception):

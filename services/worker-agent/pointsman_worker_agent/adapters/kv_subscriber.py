@@ -11,6 +11,7 @@ from typing import Final
 import zmq
 import zmq.asyncio
 
+from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.telling.logs import Log
 from pointsman_worker_agent.domain.kv_endpoints import KvEndpoints
 from pointsman_worker_agent.domain.kv_sequence import END, BatchSequence, Next
@@ -43,7 +44,8 @@ class KvSubscriber:
         self.heard = 0
         """Batches taken."""
         self.connected = False
-        """Whether the publisher was ever there."""
+        """Whether the publisher was ever there. One that replays only isn't: vLLM connects, instead of listening, to an
+        endpoint that names a host."""
         self._context: Final = context
         self._endpoints: Final = endpoints
         self._take: Final = take
@@ -55,6 +57,7 @@ class KvSubscriber:
         """Listen until cancelled. A publisher that isn't there yet is waited for."""
         socket = self._context.socket(zmq.SUB)
         missing = asyncio.get_running_loop().call_later(MISSING_AFTER_S, self._say_missing)
+        arrival = asyncio.create_task(self._await_arrival(socket))
         try:
             socket.set_hwm(0)
             socket.subscribe(self._endpoints.topic)
@@ -65,11 +68,21 @@ class KvSubscriber:
                 if len(frames) != 3 or len(frames[1]) != 8:
                     _log.warning("kv_frames_malformed", endpoint=self._endpoints.live, frames=len(frames))
                     continue
-                self.connected = True
                 await self._hear(int.from_bytes(frames[1], "big"), frames[2])
         finally:
             missing.cancel()
+            await end_all([arrival])
             socket.close(linger=0)
+
+    async def _await_arrival(self, socket: zmq.asyncio.Socket) -> None:
+        monitor = socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED)
+        try:
+            await monitor.recv_multipart()
+            self.connected = True
+        finally:
+            # Events that nothing reads would hold up the connection.
+            socket.disable_monitor()
+            monitor.close(linger=0)
 
     async def _hear(self, number: int, payload: bytes) -> None:
         verdict = self.sequence.live(number)
@@ -104,7 +117,6 @@ class KvSubscriber:
                     frames = await socket.recv_multipart()
                 if len(frames) not in (3, 4) or len(frames[-2]) != 8:
                     continue
-                self.connected = True
                 number = int.from_bytes(frames[-2], "big")
                 if number == END:
                     return
