@@ -57,7 +57,7 @@ class PoolSnapshot(Message):
     workers: tuple[WorkerView, ...] = ()
     saturation: float = 0.0
     """Mean over serving workers of max(waiting/5, kv_usage/0.8); 1.0 or more is saturated; 1.0 with no worker
-    (endpoint-picker.md §1.7, utilization detector)."""
+    (the utilization detector of llm-d-router 0.10)."""
     models: tuple[str, ...] = ()
     """Models and adapters that at least one serving worker serves."""
     unreached: dict[str, str] = Field(default_factory=dict[str, str])

@@ -39,7 +39,7 @@ def named(places: Sequence[Place], subset: Iterable[str]) -> list[bool]:
     """Which of the places the entries name.
 
     An entry with a port means that one endpoint, where there is one; otherwise its host, whatever the port: proxies
-    name pods by ports of theirs (endpoint-picker.md §1.11).
+    name pods by ports of theirs (llm-d-router 0.10).
     """
     addresses = {place.address for place in places}
     wanted = {each if each in addresses else _host(each) for each in (entry.strip().lower() for entry in subset)}

@@ -32,7 +32,8 @@ from pointsman_ext_proc.messages import DecodeError, ProcessingRequest, Processi
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 METHOD: Final = b"/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 CHUNK: Final = 62_000
-"""Largest piece of a body in one message (endpoint-picker.md §1.12): Envoy's gRPC client takes no larger ones."""
+"""Largest piece of a body in one message, in bytes, as in the Gateway API inference extension: some Envoys take
+at most 64 KiB."""
 LB: Final = "envoy.lb"
 SUBSET_HINT: Final = "envoy.lb.subset_hint"
 OURS: Final = "pointsman"

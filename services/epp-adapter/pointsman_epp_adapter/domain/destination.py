@@ -1,4 +1,5 @@
-"""Endpoints as Envoy is told them: `ip:port`, in order (endpoint-picker.md §1.11)."""
+"""Endpoints in the form that Envoy reads: `ip:port`, in order (Endpoint Picker Protocol: Gateway API inference
+extension, proposal 004)."""
 
 import ipaddress
 from collections.abc import Iterable, Sequence

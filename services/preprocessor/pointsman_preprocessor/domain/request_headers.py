@@ -1,6 +1,6 @@
 """What the headers of a request say: wishes of the client, and facts of a trusted proxy.
 
-The edge drops `x-pointsman-*` and `x-gateway-*` unless its peer is a configured trusted proxy (architecture.md §9),
+The edge drops `x-pointsman-*` and `x-gateway-*` unless its peer is a configured trusted proxy (docs/security.md),
 so whatever of them arrives here may decide about priority and fairness. What any client may send decides about
 nothing but that client's own request: its session and its service-level wishes.
 """
@@ -19,7 +19,7 @@ _PRIORITY: Final = "x-pointsman-priority"
 _OBJECTIVE: Final = ("x-pointsman-objective", "x-gateway-inference-objective")
 _FAIRNESS: Final = ("x-pointsman-fairness-id", "x-gateway-inference-fairness-id")
 _SESSION: Final = "x-session-id"
-# Newer names first: they win (endpoint-picker.md §1.11).
+# Newer names first: they win, as in llm-d-router 0.10.
 _TTFT: Final = ("x-pointsman-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 _ITL: Final = ("x-pointsman-slo-itl-ms", "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 

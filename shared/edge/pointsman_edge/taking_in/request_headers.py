@@ -16,7 +16,7 @@ SYSTEM_PREFIXES: Final = (b"x-gateway-", b"x-pointsman-")
 ROUTING_REQUEST: Final = b"x-routing-request"
 """Asks for the route alone."""
 GIVEN_WORKER: Final = frozenset(name.encode() for name in (*WORKER, *PREFILLER))
-"""Tell which worker is to serve the request (dynamo.md §2)."""
+"""Headers that name the worker of a request (NVIDIA Dynamo 1.6)."""
 ENGINE_ORDERS: Final = frozenset(
     {
         b"x-prefiller-host-port", b"x-encoder-hosts-ports", b"x-data-parallel-host-port",
@@ -25,7 +25,7 @@ ENGINE_ORDERS: Final = frozenset(
         b"x-dynamo-request-strict-priority",
     }
 )  # fmt: skip
-"""What gateways tell engines and the sidecars beside them (endpoint-picker.md §1.11, dynamo.md §2). A sidecar connects
+"""What gateways tell engines and the sidecars beside them (llm-d-router 0.10, NVIDIA Dynamo 1.6). A sidecar connects
 to the hosts that some of these name: from a client they would reach into the cluster."""
 DESTINATION: Final = b"x-gateway-destination-endpoint"
 """The address that was chosen (Endpoint Picker Protocol 004)."""

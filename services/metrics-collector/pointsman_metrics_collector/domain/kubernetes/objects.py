@@ -2,7 +2,7 @@
 
 Pods: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/. InferencePool v1 and
 InferenceObjective and InferenceModelRewrite v1alpha2: https://gateway-api-inference-extension.sigs.k8s.io/reference/spec/
-and https://github.com/llm-d/llm-d-router (endpoint-picker.md §1.10).
+and https://github.com/llm-d/llm-d-router 0.10.
 """
 
 from typing import Final

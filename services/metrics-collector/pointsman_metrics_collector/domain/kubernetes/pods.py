@@ -14,7 +14,7 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 
 ACTIVE_PORTS: Final = ("llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports")
 """Annotations with the ports of a pod that serve, separated by commas; the first that is there counts
-(endpoint-picker.md §1.6)."""
+(llm-d-router 0.10)."""
 
 
 def pod_engines(

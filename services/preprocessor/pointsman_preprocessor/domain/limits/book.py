@@ -1,7 +1,7 @@
 """The ledger of one shard: every count in it, and every request that is counted and hasn't ended.
 
 Reserve, settle, release: what a request will cost is counted before it runs, corrected once by what it really cost, or
-taken back (request-filters.md §1.2, RFC 0021 of Kuadrant). A request that was never settled counts nothing in the end.
+taken back (RFC 0021 of Kuadrant). A request that was never settled counts nothing in the end.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""How a request leaves flow control, and what its client is told (endpoint-picker.md §1.7)."""
+"""The ways in which a request leaves flow control, and the response to its client (status codes: llm-d-router 0.10)."""
 
 from dataclasses import dataclass
 from enum import Enum

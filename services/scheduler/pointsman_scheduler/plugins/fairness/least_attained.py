@@ -1,7 +1,7 @@
 """`least-attained-service`: the flow goes next that got the least for its weight of late.
 
 Service counts in tokens, prompt once and expected output `output_weight` times, and fades by half every
-`half_life` (llm-d's program-aware fairness, endpoint-picker.md §1.3).
+`half_life` (the program-aware fairness of llm-d-router 0.10).
 """
 
 import heapq
