@@ -163,3 +163,27 @@ async def test_scripts_of_web_pages_are_let_in_only_where_the_configuration_says
         answer = await ask(edge, "GET", "/v1/models", sent)
         assert (answer.status, answer.header("access-control-allow-origin")) == (200, origin)
         assert answer.header("vary") == "origin"
+
+
+async def test_a_response_is_asked_for_at_the_worker_that_made_it(start_edge: StartEdge) -> None:
+    async def respond(request: Received) -> None:
+        await request.answer(b'{"id":"resp_1","object":"response","status":"completed","model":"llama-8b"}')
+
+    async with ScriptedEngine(respond) as engine:
+        edge = await start_edge(engine.url)
+        assert (await raw_request(edge.url, post("/v1/responses", b'{"model":"llama-8b","input":"a"}'))).status == 200
+        await eventually(lambda: edge.events.of(ResponseCompleted))
+        for method, path in (
+            ("GET", "/v1/responses/resp_1?include[]=x"),
+            ("GET", "/v1/responses/resp_1/input_items"),
+            ("POST", "/v1/responses/resp_1/cancel"),
+            ("DELETE", "/v1/responses/resp_1"),
+        ):
+            assert (await ask(edge, method, path)).status == 200
+        sent = [(request.method, request.path) for request in engine.received[1:]]
+    assert sent == [
+        ("GET", "/v1/responses/resp_1?include[]=x"), ("GET", "/v1/responses/resp_1/input_items"),
+        ("POST", "/v1/responses/resp_1/cancel"), ("DELETE", "/v1/responses/resp_1"),
+    ]  # fmt: skip
+    for request, body, _ in edge.stages.asked[1:]:
+        assert (request.model, request.headers["x-gateway-worker-id"], body) == ("llama-8b", "worker-1", b"")

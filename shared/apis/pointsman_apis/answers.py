@@ -7,7 +7,7 @@ that repeat the request.
 from typing import Final, NamedTuple, cast
 
 from pointsman_apis.api import Api
-from pointsman_apis.texts import Answer, Slot, error_slots
+from pointsman_apis.texts import Answer, Slot, error_slots, is_error
 
 OTHER: Final = "other"
 """As `AnswerText.kind`; also the choice that these texts are of."""
@@ -52,8 +52,7 @@ def slots_of(api: Api, document: Answer) -> list[Slot]:
     """The texts that the API knows in a whole answer or in one event of a stream, without empty ones. Of an error, its
     message comes first."""
     found = [slot for slot in api.slots(document) if slot.text]
-    errors = [slot for slot in error_slots(document) if slot.text]
-    return [*errors, *found] if errors else found
+    return [*(slot for slot in error_slots(document) if slot.text), *found] if is_error(document) else found
 
 
 def read(api: Api, document: Answer) -> Reading:

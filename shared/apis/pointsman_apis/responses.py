@@ -11,6 +11,7 @@ from pointsman_apis.errors import response_error_event
 from pointsman_apis.fields import Document
 from pointsman_apis.streams import StreamEvent, named_event
 from pointsman_apis.texts import Answer, Slot, objects
+from pointsman_apis.usage import BeginningTail
 
 _STEM_KINDS: Final = {"output_text": "text", "refusal": "refusal", "reasoning_text": "reasoning"}
 """Kinds of the texts that are streamed as `response.<stem>.delta`; all others are arguments of calls."""
@@ -172,6 +173,7 @@ RESPONSES: Final = Api(
             *("safety_identifier", "prompt_cache_key"),
         )
     ),
+    usage=BeginningTail,
     end=ResponsesEnd,
     error_event=response_error_event,
     conversation="input",

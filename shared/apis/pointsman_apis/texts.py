@@ -75,11 +75,14 @@ def finished_choices(document: Answer) -> list[str]:
     ]
 
 
+def is_error(document: Answer) -> bool:
+    """Whether a document or event is an error."""
+    return bool(document.get("error")) or "error" in (document.get("object"), document.get("type"))
+
+
 def error_slots(document: Answer) -> Iterator[Slot]:
-    """The texts of an error; none in a document that isn't one."""
+    """The texts of an error."""
     error = document.get("error")
-    if not error and "error" not in (document.get("object"), document.get("type")):
-        return
     holder = cast("Answer", error) if isinstance(error, dict) else document
     yield from texts(holder, "error", {"message": "error", "error": "error"})
 

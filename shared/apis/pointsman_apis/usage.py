@@ -83,20 +83,27 @@ class UsageTail:
         return None
 
 
-class UsageEnds(UsageTail):
-    """Keeps the first bytes too: streams of Anthropic's API tell the prompt's tokens in their first event."""
+class BeginningTail(UsageTail):
+    """Keeps the first bytes too."""
 
-    __slots__ = ("_start",)
+    __slots__ = ("start",)
 
     def __init__(self) -> None:
         super().__init__()
-        self._start = b""
+        self.start = b""
+        """The first bytes of the answer, at most `KEPT`."""
 
     def feed(self, data: bytes) -> None:
         """As `UsageTail.feed`."""
-        if len(self._start) < KEPT:
-            self._start += data[: KEPT - len(self._start)]
+        if len(self.start) < KEPT:
+            self.start += data[: KEPT - len(self.start)]
         super().feed(data)
+
+
+class UsageEnds(BeginningTail):
+    """Reads both ends: streams of Anthropic's API tell the prompt's tokens in their first event."""
+
+    __slots__ = ()
 
     def usage(self) -> Usage | None:
         """What was reported last, and first where that says nothing about the prompt."""
@@ -109,7 +116,7 @@ class UsageEnds(UsageTail):
         return last.model_copy(update={"prompt_tokens": first.prompt_tokens, "cached_tokens": first.cached_tokens})
 
     def _first(self) -> Usage | None:
-        start = self._start
+        start = self.start
         position = start.find(self._key)
         while position >= 0:
             found = _read(start[position + len(self._key) :])

@@ -28,6 +28,7 @@ from pointsman_edge.taking_in.request_id import RequestIds
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_edge.telling.event_publisher import EventBus, EventPublisher
 from pointsman_edge.telling.metrics import EdgeMetrics
+from pointsman_edge.telling.stored_responses import StoredResponses
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.journey.journey_client import JourneyClient
 from pointsman_runtime.service.configuration import Configuration
@@ -105,6 +106,7 @@ class Edge:
         )
         self.providers: Final = ProviderBook(Credentials())
         self.response_stages: Final = ResponseStages(around.instance, around.reviewers, self.bodies, self.events)
+        self.responses: Final = StoredResponses()
         self.open: Final[dict[str, OpenRequest]] = {}
         """Requests that haven't ended, by id."""
         self.all_ended: asyncio.Event | None = None

@@ -7,8 +7,10 @@ from typing import ClassVar
 
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.paths import Route
+from pointsman_apis.responses import RESPONSES
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Rejection
+from pointsman_core.given_worker import WORKER
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.stages import refusal_of
 from pointsman_edge.deciding.static_choice import Closed
@@ -20,6 +22,7 @@ from pointsman_edge.sending.own_answers import OUTCOME, Place, routing_answer
 from pointsman_edge.taking_in.bodies import check_length
 from pointsman_edge.taking_in.request_headers import ClientHeaders, check_content
 from pointsman_edge.telling.request_record import RequestRecord
+from pointsman_edge.telling.stored_responses import StoredResponse
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import Span
 
@@ -31,7 +34,7 @@ _log = Log("edge")
 class EdgeRequest(ABC):
     """A request from its head to its last event. A protocol's class says how it is read and answered."""
 
-    __slots__ = ("due", "edge", "method", "record", "requested", "review", "reviewed_after", "span")
+    __slots__ = ("_stored", "due", "edge", "method", "record", "requested", "review", "reviewed_after", "span")
 
     interruptions: ClassVar[tuple[type[BaseException], ...]] = ()
     """Exceptions by which the protocol ends a request from outside; `interrupted` gets them."""
@@ -48,6 +51,8 @@ class EdgeRequest(ABC):
         """Whether stages are asked after the last byte: not where the answer passed by this edge."""
         self.span: Span | None = None
         """Of the whole request, once its head is understood."""
+        self._stored: StoredResponse | None = None
+        """The response that the path names, if this edge knows it."""
         self.due = math.inf
         """Monotonic time at which the request has taken too long."""
 
@@ -127,6 +132,12 @@ class EdgeRequest(ABC):
             "request", tracing.adopt(headers.traceparent), request_id=record.request_id, api=record.api.name
         )
         record.traceparent = span.traceparent
+        if self.requested.response is not None:
+            stored = self._stored = edge.responses.find(self.requested.response, record.policy.config)
+            if stored is not None:
+                model = stored.model
+                if stored.worker is not None:
+                    stages = {**stages, WORKER[0]: stored.worker}
         now = time.monotonic()
         left_s = record.policy.limits.request_timeout - (now - record.received_at)
         record.received_at = now
@@ -149,6 +160,8 @@ class EdgeRequest(ABC):
         record, now = self.record, time.monotonic()
         if isinstance(reply, Decision):
             record.decided(reply, now)
+            if self._stored is not None:
+                self.edge.responses.check(self._stored, reply.identity)
         elif isinstance(reply, Rejection):
             record.rejected_by(reply, now)
             raise refusal_of(reply)
@@ -198,6 +211,8 @@ class EdgeRequest(ABC):
             record.settle()
         except Exception as error:  # noqa: BLE001 - the request must have its event, and its body must go
             self._unsettled(error)
+        if record.api is RESPONSES:
+            edge.responses.remember(record)
         edge.metrics.completed(record)
         edge.events.completed(record, time.monotonic())
         if self.reviewed_after:
