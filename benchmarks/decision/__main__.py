@@ -31,14 +31,14 @@ from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
-from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
-from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.replica import Replica
 from pointsman_scheduler.testing import BLOCK_TOKENS, LIFE, Bench
@@ -156,8 +156,8 @@ async def messages(workers: int) -> Costs:
     book = PolicyBook(registries())
     configuration = Configuration(lambda config, _: compile_policies(book, config), registry)
     pools = Pools("scheduler-1", 2**28)
-    metrics = Metrics(registry, lambda: pools)
-    announcer = Announcer(service.bus, service.heartbeat, metrics)
+    metrics = SchedulerMetrics(registry, lambda: pools)
+    announcer = DecisionPublisher(service.bus, service.heartbeat, metrics)
     gate = Gate(service.heartbeat, pools, metrics, Chooser(configuration, pools, announcer, metrics).decide)
     handlers = Handlers(pools, gate, Replica(service.bus, service.heartbeat, pools, metrics), metrics)
     configuration.on_change(handlers.configured)

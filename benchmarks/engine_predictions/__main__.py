@@ -27,7 +27,7 @@ from benchmarks.machine import describe
 from pointsman_engines.client import EngineClient
 from pointsman_engines.models import served_models
 from pointsman_scheduler.domain.delay.estimator import DelayEstimator
-from pointsman_scheduler.domain.delay.shadow import Sent, Shadow
+from pointsman_scheduler.domain.delay.shadow import EngineShadow, Sent
 from pointsman_simulator.trace import read_mooncake
 from pointsman_testing.engine_stack import gateway_before
 from pointsman_testing.processes import Processes
@@ -126,7 +126,7 @@ async def send(url: str, requests: Sequence[Asked]) -> None:
         await asyncio.gather(*map(one, requests))
 
 
-def predicted_ms(shadow: Shadow, now: float, prompt: int, cached: int) -> float:
+def predicted_ms(shadow: EngineShadow, now: float, prompt: int, cached: int) -> float:
     """When the shadow's engine would end the pass that finishes this prompt, in ms from now."""
     ahead = copy.deepcopy(shadow)
     request: Sent = ahead.send(now, prompt, cached, told=True)

@@ -22,9 +22,9 @@ from benchmarks.guard.public import public_corpora
 from benchmarks.machine import describe
 from pointsman_core.config import Guard, load
 from pointsman_guard.configuration import compile_all
-from pointsman_guard.domain.policy import Policy
-from pointsman_guard.domain.prompt import Prompt
-from pointsman_plugins.guarding import Checked, Direction, Text
+from pointsman_guard.domain.policy import GuardPolicy
+from pointsman_guard.domain.prompt import GuardedPrompt
+from pointsman_plugins.guarding import Checked, CheckedText, Direction
 
 CORPUS: Final = Path(__file__).resolve().parents[2] / "services/guard/tests/corpus"
 ROUNDS: Final = 200
@@ -66,17 +66,17 @@ def measured(work: Callable[[], object]) -> float:
 def checked(texts: Sequence[str], direction: Direction = "request") -> Checked:
     """These texts of a user, or of an answer."""
     return Checked(
-        direction, "default", "request-1", [Text(str(number), "user", text) for number, text in enumerate(texts)]
+        direction, "default", "request-1", [CheckedText(str(number), "user", text) for number, text in enumerate(texts)]
     )
 
 
-def stopped(policy: Policy, texts: Sequence[str], direction: Direction = "request") -> bool:
+def stopped(policy: GuardPolicy, texts: Sequence[str], direction: Direction = "request") -> bool:
     """Whether the default policy blocks or redacts something."""
     judgement = asyncio.run(policy.judge(checked(texts, direction)))
     return judgement.blocked is not None or bool(judgement.redact)
 
 
-def categories(policy: Policy, text: str) -> list[str]:
+def categories(policy: GuardPolicy, text: str) -> list[str]:
     """What the default policy finds in a text of a user."""
     return list(asyncio.run(policy.judge(checked([text]))).categories)
 
@@ -97,7 +97,7 @@ def harmless_prompts() -> list[str]:
     return [line for line in (CORPUS / "harmless.txt").read_text().splitlines() if line]
 
 
-def costs(policy: Policy) -> list[bool]:
+def costs(policy: GuardPolicy) -> list[bool]:
     """Print what checks cost; whether each kept its bar."""
     [detector] = policy.detectors
     kept: list[bool] = []
@@ -122,11 +122,11 @@ def costs(policy: Policy) -> list[bool]:
     kept.append(each <= WINDOW_BAR_US)
     print(f"  a window of 512 + 128 characters {each:10.1f} µs   bar {WINDOW_BAR_US:g} µs")
     body = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": sized(PROSE, 10_000)}]})
-    print(f"  reading the texts of a 10 KB body {measured(lambda: Prompt.of(body)):9.1f} µs")
+    print(f"  reading the texts of a 10 KB body {measured(lambda: GuardedPrompt.of(body)):9.1f} µs")
     return kept
 
 
-def sees(policy: Policy) -> list[bool]:
+def sees(policy: GuardPolicy) -> list[bool]:
     """Print what is caught, and how often harmless texts are; whether the bars are kept."""
     attacks = json.loads((CORPUS / "attacks.json").read_text())
     alone = [attack for attack in attacks if attack["disguise"] != "chunks"]

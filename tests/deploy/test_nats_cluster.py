@@ -8,7 +8,7 @@ import yaml
 from nats.js.errors import Error as JetStreamError
 
 from pointsman_cli import bus, logins
-from pointsman_cli.stored_configuration import Store
+from pointsman_cli.stored_configuration import ConfigurationStore
 from pointsman_cli.words import CommandError
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET
@@ -87,7 +87,7 @@ async def test_what_is_stored_outlives_one_server_of_three(
     async def stored(text: str, settings: ServiceSettings) -> int | None:
         try:
             async with bus.connected(settings) as client:
-                return await Store(client, replicas=3).put(text)
+                return await ConfigurationStore(client, replicas=3).put(text)
         except (CommandError, JetStreamError, TimeoutError):
             return None  # no leader yet
 

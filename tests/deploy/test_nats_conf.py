@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from pointsman_cli import logins
-from pointsman_cli.permissions import Worker
+from pointsman_cli.permissions import AgentIdentity
 from pointsman_contracts.subjects import inbox
 from pointsman_testing import Processes, eventually
 
@@ -125,7 +125,7 @@ async def test_a_login_that_comes_later_gets_in_and_nobody_loses_a_connection(
         return client
 
     frontend = await connect("frontend")
-    logins.write(tmp_path, [Worker("llama-8b", "engine-1")], [], kubernetes=False)
+    logins.write(tmp_path, [AgentIdentity("llama-8b", "engine-1")], [], kubernetes=False)
     server.signal(signal.SIGHUP)
     await eventually(lambda: "Reloaded server configuration" in server.log_text())
     await frontend.flush()

@@ -22,7 +22,7 @@ from pointsman_cli.accounts import LOGINS
 from pointsman_cli.config_commands import history
 from pointsman_cli.doctor import doctor
 from pointsman_cli.explain import explain
-from pointsman_cli.permissions import Worker
+from pointsman_cli.permissions import AgentIdentity
 from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.catalogue import MESSAGES
@@ -48,7 +48,7 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 CERTIFICATES = ROOT / "services/epp-adapter/tests/certificates"
-AGENTS = [Worker(POOL, "engine-1"), Worker(POOL, "engine-2")]
+AGENTS = [AgentIdentity(POOL, "engine-1"), AgentIdentity(POOL, "engine-2")]
 STAGE = "size-limit"
 EVERYTHING: Final[dict[str, JsonValue]] = {
     "preprocessing": [{"use": "request-limit", "per": ["model"], "rate": "1000/s"}],
@@ -335,7 +335,7 @@ async def test_nobody_gets_in_without_a_login_or_with_a_wrong_one(stack: Stack, 
 
 
 async def test_the_server_takes_the_files_as_they_are_written(tmp_path: Path) -> None:
-    logins.write(tmp_path, [*AGENTS, Worker("a pool", 'a "worker"')], [STAGE], kubernetes=True)
+    logins.write(tmp_path, [*AGENTS, AgentIdentity("a pool", 'a "worker"')], [STAGE], kubernetes=True)
     (tmp_path / "server.conf").write_text(_with_own_places((ROOT / "deploy/nats/server.conf").read_text(), tmp_path))
     server = str(Path(sys.executable).with_name("nats-server"))
     check = await asyncio.create_subprocess_exec(

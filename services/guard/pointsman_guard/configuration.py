@@ -3,7 +3,7 @@
 from functools import cache
 
 from pointsman_core.config import Config
-from pointsman_guard.domain.policy import Policy, compile_policies
+from pointsman_guard.domain.policy import GuardPolicy, compile_policies
 from pointsman_guard.plugins import BUILTIN
 from pointsman_plugins.guarding import Detector, Outside
 from pointsman_plugins.registry import Registry
@@ -17,7 +17,7 @@ def plugins() -> Registry[Detector]:
     return Registry(Detector, BUILTIN)
 
 
-def compile_all(config: Config, outside: Outside | None = None) -> dict[str, Policy]:
+def compile_all(config: Config, outside: Outside | None = None) -> dict[str, GuardPolicy]:
     """The `guards` section, ready to run. Raises ConfigError that names the guard."""
     return compile_policies(config, plugins(), outside)
 

@@ -19,11 +19,11 @@ from pointsman_core.config import DEFAULT_GUARD
 from pointsman_guard.aside import Aside
 from pointsman_guard.domain import words
 from pointsman_guard.domain.answer import changed_texts, ours
-from pointsman_guard.domain.policy import NOTHING, Apart, Judgement, Policy
-from pointsman_guard.domain.prompt import Prompt
+from pointsman_guard.domain.policy import NOTHING, Apart, GuardPolicy, Judgement
+from pointsman_guard.domain.prompt import GuardedPrompt
 from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
-from pointsman_plugins.guarding import Checked, Finding, Text
+from pointsman_plugins.guarding import Checked, CheckedText, Finding
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.journey.content_client import ContentClient, ContentGone
 from pointsman_runtime.journey.hop import Hop
@@ -52,7 +52,7 @@ class Handlers:
 
     def __init__(
         self,
-        configuration: Configuration[dict[str, Policy]],
+        configuration: Configuration[dict[str, GuardPolicy]],
         content: ContentClient,
         metrics: GuardMetrics,
         identity: Process,
@@ -82,7 +82,7 @@ class Handlers:
             self._missing.note("the prompt", problem, request_id=journey.request_id)
             return _unchecked(hop)
 
-    async def _checked(self, journey: Journey, hop: Hop[Journey], policy: Policy) -> Journey | Rejection:
+    async def _checked(self, journey: Journey, hop: Hop[Journey], policy: GuardPolicy) -> Journey | Rejection:
         stage = journey.itinerary[0]
         try:
             body = await self._content.body(journey.edge, journey.request_id, original=True)
@@ -90,7 +90,7 @@ class Handlers:
             return hop.reject(503, "The request has ended before its prompt was checked.", code="content_gone")
         self._missing.back("the prompt")
         # What the engine gets: stages before this one may have changed it.
-        prompt = Prompt.of(body, journey.body, journey.request.api)
+        prompt = GuardedPrompt.of(body, journey.body, journey.request.api)
         checked = Checked("request", policy.name, journey.request_id, prompt.texts)
         apart = self._aside.of(checked)
         takes_long = policy.waits or apart is not None
@@ -147,14 +147,14 @@ class Handlers:
             return self._review_restored(review, policy, review.memo)
         return self._reviewed(review, policy, _NOTHING)
 
-    async def _review_restored(self, review: ResponseReview, policy: Policy, memo: str) -> Verdict:
+    async def _review_restored(self, review: ResponseReview, policy: GuardPolicy, memo: str) -> Verdict:
         verdict = self._reviewed(review, policy, await self._restorable(review, policy, memo))
         return await verdict if isinstance(verdict, Awaitable) else verdict
 
     def _reviewed(
-        self, review: ResponseReview, policy: Policy, originals: Mapping[str, str]
+        self, review: ResponseReview, policy: GuardPolicy, originals: Mapping[str, str]
     ) -> Verdict | Awaitable[Verdict]:
-        texts = [Text(text.part, "assistant", text.text) for text in review.texts]
+        texts = [CheckedText(text.part, "assistant", text.text) for text in review.texts]
         checked = Checked("response", policy.name, review.request_id, texts)
         began = time.perf_counter()
         own = ours(texts, originals, first=review.number == 1)
@@ -166,7 +166,7 @@ class Handlers:
     async def _judged_later(
         self,
         review: ResponseReview,
-        policy: Policy,
+        policy: GuardPolicy,
         originals: Mapping[str, str],
         waiting: Awaitable[Judgement],
         began: float,
@@ -174,7 +174,12 @@ class Handlers:
         return self._said(review, policy, originals, await waiting, began)
 
     def _said(
-        self, review: ResponseReview, policy: Policy, originals: Mapping[str, str], judgement: Judgement, began: float
+        self,
+        review: ResponseReview,
+        policy: GuardPolicy,
+        originals: Mapping[str, str],
+        judgement: Judgement,
+        began: float,
     ) -> Verdict:
         self._metrics.judged("response", policy, judgement, time.perf_counter() - began, review.plan)
         self._tell(policy, judgement)
@@ -200,7 +205,7 @@ class Handlers:
 
     async def _judged(
         self,
-        policy: Policy,
+        policy: GuardPolicy,
         checked: Checked,
         unreadable: Sequence[Finding],
         journey: Journey,
@@ -213,7 +218,7 @@ class Handlers:
         self._tell(policy, judgement)
         return judgement
 
-    async def _restorable(self, review: ResponseReview, policy: Policy, memo: str) -> Mapping[str, str]:
+    async def _restorable(self, review: ResponseReview, policy: GuardPolicy, memo: str) -> Mapping[str, str]:
         """What the placeholders in this answer stand for. Whichever replica asks, the prompt tells."""
         originals = self._originals.get(memo)
         if originals is None:
@@ -225,20 +230,20 @@ class Handlers:
             self._originals.pop(memo, None)
         return originals
 
-    async def _originals_in(self, body: bytes, policy: Policy, request_id: str, api: str) -> Mapping[str, str]:
+    async def _originals_in(self, body: bytes, policy: GuardPolicy, request_id: str, api: str) -> Mapping[str, str]:
         """By placeholder, of what a client sent."""
-        prompt = Prompt.of(body, api=api)
+        prompt = GuardedPrompt.of(body, api=api)
         checked = Checked("request", policy.name, request_id, prompt.texts)
         judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
         return redacted(prompt.texts, judgement.redact).originals
 
-    def _policy(self, revision: int, name: str | None) -> Policy | None:
+    def _policy(self, revision: int, name: str | None) -> GuardPolicy | None:
         return self._configuration.at(revision).compiled.get(name or DEFAULT_GUARD)
 
     def _verdict(self, review: ResponseReview, **said: object) -> Verdict:
         return Verdict.model_validate({"request_id": review.request_id, "instance": self._identity.instance, **said})
 
-    def _tell(self, policy: Policy, judgement: Judgement) -> None:
+    def _tell(self, policy: GuardPolicy, judgement: Judgement) -> None:
         for failure in judgement.failures:
             self._missing.note(f"{policy.name}/{failure.detector}", failure.problem)
         if not self._missing.nothing and judgement.blocked is None:
@@ -262,7 +267,7 @@ def _noted(entry: Stage, policy: str | None, memo: str) -> Stage:
     return entry.model_copy(update={"memo": memo}) if mine else entry
 
 
-def _told(journey: Journey, policy: Policy, judgement: Judgement, *, restores: bool) -> dict[str, JsonValue]:
+def _told(journey: Journey, policy: GuardPolicy, judgement: Judgement, *, restores: bool) -> dict[str, JsonValue]:
     """The attributes of the request with what this guard says."""
     attributes = journey.request.attributes
     before = Guarded.of(attributes)

@@ -7,7 +7,7 @@ from pointsman_core.config import Config
 from pointsman_guard.adapters.reach import Reach
 from pointsman_guard.aside import Aside
 from pointsman_guard.configuration import compile_all
-from pointsman_guard.domain.policy import Policy
+from pointsman_guard.domain.policy import GuardPolicy
 from pointsman_guard.handlers import Handlers
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_guard.settings import GuardSettings
@@ -20,7 +20,7 @@ def build(service: Service[GuardSettings]) -> None:
     """Construct everything; connect to nothing."""
     outside = Reach(service.settings.connections)
 
-    def compiled(config: Config, revision: int) -> dict[str, Policy]:
+    def compiled(config: Config, revision: int) -> dict[str, GuardPolicy]:
         del revision
         return compile_all(config, outside)
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_guard.domain.policy import Judgement, Policy
+from pointsman_guard.domain.policy import GuardPolicy, Judgement
 from pointsman_plugins.guarding import Direction
 from pointsman_runtime.telling.counting import Count, Counter, Histogram
 from pointsman_runtime.telling.plan_labels import PlanLabels
@@ -37,7 +37,7 @@ class GuardMetrics:
         self._plans: Final = PlanLabels()
         self._times: Final = {name: self._seconds.labels(name) for name in ("request", "response")}
 
-    def judged(self, direction: Direction, policy: Policy, judgement: Judgement, took_s: float, plan: str) -> None:
+    def judged(self, direction: Direction, policy: GuardPolicy, judgement: Judgement, took_s: float, plan: str) -> None:
         """A policy has said something; `plan` is the client's, empty where nobody found out."""
         self._times[direction].observe(took_s)
         outcome = "failed" if judgement.failures and judgement.blocked is None else judgement.verdict

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from pointsman_guard.domain.cards import card, cards
 from pointsman_guard.domain.redaction import redacted, removed
 from pointsman_guard.plugins.patterns import Patterns, PatternsParams
-from pointsman_plugins.guarding import Checked, Finding, Text
+from pointsman_plugins.guarding import Checked, CheckedText, Finding
 
 PATTERNS: Final = Patterns("patterns", PatternsParams(groups=("pii",)), {})
 
 
 def found(text: str) -> list[str]:
     """The card numbers in an answer."""
-    findings = PATTERNS.detect(Checked("response", "default", "r", [Text("0", "assistant", text)]))
+    findings = PATTERNS.detect(Checked("response", "default", "r", [CheckedText("0", "assistant", text)]))
     return [text[finding.start : finding.end] for finding in findings if finding.category == "pii.card"]
 
 
@@ -107,7 +107,7 @@ def test_json_stays_json_whatever_is_taken_out(document: object, indent: int | N
     findings = digits_in(text)
     json.loads(removed(text, findings))
     json.loads(removed(text, findings, in_json=True))
-    json.loads(redacted([Text("messages[0].content", "user", text)], findings).texts.get(0, text))
+    json.loads(redacted([CheckedText("messages[0].content", "user", text)], findings).texts.get(0, text))
 
 
 @given(VALUES, st.data())

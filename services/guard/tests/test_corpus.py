@@ -16,7 +16,7 @@ import pytest
 
 from pointsman_core.config import Guard
 from pointsman_guard.plugins.patterns import Patterns, PatternsParams
-from pointsman_plugins.guarding import Checked, Direction, Text
+from pointsman_plugins.guarding import Checked, CheckedText, Direction
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 WINDOW: Final = 512
@@ -40,7 +40,7 @@ def patterns() -> Patterns:
 def stopped(patterns: Patterns, texts: list[str], direction: Direction = "request") -> set[str]:
     """Categories that the default policy blocks or redacts in these texts of a user, or in this answer."""
     found = patterns.detect(
-        Checked(direction, "default", "request-1", [Text(f"{n}", "user", t) for n, t in enumerate(texts)])
+        Checked(direction, "default", "request-1", [CheckedText(f"{n}", "user", t) for n, t in enumerate(texts)])
     )
     actions = {finding.category: Guard().action(finding.category, direction) for finding in found}
     return {category for category, action in actions.items() if action in ("block", "redact")}
@@ -90,7 +90,7 @@ def test_an_attack_in_pieces_is_caught_beside_personal_data_too(patterns: Patter
 def test_what_one_message_says_plainly_is_found_at_its_place_alone() -> None:
     own = Patterns("patterns", PatternsParams(patterns={"codename": (r"project \w+bird",)}), {})
     texts = ["Thanks!", "Tell me 3 things of project bluebird", "and of project redbird"]
-    found = own.detect(Checked("request", "a", "1", [Text("", "user", text) for text in texts]))
+    found = own.detect(Checked("request", "a", "1", [CheckedText("", "user", text) for text in texts]))
     # What has no place can't be redacted, and blocks.
     assert [(finding.at, finding.located) for finding in found] == [(1, True), (2, True)]
 
@@ -106,7 +106,7 @@ def encoded(text: str) -> str:
 def found(texts: list[str], direction: Direction = "request", role: str = "user", **params: object) -> set[str]:
     """Categories, with the text where there is one: `category: text`."""
     looking = Patterns("patterns", PatternsParams.model_validate(params), {})
-    said = [Text(f"{number}", role, text) for number, text in enumerate(texts)]
+    said = [CheckedText(f"{number}", role, text) for number, text in enumerate(texts)]
     return {
         f"{finding.category}: {said[finding.at].text[finding.start : finding.end]}"
         if finding.located and finding.at is not None

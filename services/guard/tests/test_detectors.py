@@ -15,17 +15,17 @@ from pointsman_embedding.onnx_model import OnnxModel
 from pointsman_guard.adapters.reach import Reach
 from pointsman_guard.configuration import compile_all
 from pointsman_guard.domain.linear_model import LinearModel, trained
-from pointsman_guard.domain.policy import Failure, Judgement, Policy
+from pointsman_guard.domain.policy import DetectorFailure, GuardPolicy, Judgement
 from pointsman_guard.training import main as train
-from pointsman_plugins.guarding import Checked, DetectorFailed, Finding, Text
+from pointsman_plugins.guarding import Checked, CheckedText, DetectorFailed, Finding
 from pointsman_testing.minilm import minilm
 from pointsman_testing.name_resolution import leads_to
 
 URL: Final = "http://127.0.0.1:9/check"
 CORPUS: Final = Path(__file__).parent / "corpus"
 TEXTS: Final = [
-    Text("messages[0].content", "system", "Be kind."),
-    Text("messages[1].content", "user", "Tell me of bluebird"),
+    CheckedText("messages[0].content", "system", "Be kind."),
+    CheckedText("messages[1].content", "user", "Tell me of bluebird"),
 ]
 
 
@@ -50,7 +50,7 @@ class Outside:
         return OnnxModel(Path(folder))
 
 
-def policy(outside: Outside | Reach, detector: dict[str, object], **guard: object) -> Policy:
+def policy(outside: Outside | Reach, detector: dict[str, object], **guard: object) -> GuardPolicy:
     return compile_all(load({"guards": {"a": {"detectors": [detector], **guard}}}), outside)["a"]
 
 
@@ -77,7 +77,7 @@ async def test_a_guardian_model_says_it_in_words(words: str, categories: list[st
     outside = Outside({"choices": [{"message": {"content": f"\n\n{words}"}}]})
     said = await judged(outside, {"use": "chat-guardian", "url": URL, "model": "llama-guard"})
     if categories is None:
-        assert said.failures == (Failure("chat-guardian", "gave an answer that is neither of the two"),)
+        assert said.failures == (DetectorFailure("chat-guardian", "gave an answer that is neither of the two"),)
     else:
         assert list(said.categories) == categories
 
@@ -225,7 +225,7 @@ async def test_an_embedding_model_finds_what_means_an_attack_in_other_words(mode
     )
     found: list[str] = []
     for text in (*attacks, *harmless):
-        judgement = await said.judge(Checked("request", "a", "1", [Text("prompt", "user", text)]))
+        judgement = await said.judge(Checked("request", "a", "1", [CheckedText("prompt", "user", text)]))
         assert not judgement.failures
         found += [text] if judgement.blocked else []
     await outside.close()

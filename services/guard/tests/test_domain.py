@@ -14,9 +14,9 @@ from pointsman_guard.domain.cards import card
 from pointsman_guard.domain.checksums import dni, iban, luhn, ssn
 from pointsman_guard.domain.decoding import Work, hidden
 from pointsman_guard.domain.folding import fold, offsets
-from pointsman_guard.domain.prompt import Prompt
+from pointsman_guard.domain.prompt import GuardedPrompt
 from pointsman_guard.domain.redaction import is_own, redacted, removed, restored
-from pointsman_plugins.guarding import Finding, Text
+from pointsman_plugins.guarding import CheckedText, Finding
 
 HARMLESS: Final = st.text(max_size=60)
 
@@ -34,7 +34,7 @@ def test_every_folded_character_leads_back_to_where_it_came_from(text: str) -> N
 @settings(max_examples=60, deadline=None)
 @given(st.lists(HARMLESS, min_size=1, max_size=4), st.data())
 def test_what_is_redacted_comes_back_as_it_was(texts: list[str], data: st.DataObject) -> None:
-    said = [Text(str(number), "user", text) for number, text in enumerate(texts)]
+    said = [CheckedText(str(number), "user", text) for number, text in enumerate(texts)]
     findings: list[Finding] = []
     for at, text in enumerate(texts):
         if text:
@@ -49,7 +49,7 @@ def test_what_is_redacted_comes_back_as_it_was(texts: list[str], data: st.DataOb
 
 
 def test_placeholders_that_the_prompt_has_itself_are_not_taken_for_ours() -> None:
-    texts = [Text("0", "user", "[EMAIL_1] is what I call a@b.co")]
+    texts = [CheckedText("0", "user", "[EMAIL_1] is what I call a@b.co")]
     result = redacted(texts, [Finding("pii.email", "p", 0, 25, 31)])
     assert result.texts[0] == "[EMAIL_1] is what I call [EMAIL_X_1]"
 
@@ -212,11 +212,11 @@ EVERYTHING: Final[dict[str, tuple[object, set[tuple[str, str]]]]] = {
 @pytest.mark.parametrize("api", EVERYTHING)
 def test_every_text_of_every_api_is_read_with_who_says_it(api: str) -> None:
     body, expected = EVERYTHING[api]
-    prompt = Prompt.of(orjson.dumps(body))
+    prompt = GuardedPrompt.of(orjson.dumps(body))
     assert {(text.role, text.text) for text in prompt.texts} == expected
     for slot in prompt.slots:
         slot.put("new")
-    assert {text.text for text in Prompt.of(orjson.dumps(prompt.document)).texts} == {"new"}
+    assert {text.text for text in GuardedPrompt.of(orjson.dumps(prompt.document)).texts} == {"new"}
 
 
 def user(*parts: object) -> dict[str, object]:
@@ -239,7 +239,7 @@ def user(*parts: object) -> dict[str, object]:
     ],
 )
 def test_what_can_not_be_read_is_told(body: object, category: str) -> None:
-    assert [each.category for each in Prompt.of(orjson.dumps(body)).unreadable] == [category]
+    assert [each.category for each in GuardedPrompt.of(orjson.dumps(body)).unreadable] == [category]
 
 
 def test_what_can_be_read_is_not_told_and_a_prompt_is_an_object() -> None:
@@ -248,9 +248,9 @@ def test_what_can_be_read_is_not_told_and_a_prompt_is_an_object() -> None:
         user({"type": "document", "source": {"type": "text", "data": "t"}}),
         {"tools": [{"type": "function", "function": {"parameters": {"image_url": {"type": "image"}}}}]},
     ):
-        assert not Prompt.of(orjson.dumps(fine)).unreadable
+        assert not GuardedPrompt.of(orjson.dumps(fine)).unreadable
     with pytest.raises(ValueError, match="not a JSON object"):
-        Prompt.of(b"[]")
+        GuardedPrompt.of(b"[]")
 
 
 def guards(**policies: object) -> dict[str, object]:

@@ -19,7 +19,7 @@ from pointsman_guard.aside import Aside
 from pointsman_guard.configuration import compile_all
 from pointsman_guard.handlers import PARK_AFTER_S, RESTORE, Handlers
 from pointsman_guard.metrics import GuardMetrics
-from pointsman_plugins.guarding import DetectorFailed, Embedder
+from pointsman_plugins.guarding import DetectorFailed, TextEmbedder
 from pointsman_runtime.journey.content_client import ContentClient
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.service.configuration import Configuration
@@ -60,7 +60,7 @@ class Beyond:
     def read(self, path: str) -> bytes:
         raise FileNotFoundError(path)
 
-    def embedder(self, folder: str) -> Embedder:
+    def embedder(self, folder: str) -> TextEmbedder:
         raise FileNotFoundError(folder)
 
 

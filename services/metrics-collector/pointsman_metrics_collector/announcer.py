@@ -19,7 +19,7 @@ from pointsman_runtime.telling.logs import Log
 _log = Log("workers")
 
 
-class Announcer:
+class MessageNumbers:
     """Numbers the messages of this instance by type and route."""
 
     def __init__(self, bus: Bus, registry: CollectorRegistry) -> None:

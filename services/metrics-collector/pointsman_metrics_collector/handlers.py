@@ -10,9 +10,9 @@ from pointsman_contracts.subjects import token
 from pointsman_contracts.timing import SNAPSHOT_GAP_S, TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_engines.pace import ReportPace
-from pointsman_metrics_collector.announcer import Announcer
-from pointsman_metrics_collector.domain.engines import Engine, Key, listed_engines
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.announcer import MessageNumbers
+from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, listed_engines
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.model_names import OTHER, ModelNames
 from pointsman_metrics_collector.domain.model_statistics import ModelWindow
 from pointsman_metrics_collector.domain.ownership import owner
@@ -38,7 +38,7 @@ class Handlers:
         self,
         bus: Bus,
         heartbeat: Heartbeat,
-        announcer: Announcer,
+        announcer: MessageNumbers,
         count: Callable[[ResponseCompleted, str, str], None],
         clock: Callable[[], float],
     ) -> None:
@@ -46,9 +46,9 @@ class Handlers:
         loop's."""
         self.changes: Count[tuple[str, str]] = Count()
         """How often workers `joined`, fell `silent` and `left`, by pool."""
-        self.engines: Mapping[Key, Engine] = {}
+        self.engines: Mapping[Key, ScrapedEngine] = {}
         """Engines without an agent: those that the configuration lists, and those that were found."""
-        self.findings: dict[str, Finding] = {}
+        self.findings: dict[str, EngineSource] = {}
         """What was found out about the endpoints of pools, by pool."""
         self._bus = bus
         self._heartbeat = heartbeat
@@ -60,7 +60,7 @@ class Handlers:
         self._configured: tuple[str, ...] = ()
         self._found: tuple[str, ...] = ()
         """Pools whose endpoints the cluster or a file names."""
-        self._listed_engines: Mapping[Key, Engine] = {}
+        self._listed_engines: Mapping[Key, ScrapedEngine] = {}
         self._names: ModelNames | None = None
         self._listed = False
         self._complete = False
@@ -108,7 +108,7 @@ class Handlers:
         self._gather_engines()
         self._say_what_is_known()
 
-    def found(self, pool: str, finding: Finding) -> None:
+    def found(self, pool: str, finding: EngineSource) -> None:
         """The endpoints of a pool were found out, or that they can't be."""
         self.findings[pool] = finding
         self._gather_engines()

@@ -15,9 +15,9 @@ from pointsman_metrics_collector.adapters.kubernetes.cluster import Cluster
 from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
 from pointsman_metrics_collector.adapters.rules_bucket import RulesBucket
 from pointsman_metrics_collector.adapters.worker_metrics import WorkerMetrics
-from pointsman_metrics_collector.announcer import Announcer
+from pointsman_metrics_collector.announcer import MessageNumbers
 from pointsman_metrics_collector.configuration import check
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_metrics_collector.settings import MetricsCollectorSettings
 from pointsman_runtime.jetstream.stores import POOLS_BUCKET
@@ -39,7 +39,7 @@ def _connect() -> "KubernetesApi":
 def build(service: Service[MetricsCollectorSettings]) -> None:
     """Construct everything; connect to nothing."""
     responses = ResponseMetrics(service.registry)
-    announcer = Announcer(service.bus, service.registry)
+    announcer = MessageNumbers(service.bus, service.registry)
     handlers = Handlers(service.bus, service.heartbeat, announcer, responses.count, asyncio.get_running_loop().time)
     configuration = service.configuration(check)
     configuration.on_change(handlers.configured)
@@ -66,7 +66,7 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     service.registry.register(EngineMetrics(speakers.all))
     service.events.on_connected(speakers.renew)
 
-    def found(pool: str, finding: Finding) -> None:
+    def found(pool: str, finding: EngineSource) -> None:
         handlers.found(pool, finding)
         speakers.changed()
 

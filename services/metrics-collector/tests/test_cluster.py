@@ -11,7 +11,7 @@ import pytest
 from pointsman_core.config import load
 from pointsman_metrics_collector.adapters.kubernetes.api import connect
 from pointsman_metrics_collector.adapters.kubernetes.cluster import Cluster
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_testing import eventually
 from pointsman_testing.kube_api import KubeApi
 from pointsman_testing.kube_objects import INFERENCE_POOLS, OBJECTIVES, PODS, REWRITES
@@ -21,9 +21,9 @@ class Found:
     """What was told, by pool."""
 
     def __init__(self) -> None:
-        self.by_pool: dict[str, Finding] = {}
+        self.by_pool: dict[str, EngineSource] = {}
 
-    def take(self, pool: str, finding: Finding) -> None:
+    def take(self, pool: str, finding: EngineSource) -> None:
         self.by_pool[pool] = finding
 
     def workers(self, pool: str = "p") -> dict[str, bool] | None:

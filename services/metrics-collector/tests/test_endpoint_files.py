@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pointsman_core.config import load
 from pointsman_metrics_collector.adapters.endpoint_files import EndpointFiles
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_testing import eventually
 
 
@@ -16,9 +16,9 @@ class Found:
     """What was told, by pool."""
 
     def __init__(self) -> None:
-        self.by_pool: dict[str, Finding] = {}
+        self.by_pool: dict[str, EngineSource] = {}
 
-    def take(self, pool: str, finding: Finding) -> None:
+    def take(self, pool: str, finding: EngineSource) -> None:
         self.by_pool[pool] = finding
 
     def workers(self, pool: str = "p") -> list[str]:

@@ -11,9 +11,9 @@ import pytest
 
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_engines.report import Worker
+from pointsman_engines.report import ReportedWorker
 from pointsman_metrics_collector.adapters.engine_speakers import EngineSpeakers
-from pointsman_metrics_collector.domain.engines import Engine, Key
+from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.fake_engine import FakeEngine
@@ -41,8 +41,8 @@ class Bucket:
         del self.entries[key]
 
 
-def named(engine: FakeEngine, worker: str = "w1", **labels: str) -> dict[Key, Engine]:
-    return {("p", worker): Engine(Worker("p", worker, engine.url, labels=labels))}
+def named(engine: FakeEngine, worker: str = "w1", **labels: str) -> dict[Key, ScrapedEngine]:
+    return {("p", worker): ScrapedEngine(ReportedWorker("p", worker, engine.url, labels=labels))}
 
 
 class Share:
@@ -51,7 +51,7 @@ class Share:
     def __init__(self, buses: Buses, bucket: Bucket, instance: str) -> None:
         self.service = buses.make("metrics-collector", instance)
         self.bucket = bucket
-        self.engines: dict[Key, Engine] = {}
+        self.engines: dict[Key, ScrapedEngine] = {}
         self.peers = {self.service.process.instance}
         self.speakers: EngineSpeakers
 
@@ -166,7 +166,8 @@ async def test_all_speakers_fall_silent_at_once_however_many_there_are(
     await buses.meet()
     async with running(share):
         share.engines = {
-            ("p", f"w{number}"): Engine(Worker("p", f"w{number}", "http://127.0.0.1:9")) for number in range(50)
+            ("p", f"w{number}"): ScrapedEngine(ReportedWorker("p", f"w{number}", "http://127.0.0.1:9"))
+            for number in range(50)
         }
         await eventually(lambda: len(share.spoken_for) == 50)
         for speaker in share.speakers.all():

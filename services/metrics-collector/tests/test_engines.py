@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_core.config import load
-from pointsman_engines.report import Worker
-from pointsman_metrics_collector.domain.engines import Engine, Key, Steps, listed_engines, steps
+from pointsman_engines.report import ReportedWorker
+from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, Steps, listed_engines, steps
 from pointsman_metrics_collector.domain.ownership import owner
 
 CONFIG = load(
@@ -36,15 +36,15 @@ instance_names = st.sets(st.text(min_size=1, max_size=8), min_size=1, max_size=5
 keys = st.sets(st.tuples(st.text(max_size=5), st.text(max_size=80)), max_size=20)
 
 
-def engine(key: Key, url: str = "http://e") -> Engine:
-    return Engine(Worker(*key, url))
+def engine(key: Key, url: str = "http://e") -> ScrapedEngine:
+    return ScrapedEngine(ReportedWorker(*key, url))
 
 
 def test_the_configuration_names_engines_by_url() -> None:
     assert listed_engines(CONFIG) == {
-        ("a", "e1:8000"): Engine(Worker("a", "e1:8000", "http://e1:8000", models=("m",))),
-        ("a", "second"): Engine(
-            Worker("a", "second", "http://e2:8000", "decode", {"rack": "7"}, ("m",)),
+        ("a", "e1:8000"): ScrapedEngine(ReportedWorker("a", "e1:8000", "http://e1:8000", models=("m",))),
+        ("a", "second"): ScrapedEngine(
+            ReportedWorker("a", "second", "http://e2:8000", "decode", {"rack": "7"}, ("m",)),
             "triton",
             "http://e2:8002/metrics",
         ),
@@ -73,8 +73,8 @@ def test_an_instance_that_goes_moves_only_its_own_share(
 
 def test_what_is_spoken_for_follows_the_configuration_and_the_other_collectors() -> None:
     key: Key = ("p", "w")
-    named: dict[Key, Engine] = {key: engine(key)}
-    none: dict[Key, Engine] = {}
+    named: dict[Key, ScrapedEngine] = {key: engine(key)}
+    none: dict[Key, ScrapedEngine] = {}
 
     def both(_pool: str) -> list[str]:
         return ["c-1", "c-2"]
@@ -86,5 +86,5 @@ def test_what_is_spoken_for_follows_the_configuration_and_the_other_collectors()
     assert steps(named, named, second, both) == Steps(hand_over=(key,))
     assert steps(none, named, second, lambda _pool: [second]) == Steps(start=(key,))
     assert steps(named, none, first, both) == Steps(remove=(key,))
-    moved: dict[Key, Engine] = {key: engine(key, "http://elsewhere")}
+    moved: dict[Key, ScrapedEngine] = {key: engine(key, "http://elsewhere")}
     assert steps(named, moved, first, both) == Steps(hand_over=(key,), start=(key,))

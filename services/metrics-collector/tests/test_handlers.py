@@ -14,12 +14,12 @@ from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerLoad, WorkerRegistration, WorkerSilent
 from pointsman_core.config import load
-from pointsman_engines.report import Worker
+from pointsman_engines.report import ReportedWorker
 from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
 from pointsman_metrics_collector.adapters.worker_metrics import WorkerMetrics
-from pointsman_metrics_collector.announcer import Announcer
-from pointsman_metrics_collector.domain.engines import Engine
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.announcer import MessageNumbers
+from pointsman_metrics_collector.domain.engines import ScrapedEngine
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.service.configuration import Revision
@@ -78,7 +78,7 @@ class Collector:
         self.registry = CollectorRegistry()
         self.ahead = 0.0
         """How far the collector's clock is ahead of the loop's."""
-        announcer = Announcer(service.bus, self.registry)
+        announcer = MessageNumbers(service.bus, self.registry)
         self.handlers = Handlers(
             service.bus, service.heartbeat, announcer, ResponseMetrics(self.registry).count, self.clock
         )
@@ -344,14 +344,14 @@ async def test_a_collector_that_has_found_nothing_yet_is_given_no_share_of_a_poo
 
     made.each(lambda collector: collector.handlers.configured(configuration))
     await eventually(lambda: shared("p") == shared("s") == [both, both])
-    first.handlers.found("p", Finding("kubernetes"))
+    first.handlers.found("p", EngineSource("kubernetes"))
     await eventually(lambda: shared("p") == [{first.service.process.instance}] * 2)
     assert shared("s") == [both, both]
-    second.handlers.found("p", Finding("kubernetes", problem="the API server isn't reached", answered=False))
+    second.handlers.found("p", EngineSource("kubernetes", problem="the API server isn't reached", answered=False))
     await eventually(lambda: shared("p") == [{first.service.process.instance}] * 2)
-    second.handlers.found("p", Finding("kubernetes"))
+    second.handlers.found("p", EngineSource("kubernetes"))
     await eventually(lambda: shared("p") == [both, both])
-    second.handlers.found("p", Finding("kubernetes", problem="the API server isn't reached"))
+    second.handlers.found("p", EngineSource("kubernetes", problem="the API server isn't reached"))
     assert shared("p") == [both, both], "what it knows may be old, which it says; it goes on to speak for its share"
 
 
@@ -360,8 +360,8 @@ async def test_what_was_found_is_told_with_the_pool_and_forgotten_with_its_confi
     [collector] = made.collectors
     pools = {"p": {"models": ["m"], "discovery": "file", "file": "/e.yaml"}, "s": STATIC}
     collector.handlers.configured(Revision(2, load({"pools": pools}), "", None))
-    engines = {("p", "w1"): Engine(Worker("p", "w1", "http://w1"))}
-    collector.handlers.found("p", Finding("file", engines, "line 3 is wrong"))
+    engines = {("p", "w1"): ScrapedEngine(ReportedWorker("p", "w1", "http://w1"))}
+    collector.handlers.found("p", EngineSource("file", engines, "line 3 is wrong"))
     assert set(collector.handlers.engines) == {("p", "w1"), ("s", "e:1")}
     collector.start()
     await eventually(lambda: made.of("p") and made.of("p")[-1].discovery is not None)

@@ -6,8 +6,8 @@ import pytest
 
 from pointsman_contracts.pool import PoolRewrite, WeightedModel
 from pointsman_core.config import load
-from pointsman_metrics_collector.domain.engines import Engine
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.engines import ScrapedEngine
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.kubernetes.collections import (
     Collection,
     Seen,
@@ -39,7 +39,7 @@ def pod(name: str = "a", ip: str = "10.0.0.1", **changes: Any) -> Pod:
 
 def engines(
     *found: Pod, known: set[str] | None = None, ports: tuple[int, ...] = (8000,), **where: Any
-) -> dict[str, Engine]:
+) -> dict[str, ScrapedEngine]:
     section = {"selector": {"app": "x"}, "ports": list(ports), **where}
     config = load(
         {"pools": {"p": {"models": ["m", "l"], "loras": ["l"], "discovery": "kubernetes", "kubernetes": section}}}
@@ -194,7 +194,7 @@ class Seeing:
 POOL = load({"pools": {"p": {"discovery": "kubernetes", "kubernetes": {"inference_pool": "ip"}}}}).pools["p"]
 
 
-def looked(seeing: Seeing, before: Finding | None = None) -> Finding | None:
+def looked(seeing: Seeing, before: EngineSource | None = None) -> EngineSource | None:
     assert POOL.kubernetes is not None
     return find("p", POOL, POOL.kubernetes, NAMESPACE, seeing.look, before, set())
 

@@ -8,7 +8,7 @@ from nats.errors import NoServersError
 
 from pointsman_contracts.pool import PoolRules
 from pointsman_metrics_collector.adapters.rules_bucket import RulesBucket
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_testing import eventually
 
@@ -40,7 +40,7 @@ class Bucket:
 
 
 @asynccontextmanager
-async def collectors(bucket: Bucket, findings: dict[str, Finding], pools: set[str]) -> AsyncGenerator[None]:
+async def collectors(bucket: Bucket, findings: dict[str, EngineSource], pools: set[str]) -> AsyncGenerator[None]:
     bucket.watchers = [
         RulesBucket(bucket, lambda: findings, lambda: pools, instance, lambda _pool: ALL) for instance in sorted(ALL)
     ]
@@ -57,8 +57,8 @@ async def collectors(bucket: Bucket, findings: dict[str, Finding], pools: set[st
         await asyncio.wait(tasks)
 
 
-def finding(priority: int, problem: str = "") -> Finding:
-    return Finding("kubernetes", problem=problem, rules=PoolRules(pool="p", objectives={"vip": priority}))
+def finding(priority: int, problem: str = "") -> EngineSource:
+    return EngineSource("kubernetes", problem=problem, rules=PoolRules(pool="p", objectives={"vip": priority}))
 
 
 async def test_one_collector_writes_what_changed_and_removes_what_no_pool_says() -> None:

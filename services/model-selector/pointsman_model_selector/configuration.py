@@ -4,12 +4,12 @@ from functools import cache
 
 from pointsman_core.config import Config, ConfigError
 from pointsman_core.plugins import PluginError
-from pointsman_model_selector.domain.selector import CompiledSelector, Registries, compile_selectors, registries
+from pointsman_model_selector.domain.selector import CompiledSelector, SelectorRegistries, compile_selectors, registries
 from pointsman_model_selector.plugins import BUILTIN
 
 
 @cache
-def plugins() -> Registries:
+def plugins() -> SelectorRegistries:
     """The types that this environment has, made once."""
     return registries(BUILTIN)
 

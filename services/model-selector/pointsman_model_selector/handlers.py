@@ -12,7 +12,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.domain.selector import CompiledSelector, Selected
-from pointsman_plugins.selecting import Question, Standing
+from pointsman_plugins.selecting import ModelQuestion, ModelStates
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.journey.settled_target import settled
 from pointsman_runtime.service.configuration import Configuration
@@ -28,7 +28,7 @@ class Handlers:
         self, configuration: Configuration[dict[str, CompiledSelector]], registry: CollectorRegistry, *, time_every: int
     ) -> None:
         self._configuration: Final = configuration
-        self._standing: Final = Standing()
+        self._standing: Final = ModelStates()
         self._time_every: Final = time_every
         self._until_timed = 1
         self._selected: Final = Counter(
@@ -62,7 +62,7 @@ class Handlers:
             return hop.reject(
                 500, f"The profile names a model selector that doesn't exist: '{name}'.", code="no_selector"
             )
-        question = Question(journey, self._standing, time.monotonic(), time.time_ns() // 1_000_000)
+        question = ModelQuestion(journey, self._standing, time.monotonic(), time.time_ns() // 1_000_000)
         try:
             selected = selector.select(question, self._timing())
         except Refusal as refusal:

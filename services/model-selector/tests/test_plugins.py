@@ -16,8 +16,8 @@ from pointsman_core.plugins import Spec
 from pointsman_model_selector.domain.candidate import candidates_of
 from pointsman_model_selector.domain.selector import registries
 from pointsman_model_selector.plugins import BUILTIN
-from pointsman_model_selector.plugins.pickers import MaxScore, UniformRandom, WeightedRandom
-from pointsman_plugins.selecting import Candidate, ModelPicker, Question, Standing
+from pointsman_model_selector.plugins.pickers import MaxScoreModel, UniformRandom, WeightedRandomModel
+from pointsman_plugins.selecting import Candidate, ModelPicker, ModelQuestion, ModelStates
 from pointsman_testing import builders
 
 TYPES: Final = registries(BUILTIN)
@@ -49,22 +49,22 @@ def snapshot(saturation: float = 0.0, models: tuple[str, ...] = ("small", "seein
     return PoolSnapshot(pool="own", source="c", sequence=at_ms, at_ms=at_ms, saturation=saturation, models=models)
 
 
-def question(journey: Journey, *known: ModelStatistics | PoolSnapshot) -> Question:
-    standing = Standing()
+def question(journey: Journey, *known: ModelStatistics | PoolSnapshot) -> ModelQuestion:
+    standing = ModelStates()
     for signal in known:
         if isinstance(signal, PoolSnapshot):
             standing.pool_changed(signal, 0.0)
         else:
             standing.model_changed(signal)
-    return Question(journey, standing, now_s=0.0, now_ms=1000)
+    return ModelQuestion(journey, standing, now_s=0.0, now_ms=1000)
 
 
-def kept(name: str, asked: Question, **params: object) -> list[str]:
+def kept(name: str, asked: ModelQuestion, **params: object) -> list[str]:
     plugin = TYPES.filters.build([Spec(name, name, params)])[0]
     return [model.name for model in MODELS.values() if plugin.objection(asked, model) is None]
 
 
-def scored(name: str, asked: Question, *models: str, **params: object) -> list[float]:
+def scored(name: str, asked: ModelQuestion, *models: str, **params: object) -> list[float]:
     plugin = TYPES.scorers.build([Spec(name, name, params)])[0]
     return plugin.scores(asked, [MODELS[model] for model in models])
 
@@ -227,7 +227,7 @@ def test_sessions_spread_over_models() -> None:
 @given(
     st.lists(st.floats(0, 10), min_size=1, max_size=8),
     st.integers(),
-    st.sampled_from([MaxScore, WeightedRandom, UniformRandom]),
+    st.sampled_from([MaxScoreModel, WeightedRandomModel, UniformRandom]),
 )
 def test_every_picker_orders_all_models_once(totals: list[float], seed: int, picker: type[ModelPicker]) -> None:
     plugin = TYPES.pickers.build([Spec(picker.type_name, "p", {})])[0]
@@ -290,7 +290,7 @@ def test_a_model_that_only_a_pool_lists_is_a_candidate_with_default_traits() -> 
 
 
 def test_signals_that_come_late_change_nothing() -> None:
-    standing = Standing()
+    standing = ModelStates()
     standing.pool_changed(snapshot(0.5, at_ms=5), 0.0)
     standing.pool_changed(snapshot(0.9, at_ms=4), 0.0)
     standing.model_changed(statistics("small", at_ms=5, requests=5))

@@ -28,7 +28,7 @@ from pointsman_model_selector.domain.selector import (
 )
 from pointsman_model_selector.plugins import BUILTIN
 from pointsman_plugins.plugin import Params
-from pointsman_plugins.selecting import Candidate, ModelPicker, ModelScorer, Question, Standing
+from pointsman_plugins.selecting import Candidate, ModelPicker, ModelQuestion, ModelScorer, ModelStates
 from pointsman_testing import builders
 
 THREE: Final[dict[str, object]] = {
@@ -53,7 +53,7 @@ class Table(ModelScorer[TableParams]):
 
     type_name = "table"
 
-    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+    def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
         return [self.params.scores.get(candidate.name, 0.0) for candidate in candidates]
 
 
@@ -65,7 +65,7 @@ class Turns(ModelScorer):
     def setup(self) -> None:
         self._taken = Counter[str]()
 
-    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+    def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
         least = min(candidates, key=lambda candidate: self._taken[candidate.name])
         self._taken[least.name] += 1
         return [float(candidate is least) for candidate in candidates]
@@ -91,10 +91,10 @@ def statistics(model: str, **changes: object) -> ModelStatistics:
 
 
 def select(compiled: CompiledSelector, journey: Journey, *known: ModelStatistics) -> Selected:
-    standing = Standing()
+    standing = ModelStates()
     for one in known:
         standing.model_changed(one)
-    return compiled.select(Question(journey, standing, now_s=0.0, now_ms=1000))
+    return compiled.select(ModelQuestion(journey, standing, now_s=0.0, now_ms=1000))
 
 
 @pytest.mark.requirement("S0-42", "S0-75")
@@ -109,7 +109,7 @@ def test_the_reference_example_picks_the_cheap_model_that_is_not_rate_limited() 
     assert selected.total == pytest.approx(0.9)
     assert selected.out == {"mistral-7b": "rate-limited: its provider asked for a pause"}
     other = compiled.select(
-        Question(request(), Standing(), 0.0, 1000)
+        ModelQuestion(request(), ModelStates(), 0.0, 1000)
     )  # nobody is rate-limited: both cheap models tie, the dear one still loses
     assert other.model.name != "llama-70b"
 
@@ -269,7 +269,7 @@ def test_each_plugin_can_be_timed() -> None:
         return lambda: timed.update([(kind, name)])
 
     compiled = selector({"filters": ["capable"], "scorers": ["cost", "quality"], "picker": "max-score"})
-    compiled.select(Question(request(), Standing(), 0.0, 0), timing)  # pyright: ignore[reportArgumentType]
+    compiled.select(ModelQuestion(request(), ModelStates(), 0.0, 0), timing)  # pyright: ignore[reportArgumentType]
     assert timed == {
         ("filter", "capable"): 1,
         ("scorer", "cost"): 1,
@@ -321,7 +321,7 @@ class Forgetful(ModelScorer):
 
     type_name = "forgetful"
 
-    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+    def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
         return [1.0] * (len(candidates) - 1)
 
 
@@ -374,7 +374,7 @@ def test_an_identity_whose_only_model_is_filtered_out_is_told_so_and_not_that_it
     ],
 )
 def test_a_choice_says_whose_state_was_old_when_it_went_by_it(scorer: str, now_s: float, old: tuple[str, ...]) -> None:
-    standing = Standing()
+    standing = ModelStates()
     standing.pool_changed(PoolSnapshot(pool="big", source="c", sequence=1, at_ms=1, saturation=0.5), 0.0)
     compiled = selector({"scorers": [scorer]})
-    assert compiled.select(Question(request(), standing, now_s, 1000)).old_pools == old
+    assert compiled.select(ModelQuestion(request(), standing, now_s, 1000)).old_pools == old

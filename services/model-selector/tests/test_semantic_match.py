@@ -9,7 +9,7 @@ from pointsman_core.config import ConfigError, load
 from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, encode, vector
 from pointsman_model_selector.configuration import check, plugins
 from pointsman_model_selector.domain.selector import Selected, compile_selectors
-from pointsman_plugins.selecting import Question, Standing
+from pointsman_plugins.selecting import ModelQuestion, ModelStates
 from pointsman_testing import builders
 
 STRENGTHS: Final = {
@@ -36,7 +36,7 @@ def asking(text: str | None) -> Journey:
 
 def select(text: str | None, scorers: list[object] | None = None) -> Selected:
     compiled = compile_selectors(load(config(scorers or ["semantic-match"])), plugins())["s"]
-    return compiled.select(Question(asking(text), Standing(), now_s=0.0, now_ms=0))
+    return compiled.select(ModelQuestion(asking(text), ModelStates(), now_s=0.0, now_ms=0))
 
 
 @pytest.mark.requirement("S3-11")

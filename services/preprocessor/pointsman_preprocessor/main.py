@@ -6,9 +6,9 @@ from functools import partial
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_plugins.preprocessing import Ports
 from pointsman_preprocessor.adapters.cluster_rules import ClusterRules
-from pointsman_preprocessor.adapters.limits import Limits
+from pointsman_preprocessor.adapters.limits import SharedLimits
 from pointsman_preprocessor.adapters.published_keys import PublishedKeys
-from pointsman_preprocessor.adapters.stored_keys import StoredKeys
+from pointsman_preprocessor.adapters.stored_keys import FollowedKeys
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.handlers import Handlers, bounded
 from pointsman_preprocessor.settings import PreprocessorSettings
@@ -24,8 +24,8 @@ def build(service: Service[PreprocessorSettings]) -> None:
     threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="large-bodies")
     files = TokenizerFiles(service.settings.token_cache)
     key_sets = PublishedKeys()
-    limits = Limits(service)
-    ports = Ports(StoredKeys(service.bucket), key_sets, limits.limiter)
+    limits = SharedLimits(service)
+    ports = Ports(FollowedKeys(service.bucket), key_sets, limits.limiter)
     configuration = service.configuration(partial(compile_pipeline, load=files.load, ports=ports, bound=bounded))
     cluster = ClusterRules(service.bucket(POOLS_BUCKET))
     configuration.on_change(lambda revision: cluster.inform(revision.compiled.names))

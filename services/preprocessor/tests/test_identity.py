@@ -24,7 +24,7 @@ from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.api_keys import KeyFacts, KeyStore, KeyTable
 from pointsman_preprocessor.domain.pipeline import depart, describe
 from pointsman_preprocessor.domain.request_headers import read_headers
-from pointsman_preprocessor.domain.tokens import Expected, TokenRefused, verified
+from pointsman_preprocessor.domain.tokens import ExpectedClaims, TokenRefused, verified
 from pointsman_testing import builders
 
 CANARY: Final = "sk-canary-9f31"
@@ -323,7 +323,7 @@ def test_a_token_of_the_issuer_that_is_not_valid_gets_401_and_says_why(text: str
 def test_a_time_that_no_clock_can_show_is_none(claim: str) -> None:
     text = jwt.encode(CLAIMS | {claim: 10**400}, RSA, algorithm="RS256")
     with pytest.raises(TokenRefused, match=f"`{claim}` isn't a time"):
-        verified(text, PyJWK(jwk(RSA, None)), Expected(ISSUER, ("gateway",), 0), NOW)
+        verified(text, PyJWK(jwk(RSA, None)), ExpectedClaims(ISSUER, ("gateway",), 0), NOW)
 
 
 def test_a_token_that_names_no_key_is_checked_with_the_only_one_of_its_issuer() -> None:

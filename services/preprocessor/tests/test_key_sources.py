@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from pointsman_preprocessor.adapters.published_keys import LARGEST, PublishedKeys
-from pointsman_preprocessor.adapters.stored_keys import StoredKeys
+from pointsman_preprocessor.adapters.stored_keys import FollowedKeys
 from pointsman_runtime.jetstream.buckets import Bucket
 from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_testing import eventually
@@ -162,7 +162,7 @@ def test_stored_keys_are_followed_and_what_is_no_key_is_left_out(caplog: pytest.
         opened.append(name)
         return cast("Bucket", bucket)
 
-    keys = StoredKeys(opening)
+    keys = FollowedKeys(opening)
     keys.follow()
     keys.follow()
     assert opened == ["pm-keys"]

@@ -3,7 +3,7 @@
 import pytest
 
 from pointsman_contracts.limits import LimitWindow
-from pointsman_preprocessor.domain.limits.counter import Counter, window_name
+from pointsman_preprocessor.domain.limits.counter import UseCounter, window_name
 from pointsman_preprocessor.plugins.limit import describe
 
 IMAGES = LimitWindow(unit="tokens", measure="images", amount=3, period_s=60)
@@ -15,7 +15,7 @@ def test_a_measure_has_counts_of_its_own() -> None:
 
 
 def test_a_measure_is_counted_as_its_unit_says() -> None:
-    counter = Counter(window_name(IMAGES))
+    counter = UseCounter(window_name(IMAGES))
     counter.add(IMAGES, 3, now=0.0)
     assert counter.wait(IMAGES, 1, 0.0, reactive=False) == pytest.approx(60.0, abs=1.5)
 

@@ -15,7 +15,7 @@ from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.picking import PickError, PoolStates
 from pointsman_profile_picker.configuration import check, compile_routing
-from pointsman_profile_picker.domain.expression import ExpressionError, Expressions
+from pointsman_profile_picker.domain.expression import ExpressionError, RuleEnvironment
 from pointsman_profile_picker.domain.route import Routing
 from pointsman_testing import builders
 
@@ -217,7 +217,7 @@ def test_a_broken_expression_is_a_configuration_error_that_names_the_rule(condit
 @given(st.text() | st.from_regex(r"[a-z.\[\]()'\"&|!=<>0-9 ]{0,40}"))
 def test_any_text_is_a_condition_or_refused_with_words(text: str) -> None:
     try:
-        Expressions(("a", "b")).condition(text)
+        RuleEnvironment(("a", "b")).condition(text)
     except ExpressionError as error:
         refused = str(error)
     else:

@@ -8,7 +8,7 @@ from pointsman_contracts.usage import UsageQuery, UsageSums
 from pointsman_recorder.domain.usage_record import Sums
 
 
-class Kept(Protocol):
+class KeptEvents(Protocol):
     """The store, as far as it answers."""
 
     def story(self, request_id: str) -> Awaitable[tuple[list[KeptEvent], bool]]:
@@ -23,7 +23,7 @@ class Kept(Protocol):
 class Handlers:
     """Answers from the store."""
 
-    def __init__(self, instance: str, kept: Kept, behind: Callable[[], int]) -> None:
+    def __init__(self, instance: str, kept: KeptEvents, behind: Callable[[], int]) -> None:
         """`behind`: how many events aren't in the store yet."""
         self._instance = instance
         self._kept = kept

@@ -6,9 +6,9 @@ from pointsman_contracts.story import StoryQuery
 from pointsman_contracts.usage import UsageQuery
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_feed import EventFeed
-from pointsman_recorder.adapters.ledger import Ledger
-from pointsman_recorder.adapters.metrics import Metrics
-from pointsman_recorder.adapters.store import Bounds, Store
+from pointsman_recorder.adapters.ledger import UsageLedger
+from pointsman_recorder.adapters.metrics import RecorderMetrics
+from pointsman_recorder.adapters.store import EventStore, StoreBounds
 from pointsman_recorder.handlers import Handlers
 from pointsman_recorder.recording import Recording
 from pointsman_recorder.settings import RecorderSettings
@@ -19,11 +19,13 @@ from pointsman_runtime.service.service import Program, Service
 def build(service: Service[RecorderSettings]) -> None:
     """Construct everything; connect to nothing. Raises OSError when the state folder can't be used."""
     settings = service.settings
-    bounds = Bounds(settings.keep_days, settings.keep_bytes, settings.keep_sums_days)
-    store = Store(Database(settings.state_dir), bounds)
+    bounds = StoreBounds(settings.keep_days, settings.keep_bytes, settings.keep_sums_days)
+    store = EventStore(Database(settings.state_dir), bounds)
     service.on_stop(store.close)
     feed = EventFeed(service.events, service.bus, settings.recorder_name)
-    recording = Recording(store, feed, Ledger(service.events, service.bus, settings), Metrics(service.registry))
+    recording = Recording(
+        store, feed, UsageLedger(service.events, service.bus, settings), RecorderMetrics(service.registry)
+    )
     handlers = Handlers(service.process.instance, store, lambda: recording.behind)
     service.readiness.add("ledger", lambda: recording.missing)
     service.events.handle(StoryQuery, handlers.story)

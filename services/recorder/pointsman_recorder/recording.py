@@ -15,10 +15,10 @@ from nats.js.errors import Error as JetStreamError
 
 from pointsman_recorder.adapters.confirmations import NotWritten
 from pointsman_recorder.adapters.event_feed import EventFeed
-from pointsman_recorder.adapters.ledger import Ledger
-from pointsman_recorder.adapters.metrics import Metrics
+from pointsman_recorder.adapters.ledger import UsageLedger
+from pointsman_recorder.adapters.metrics import RecorderMetrics
 from pointsman_recorder.adapters.pull import Missed
-from pointsman_recorder.adapters.store import Store
+from pointsman_recorder.adapters.store import EventStore
 from pointsman_recorder.domain.usage_record import Owed
 from pointsman_runtime.bus.backoff import full_jitter
 from pointsman_runtime.bus.errors import BusError
@@ -36,7 +36,7 @@ _log = Log("recorder")
 class Recording:
     """Three loops, each for the life of the service."""
 
-    def __init__(self, store: Store, feed: EventFeed, ledger: Ledger, metrics: Metrics) -> None:
+    def __init__(self, store: EventStore, feed: EventFeed, ledger: UsageLedger, metrics: RecorderMetrics) -> None:
         self._store = store
         self._feed = feed
         self._ledger = ledger

@@ -18,11 +18,11 @@ from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import FILE, Database
 from pointsman_recorder.adapters.event_text import body_of, compressed
-from pointsman_recorder.adapters.store import Bounds, Store
-from pointsman_recorder.domain.entry import Entry, entry
+from pointsman_recorder.adapters.store import EventStore, StoreBounds
+from pointsman_recorder.domain.entry import RecordedEvent, entry
 
 T = TypeVar("T")
-LONG = Bounds(event_days=1e4, event_bytes=2**30, sum_days=2e4)
+LONG = StoreBounds(event_days=1e4, event_bytes=2**30, sum_days=2e4)
 DAY_MS = 86_400_000
 
 
@@ -30,7 +30,9 @@ def run(work: Coroutine[object, object, T]) -> T:
     return asyncio.run(work)
 
 
-def event(number: int, *, tenant: str = "acme", tokens: int = 10, day: int = 20_000, request: str = "") -> Entry:
+def event(
+    number: int, *, tenant: str = "acme", tokens: int = 10, day: int = 20_000, request: str = ""
+) -> RecordedEvent:
     completed = ResponseCompleted(
         request_id=request or f"r-{number}",
         source="edge",
@@ -55,12 +57,12 @@ class Recorder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        self.published: list[Entry] = []
+        self.published: list[RecordedEvent] = []
         self.acknowledged = 0
         self.ledger: list[bytes] = []
         self.unwritten: list[bytes] = []
         self.caught_up = False
-        self.store = Store(Database(self.folder), LONG)
+        self.store = EventStore(Database(self.folder), LONG)
 
     @rule(tokens=st.integers(min_value=0, max_value=50), tenant=st.sampled_from(["acme", "", "other"]))
     def publish(self, tokens: int, tenant: str) -> None:
@@ -103,7 +105,7 @@ class Recorder(RuleBasedStateMachine):
         if lost:
             shutil.rmtree(self.folder)
             self.acknowledged = 0
-        self.store = Store(Database(self.folder), LONG)
+        self.store = EventStore(Database(self.folder), LONG)
         self.unwritten = []
         self.caught_up = False
 
@@ -142,7 +144,7 @@ TestRecorder.settings = settings(max_examples=12, stateful_step_count=25)
 
 
 async def test_sums_are_told_apart_by_what_was_asked(tmp_path: Path) -> None:
-    store = Store(Database(tmp_path), LONG)
+    store = EventStore(Database(tmp_path), LONG)
     events = [event(1, tenant="a"), event(2, tenant="a", day=20_001), event(3, tenant="b"), event(4, tenant="b")]
     await store.keep(events)
     records = [UsageRecord.decode(each.record) for each in await store.owed("", 10)]
@@ -168,7 +170,7 @@ async def test_sums_are_told_apart_by_what_was_asked(tmp_path: Path) -> None:
 
 
 async def test_a_process_with_the_name_of_an_earlier_one_is_told_from_it(tmp_path: Path) -> None:
-    store = Store(Database(tmp_path), LONG)
+    store = EventStore(Database(tmp_path), LONG)
     first, other = event(1, tokens=1), event(1, tokens=2, request="r-2")
     assert first.key == other.key
     kept = await store.keep([first, first, other])
@@ -178,7 +180,7 @@ async def test_a_process_with_the_name_of_an_earlier_one_is_told_from_it(tmp_pat
 
 
 async def test_old_events_go_and_sums_stay_for_longer(tmp_path: Path) -> None:
-    store = Store(Database(tmp_path), Bounds(event_days=1.0, event_bytes=2**30, sum_days=36_500.0))
+    store = EventStore(Database(tmp_path), StoreBounds(event_days=1.0, event_bytes=2**30, sum_days=36_500.0))
     await store.keep([event(1), event(2)])
     await store.count("ledger", [UsageRecord.decode(each.record) for each in await store.owed("", 10)], 2)
     assert await store.forget(event_stream_days=7.0) == 2
@@ -189,14 +191,14 @@ async def test_old_events_go_and_sums_stay_for_longer(tmp_path: Path) -> None:
 
 
 async def test_the_oldest_events_make_room_for_new_ones(tmp_path: Path) -> None:
-    store = Store(Database(tmp_path), LONG)
+    store = EventStore(Database(tmp_path), LONG)
     entries = [event(number) for number in range(4000)]
     await store.keep(entries)
     records = [UsageRecord.decode(each.record) for each in await store.owed("", 4000)]
     await store.count("ledger", records, 4000)
     bound = await store.size() * 3 // 4
     await store.close()
-    store = Store(Database(tmp_path), LONG._replace(event_bytes=bound))
+    store = EventStore(Database(tmp_path), LONG._replace(event_bytes=bound))
     assert await store.forget(event_stream_days=7.0) == 2000
     assert await store.size() <= bound
     assert (await store.story("r-1999"))[0] == []
@@ -205,7 +207,7 @@ async def test_the_oldest_events_make_room_for_new_ones(tmp_path: Path) -> None:
 
 
 async def test_a_story_that_is_too_long_keeps_its_end(tmp_path: Path) -> None:
-    store = Store(Database(tmp_path), LONG)
+    store = EventStore(Database(tmp_path), LONG)
     await store.keep([event(number, request="again") for number in range(3000)])
     events, more = await store.story("again")
     assert more
@@ -232,7 +234,7 @@ async def test_what_an_earlier_version_kept_is_read_alike(tmp_path: Path) -> Non
         """
     )
     database.close()
-    store = Store(Database(tmp_path), LONG)
+    store = EventStore(Database(tmp_path), LONG)
     assert not store.fresh
     [event], _ = await store.story("r-1")
     assert event.body == '{"request_id": "r-1"}'

@@ -17,21 +17,21 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy
-from pointsman_scheduler.metrics import Metrics
-from pointsman_scheduler.scheduled_event import Told, written
+from pointsman_scheduler.metrics import SchedulerMetrics
+from pointsman_scheduler.scheduled_event import ScheduledEvent, written
 
 _log = Log("announcer")
 
 
-class Announcer:
+class DecisionPublisher:
     """Once a turn of the event loop: one `Reservations` for each pool, one `RequestScheduled` for each request."""
 
-    def __init__(self, bus: Bus, heartbeat: Heartbeat, metrics: Metrics) -> None:
+    def __init__(self, bus: Bus, heartbeat: Heartbeat, metrics: SchedulerMetrics) -> None:
         self._bus: Final = bus
         self._heartbeat: Final = heartbeat
         self._metrics: Final = metrics
         self.instance: Final = bus.process.instance
-        self._decisions: list[Told] = []
+        self._decisions: list[ScheduledEvent] = []
         self._changes: dict[str, list[tuple[str, Hold]]] = {}
         self._sequences: dict[tuple[str, str], int] = {}
         self._planned = False
@@ -52,7 +52,9 @@ class Announcer:
         """A decision was made; it is told a turn later."""
         report = hop.report(note=f"{len(outcome.sight.workers)} workers")
         at_ms = time.time_ns() // 1_000_000
-        told = Told(journey, target, policy, revision, outcome, took_s, queued_s, report, hop.traceparent, at_ms)
+        told = ScheduledEvent(
+            journey, target, policy, revision, outcome, took_s, queued_s, report, hop.traceparent, at_ms
+        )
         self._decisions.append(told)
         self.changed(target.pool or "", "reserve", outcome.holds)
 
@@ -80,7 +82,7 @@ class Announcer:
                 self._metrics.unpublished.labels(RequestScheduled.__name__).inc()
                 _log.error("not_explained", error, request_id=told.journey.request_id)
 
-    def _explain(self, told: Told) -> None:
+    def _explain(self, told: ScheduledEvent) -> None:
         pool = told.target.pool or ""
         sequence = self._next("scheduled", pool)
         shown = CANDIDATES_SHOWN
@@ -90,7 +92,7 @@ class Announcer:
                 self._note_too_large(told, pool)
                 return
 
-    def _publish_event(self, told: Told, pool: str, sequence: int, shown: int) -> bool:
+    def _publish_event(self, told: ScheduledEvent, pool: str, sequence: int, shown: int) -> bool:
         """False when the event has to be made smaller."""
         event = written(told, self.instance, sequence, shown)
         try:
@@ -103,7 +105,7 @@ class Announcer:
             self._note_unpublished(RequestScheduled, error)
         return True
 
-    def _note_too_large(self, told: Told, pool: str) -> None:
+    def _note_too_large(self, told: ScheduledEvent, pool: str) -> None:
         self._metrics.unpublished.labels(RequestScheduled.__name__).inc()
         if not self._too_large:
             self._too_large = True

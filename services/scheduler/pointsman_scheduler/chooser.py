@@ -14,11 +14,11 @@ from pointsman_core.refusal import Refusal
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.service.configuration import Configuration, Revision
-from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.domain.outcome import Refused, Scheduled
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.metrics import SchedulerMetrics
 
 _HASHES: Final = np.dtype("<u8")
 
@@ -30,8 +30,8 @@ class Chooser:
         self,
         configuration: Configuration[Mapping[str, Policy]],
         pools: Pools,
-        announcer: Announcer,
-        metrics: Metrics,
+        announcer: DecisionPublisher,
+        metrics: SchedulerMetrics,
     ) -> None:
         self._configuration: Final = configuration
         self._pools: Final = pools

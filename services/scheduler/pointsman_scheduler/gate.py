@@ -15,7 +15,7 @@ from pointsman_scheduler.domain.flow_control import Dispatch, Drop, Dropped, Fig
 from pointsman_scheduler.domain.gauge import Gauge
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.metrics import SchedulerMetrics
 
 WOKEN_AT_ONCE: Final = 16
 """Requests that leave in one turn of the event loop: each costs a decision."""
@@ -49,7 +49,7 @@ class _Queue:
 class Gate:
     """One queue for each pool. `decide` is called for each request that goes to an engine."""
 
-    def __init__(self, heartbeat: Heartbeat, pools: Pools, metrics: Metrics, decide: Decide) -> None:
+    def __init__(self, heartbeat: Heartbeat, pools: Pools, metrics: SchedulerMetrics, decide: Decide) -> None:
         self._heartbeat: Final = heartbeat
         self._pools: Final = pools
         self._metrics: Final = metrics

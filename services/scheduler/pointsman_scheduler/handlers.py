@@ -14,7 +14,7 @@ from pointsman_runtime.service.configuration import Revision
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
-from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.replica import Replica
 
 
@@ -26,7 +26,7 @@ class Handlers:
         pools: Pools,
         gate: Gate,
         replica: Replica,
-        metrics: Metrics,
+        metrics: SchedulerMetrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pools: Final = pools

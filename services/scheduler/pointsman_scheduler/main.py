@@ -13,7 +13,7 @@ from pointsman_contracts.worker import WorkerLoad
 from pointsman_runtime.jetstream.worker_registry import TICK_S, WorkerRegistry
 from pointsman_runtime.service.host import run
 from pointsman_runtime.service.service import Program, Service
-from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
@@ -21,7 +21,7 @@ from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
 from pointsman_scheduler.kv_listener import KvListener
-from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.reconciler import Reconciler
 from pointsman_scheduler.replica import Replica
@@ -35,8 +35,8 @@ def build(service: Service[SchedulerSettings]) -> None:
     book = PolicyBook(registries())
     configuration = service.configuration(lambda config, _revision: compile_policies(book, config))
     pools = Pools(service.process.instance, service.settings.prefix_index)
-    metrics = Metrics(service.registry, lambda: pools)
-    announcer = Announcer(service.bus, service.heartbeat, metrics)
+    metrics = SchedulerMetrics(service.registry, lambda: pools)
+    announcer = DecisionPublisher(service.bus, service.heartbeat, metrics)
     replica = Replica(service.bus, service.heartbeat, pools, metrics)
     chooser = Chooser(configuration, pools, announcer, metrics)
     gate = Gate(service.heartbeat, pools, metrics, chooser.decide)

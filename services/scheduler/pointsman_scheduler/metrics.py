@@ -18,7 +18,7 @@ _QUEUED_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 class PoolMetrics:
     """The children of one pool."""
 
-    def __init__(self, parent: "Metrics", pool: str) -> None:
+    def __init__(self, parent: "SchedulerMetrics", pool: str) -> None:
         self.decided: Final = parent.requests.labels(pool, "scheduled").inc
         self.held: Final = parent.requests.labels(pool, "held").inc
         self.took: Final = parent.seconds.labels(pool).observe
@@ -39,7 +39,7 @@ class PoolMetrics:
         self._drops.labels(self._pool, reason).inc()
 
 
-class Metrics:
+class SchedulerMetrics:
     """What is counted as it happens; the rest is read from the pools when somebody asks."""
 
     def __init__(self, registry: CollectorRegistry, pools: Callable[[], Iterable[PoolScheduler]]) -> None:

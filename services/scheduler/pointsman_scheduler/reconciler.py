@@ -14,11 +14,11 @@ from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NobodyListens
 from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.logs import Log
-from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
-from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.metrics import SchedulerMetrics
 
 TURN_S: Final = 1.0
 EDGE_GONE_AFTER_S: Final = 10.0
@@ -35,7 +35,13 @@ class Reconciler:
     """One turn a second."""
 
     def __init__(
-        self, bus: Bus, heartbeat: Heartbeat, pools: Pools, gate: Gate, announcer: Announcer, metrics: Metrics
+        self,
+        bus: Bus,
+        heartbeat: Heartbeat,
+        pools: Pools,
+        gate: Gate,
+        announcer: DecisionPublisher,
+        metrics: SchedulerMetrics,
     ) -> None:
         self._bus: Final = bus
         self._heartbeat: Final = heartbeat

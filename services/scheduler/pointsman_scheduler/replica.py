@@ -15,7 +15,7 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.domain.state import part_of, take_prefixes, take_reservations
-from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.metrics import SchedulerMetrics
 
 ANSWER_S: Final = 5.0
 """How long a peer may take for one part."""
@@ -28,7 +28,7 @@ _log = Log("replica")
 class Replica:
     """Peers are found by their heartbeats."""
 
-    def __init__(self, bus: Bus, heartbeat: Heartbeat, pools: Pools, metrics: Metrics) -> None:
+    def __init__(self, bus: Bus, heartbeat: Heartbeat, pools: Pools, metrics: SchedulerMetrics) -> None:
         self._bus: Final = bus
         self._heartbeat: Final = heartbeat
         self._pools: Final = pools

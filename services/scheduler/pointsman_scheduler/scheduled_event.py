@@ -10,7 +10,7 @@ from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy
 
 
-class Told(NamedTuple):
+class ScheduledEvent(NamedTuple):
     """A decision, and what there is to say about it."""
 
     journey: Journey
@@ -25,7 +25,7 @@ class Told(NamedTuple):
     at_ms: int
 
 
-def written(told: Told, source: str, sequence: int, shown: int) -> bytes:
+def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> bytes:
     """The event, with at most `shown` candidates of each run."""
     journey, outcome = told.journey, told.outcome
     runs, reason = explain(outcome, shown)

@@ -12,9 +12,9 @@ from pointsman_plugins.scheduling.run import Removed
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
-from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.testing import Bench
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import RecordedHop
@@ -34,8 +34,10 @@ class Room:
         self.listener.bus.listen(RequestScheduled, self.events.append, ANY)
         self.listener.bus.listen(Reservations, self.reservations.append, ANY)
         self.registry = CollectorRegistry()
-        self.announcer = Announcer(
-            self.service.bus, self.service.heartbeat, Metrics(self.registry, lambda: Pools("scheduler-1", 2**20))
+        self.announcer = DecisionPublisher(
+            self.service.bus,
+            self.service.heartbeat,
+            SchedulerMetrics(self.registry, lambda: Pools("scheduler-1", 2**20)),
         )
 
     async def begin(self) -> None:

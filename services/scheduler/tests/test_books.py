@@ -13,7 +13,7 @@ from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_scheduler.domain.ledger import ASK_AGAIN_S, SURPLUS_AFTER_S
-from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.testing import Bench
 
 WORKERS: tuple[str, ...] = ("w0", "w1", "w2")
@@ -39,7 +39,7 @@ def test_requests_whose_prefix_nobody_settled_are_counted() -> None:
     bench = Bench()
     bench.join("w0")
     registry = CollectorRegistry()
-    Metrics(registry, lambda: [bench.pool])
+    SchedulerMetrics(registry, lambda: [bench.pool])
     life = next(iter(bench.pool.fleet)).life
     bench.pool.index.write(life, np.arange(3, dtype=np.uint64), bench.now, "never-settled")
     for later, count in ((1199, 0), (1201, 1)):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pointsman_plugins.scheduling.arrays import FEW
 from pointsman_scheduler.domain.delay import DelayEstimator
-from pointsman_scheduler.domain.delay.formula import BOUNDLESS, Figures, Standing, ask, delay, stand
+from pointsman_scheduler.domain.delay.formula import BOUNDLESS, EngineDelay, EngineFigures, ask, delay, stand
 from pointsman_scheduler.domain.delay.one_by_one import delays
 from pointsman_scheduler.domain.delay.pass_model import FEATURES, PassModel, Rates
 
@@ -129,7 +129,7 @@ def test_few_workers_and_many_cost_alike() -> None:
 TOKENS = st.integers(0, 40_000).map(float)
 TIMES = st.floats(0.0, 5000.0)
 ENGINES = st.builds(
-    Figures,
+    EngineFigures,
     free_at=TIMES, idle=st.sampled_from([0.0, 1.0]), waiting=TOKENS, whole=st.integers(0, 4).map(float),
     last=TOKENS, shared=st.integers(0, 5).map(float), decoding=st.integers(0, 200).map(float), context=TIMES,
     carried=TOKENS, queued=st.integers(0, 50).map(float), speed=st.floats(0.25, 8.0),
@@ -145,14 +145,14 @@ ENGINES = st.builds(
     st.builds(Rates, *[st.floats(0.0, 50.0)] * len(Rates._fields)),
 )
 def test_numbers_cost_what_columns_do(
-    engines: list[tuple[Figures, int]], prompt: int, worth: float, now: float, rates: Rates
+    engines: list[tuple[EngineFigures, int]], prompt: int, worth: float, now: float, rates: Rates
 ) -> None:
     terms = ask(now, float(prompt), 200.0, 150.0, 8192.0, 16.0, 2.5, 30.0, rates)
     standings = [stand(figures, 8192.0, rates) for figures, _ in engines]
     held = [float(tokens) for _, tokens in engines]
     hit = np.array(held)
     credit = worth * (hit.max() - hit) / (prompt - hit)
-    columns = delay(Standing(*np.array(standings).T), prompt - hit, hit, credit, terms)
+    columns = delay(EngineDelay(*np.array(standings).T), prompt - hit, hit, credit, terms)
     assert delays(standings, held, prompt, worth, terms) == columns.tolist()
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from pointsman_plugins.scheduling.demotion import Standing
+from pointsman_plugins.scheduling.demotion import Trust
 
 Step = tuple[str, float]
 """What happened, and when: `answered`, `tried`, an outcome, or an outcome's status."""
 
 
-def after(*steps: Step) -> Standing:
-    standing = Standing()
+def after(*steps: Step) -> Trust:
+    standing = Trust()
     for what, at in steps:
         if what == "answered":
             standing.answered()

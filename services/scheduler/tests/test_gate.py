@@ -17,14 +17,14 @@ from pointsman_runtime.journey.hop import Outcome
 from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
-from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
-from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.replica import Replica
 from pointsman_testing import builders, eventually
@@ -50,9 +50,12 @@ class Desk:
         book = PolicyBook(registries())
         self.configuration = Configuration(lambda config, _: compile_policies(book, config), registry)
         self.pools = Pools("scheduler-1", 2**24)
-        self.metrics = Metrics(registry, lambda: self.pools)
+        self.metrics = SchedulerMetrics(registry, lambda: self.pools)
         chooser = Chooser(
-            self.configuration, self.pools, Announcer(service.bus, service.heartbeat, self.metrics), self.metrics
+            self.configuration,
+            self.pools,
+            DecisionPublisher(service.bus, service.heartbeat, self.metrics),
+            self.metrics,
         )
         self.gate = Gate(service.heartbeat, self.pools, self.metrics, chooser.decide)
         self.handlers = Handlers(

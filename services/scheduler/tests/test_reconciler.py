@@ -18,11 +18,11 @@ from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler import reconciler as module
-from pointsman_scheduler.announcer import Announcer
+from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
-from pointsman_scheduler.metrics import Metrics
+from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.reconciler import Reconciler
 from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
@@ -44,8 +44,8 @@ class Surroundings:
         self.peer.bus.listen(Reservations, self.told.append, ANY)
         self.pools = Pools("scheduler-1", 2**24)
         self.registry = CollectorRegistry()
-        metrics = Metrics(self.registry, lambda: self.pools)
-        announcer = Announcer(self.scheduler.bus, self.scheduler.heartbeat, metrics)
+        metrics = SchedulerMetrics(self.registry, lambda: self.pools)
+        announcer = DecisionPublisher(self.scheduler.bus, self.scheduler.heartbeat, metrics)
         gate = Gate(self.scheduler.heartbeat, self.pools, metrics, undecided)
         self.reconciler = Reconciler(self.scheduler.bus, self.scheduler.heartbeat, self.pools, gate, announcer, metrics)
 

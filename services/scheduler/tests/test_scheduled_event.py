@@ -6,7 +6,7 @@ import pytest
 
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.scheduling import RequestScheduled
-from pointsman_scheduler.scheduled_event import Told, written
+from pointsman_scheduler.scheduled_event import ScheduledEvent, written
 from pointsman_scheduler.testing import Bench
 from pointsman_testing import builders
 
@@ -29,7 +29,9 @@ def test_the_event_has_every_field_of_the_contract_in_its_own_type_and_no_other(
     journey = builders.journey("scheduler", target=target, trail=(StageReport(stage="guard", instance="guard-1"),))
     outcome = bench.decide(bench.prompt(family=1, blocks=4))
     report = StageReport(stage="scheduler", instance="scheduler-1", note="6 workers")
-    payload = written(Told(journey, target, bench.policy, 1, outcome, 5e-5, 0.0, report, None, 7), "me", 3, shown)
+    payload = written(
+        ScheduledEvent(journey, target, bench.policy, 1, outcome, 5e-5, 0.0, report, None, 7), "me", 3, shown
+    )
     event = RequestScheduled.decode(payload)
     assert json.loads(event.model_dump_json()) == json.loads(payload)
     assert event.model_fields_set == set(RequestScheduled.model_fields)

@@ -20,7 +20,7 @@ from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.plugins import SCORERS, registries
 from pointsman_scheduler.plugins.filters.slo_headroom import SloHeadroom, SloHeadroomParams
 from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
-from pointsman_scheduler.plugins.scorers.latency import Latency, LatencyParams
+from pointsman_scheduler.plugins.scorers.latency import PredictedLatency, PredictedLatencyParams
 from pointsman_scheduler.testing import Bench
 
 
@@ -248,8 +248,8 @@ def test_whoever_keeps_the_objective_scores_above_whoever_misses_it_by_a_hair(pr
     asked.put(PREDICTED_TTFT_MS, np.array([1.0, 100.0, 100.1, 200.0]))
     asked.put(PREDICTED_ITL_MS, np.array([10.0, 10.0, 10.0, 10.0]))
     candidates = Candidates(bench.pool.fleet, bench.now, Dice(1), None)
-    params = LatencyParams.model_validate({"prefer": prefer, "itl_weight": 0})
-    scores: list[float] = Latency("latency", params, {}).score(asked, candidates).tolist()
+    params = PredictedLatencyParams.model_validate({"prefer": prefer, "itl_weight": 0})
+    scores: list[float] = PredictedLatency("latency", params, {}).score(asked, candidates).tolist()
     assert scores == pytest.approx([0.51, 1.0, 0.5, 0.0] if prefer == "least-headroom" else [1.0, 0.51, 0.5, 0.0])
 
 

@@ -10,12 +10,12 @@ from pointsman_core.config import DEFAULT_CACHE, WORDS, Cache
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_semantic_cache.domain import memo as memos
-from pointsman_semantic_cache.domain.entry import PASSED, UNCHECKED, Entry, model_of, place_of
+from pointsman_semantic_cache.domain.entry import PASSED, UNCHECKED, CacheEntry, model_of, place_of
 from pointsman_semantic_cache.domain.keeping import refusal
 from pointsman_semantic_cache.domain.questions import Asking
 from pointsman_semantic_cache.domain.store import StoreUnavailable
 from pointsman_semantic_cache.lookup import Lookup, Outcome
-from pointsman_semantic_cache.surroundings import Surroundings
+from pointsman_semantic_cache.surroundings import CacheSurroundings
 
 _log = Log("cache")
 
@@ -23,7 +23,7 @@ _log = Log("cache")
 class Handlers:
     """Looks answers up on a request's way in, and keeps them on its way back."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: CacheSurroundings) -> None:
         self._around = around
 
     def look_up(self, journey: Journey, hop: Hop[Journey]) -> Outcome | Awaitable[Outcome]:
@@ -122,9 +122,9 @@ class Handlers:
         return Verdict(request_id=review.request_id, instance=self._around.instance, note=note)
 
 
-def _entry(review: ResponseReview, memo: memos.Memo, cache: Cache, verdict: str, question: str | None) -> Entry:
+def _entry(review: ResponseReview, memo: memos.Memo, cache: Cache, verdict: str, question: str | None) -> CacheEntry:
     now_ms = time.time_ns() // 1_000_000
-    return Entry(
+    return CacheEntry(
         key=memo.key,
         body=review.body or b"",
         content_type=review.headers.get("content-type", "application/json"),

@@ -8,11 +8,11 @@ from pointsman_semantic_cache.domain.entry import Meaning
 from pointsman_semantic_cache.domain.finding import Found, find_meant
 from pointsman_semantic_cache.domain.model_gate import GateUnavailable, find_judged
 from pointsman_semantic_cache.domain.store import Near
-from pointsman_semantic_cache.surroundings import Surroundings
+from pointsman_semantic_cache.surroundings import CacheSurroundings
 
 
 async def judge(
-    around: Surroundings, name: str, gate: Gate, question: str, meaning: Meaning, near: Sequence[Near]
+    around: CacheSurroundings, name: str, gate: Gate, question: str, meaning: Meaning, near: Sequence[Near]
 ) -> Found:
     """`name`: the cache's. `question`: the text of `meaning`. Raises GateUnavailable."""
     if gate.use == WORDS:

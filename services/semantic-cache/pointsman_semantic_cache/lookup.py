@@ -15,20 +15,20 @@ from pointsman_runtime.journey.content_client import ContentGone, ContentUnusabl
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.journey.routing_slip import in_shadow
 from pointsman_semantic_cache.domain import memo as memos
-from pointsman_semantic_cache.domain.asked import Asked, asked
+from pointsman_semantic_cache.domain.asked import CacheQuestion, asked
 from pointsman_semantic_cache.domain.embedding import EmbedderUnavailable
-from pointsman_semantic_cache.domain.entry import PASSED, Entry, Meaning, Partition
+from pointsman_semantic_cache.domain.entry import PASSED, CacheEntry, Meaning, Partition
 from pointsman_semantic_cache.domain.finding import Found
 from pointsman_semantic_cache.domain.gate.reading import read as signature_of
 from pointsman_semantic_cache.domain.model_gate import GateUnavailable
 from pointsman_semantic_cache.domain.partitioning import nameless, partition_of
 from pointsman_semantic_cache.domain.policy import GUARD
 from pointsman_semantic_cache.domain.questions import Asking
-from pointsman_semantic_cache.domain.store import Store, StoreUnavailable
+from pointsman_semantic_cache.domain.store import EntryStore, StoreUnavailable
 from pointsman_semantic_cache.domain.wishes import Wishes, wishes
 from pointsman_semantic_cache.flights import Key
 from pointsman_semantic_cache.judging import judge
-from pointsman_semantic_cache.surroundings import Surroundings
+from pointsman_semantic_cache.surroundings import CacheSurroundings
 
 SERVICE: Final = "semantic-cache"
 TOLD: Final = "x-pointsman-cache"
@@ -41,7 +41,7 @@ Outcome = Journey | Answer
 class Lookup:
     """Whatever isn't there, the request goes on without it, degraded."""
 
-    def __init__(self, around: Surroundings, journey: Journey, hop: Hop[Journey]) -> None:
+    def __init__(self, around: CacheSurroundings, journey: Journey, hop: Hop[Journey]) -> None:
         self._around = around
         self._journey = journey
         self._hop = hop
@@ -72,12 +72,14 @@ class Lookup:
     async def _of_the_body(self, cache: Cache, partition: Partition) -> Outcome:
         """What a request asks that comes without a fingerprint."""
         question = await self._question()
-        if not isinstance(question, Asked):
+        if not isinstance(question, CacheQuestion):
             return question
         found = self._exactly(cache, memos.Memo(partition, question.exact), question)
         return await found if isinstance(found, Awaitable) else found
 
-    def _exactly(self, cache: Cache, memo: memos.Memo, question: Asked | None = None) -> Outcome | Awaitable[Outcome]:
+    def _exactly(
+        self, cache: Cache, memo: memos.Memo, question: CacheQuestion | None = None
+    ) -> Outcome | Awaitable[Outcome]:
         """The answer to the very same request, or what comes then. `question`: if the body has been read."""
         entry = None
         try:
@@ -91,7 +93,12 @@ class Lookup:
         return self._found(cache, store, memo, entry, question)
 
     async def _found_later(
-        self, cache: Cache, store: Store, memo: memos.Memo, waiting: Awaitable[Entry | None], question: Asked | None
+        self,
+        cache: Cache,
+        store: EntryStore,
+        memo: memos.Memo,
+        waiting: Awaitable[CacheEntry | None],
+        question: CacheQuestion | None,
     ) -> Outcome:
         try:
             entry = await waiting
@@ -101,7 +108,12 @@ class Lookup:
         return await found if isinstance(found, Awaitable) else found
 
     def _found(
-        self, cache: Cache, store: Store, memo: memos.Memo, entry: Entry | None, question: Asked | None
+        self,
+        cache: Cache,
+        store: EntryStore,
+        memo: memos.Memo,
+        entry: CacheEntry | None,
+        question: CacheQuestion | None,
     ) -> Outcome | Awaitable[Outcome]:
         self._around.missing.back("store")
         if entry is not None and self._young_enough(entry):
@@ -133,7 +145,7 @@ class Lookup:
         named = any(stage.service == SERVICE and _named(stage) == self._name for stage in stages)
         return named and not in_shadow(self._journey)
 
-    async def _follow(self, cache: Cache, memo: memos.Memo, question: Asked | None) -> Outcome:
+    async def _follow(self, cache: Cache, memo: memos.Memo, question: CacheQuestion | None) -> Outcome:
         """Wait for the answer to the same request; without one, go on as if nothing had been under way."""
         flights, flight = self._around.flights, (memo.partition, memo.key)
         self._waited = True
@@ -144,12 +156,12 @@ class Lookup:
         return await found if isinstance(found, Awaitable) else found
 
     async def _by_meaning(
-        self, cache: Cache, embeddings: Embeddings, store: Store, memo: memos.Memo, question: Asked | None
+        self, cache: Cache, embeddings: Embeddings, store: EntryStore, memo: memos.Memo, question: CacheQuestion | None
     ) -> Outcome:
         around = self._around
         if question is None:
             read = await self._question(memo)
-            if not isinstance(read, Asked):
+            if not isinstance(read, CacheQuestion):
                 return read
             question = read
         if not question.turn:
@@ -189,7 +201,7 @@ class Lookup:
         judged = f", {found.judged}" if found.judged else ""
         return self._answered(cache, found.entry, "semantic", by + judged)
 
-    async def _question(self, memo: memos.Memo | None = None) -> Asked | Journey:
+    async def _question(self, memo: memos.Memo | None = None) -> CacheQuestion | Journey:
         """What the request asks, of its body; the journey when the edge has none to read."""
         journey, around = self._journey, self._around
         try:
@@ -206,7 +218,7 @@ class Lookup:
         """The journey, for want of something."""
         return self._go_on("miss", "unavailable", memo=memo, missing=self._around.missing.note(what, problem))
 
-    def _answered(self, cache: Cache, entry: Entry, result: str, note: str) -> Answer:
+    def _answered(self, cache: Cache, entry: CacheEntry, result: str, note: str) -> Answer:
         self._land()
         self._around.metrics.looked_up(self._name, result, plan_of(self._journey.request.attributes))
         age_s = max(0, self._now_ms - entry.kept_ms) // 1000
@@ -249,7 +261,7 @@ class Lookup:
         if self._flight is not None:
             self._around.flights.land(self._flight)
 
-    def _young_enough(self, entry: Entry) -> bool:
+    def _young_enough(self, entry: CacheEntry) -> bool:
         max_age_s = self._wished.max_age_s
         return max_age_s is None or self._now_ms - entry.kept_ms <= max_age_s * 1000
 

@@ -15,20 +15,20 @@ from pointsman_runtime.telling.missing import Missing
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.model_gates import ModelGates
 from pointsman_semantic_cache.adapters.stores import Stores
-from pointsman_semantic_cache.domain.policy import Policy, compile_policy
-from pointsman_semantic_cache.domain.questions import Questions
+from pointsman_semantic_cache.domain.policy import CachePolicy, compile_policy
+from pointsman_semantic_cache.domain.questions import OpenQuestions
 from pointsman_semantic_cache.flights import Flights
 from pointsman_semantic_cache.handlers import Handlers
 from pointsman_semantic_cache.metrics import CacheMetrics
 from pointsman_semantic_cache.settings import SemanticCacheSettings
-from pointsman_semantic_cache.surroundings import Surroundings
+from pointsman_semantic_cache.surroundings import CacheSurroundings
 
 CONCURRENCY: Final = 1024
 _EXPIRE_S: Final = 10.0
 """How often texts go whose answer never came."""
 
 
-def _compile(config: Config, revision: int) -> Policy:
+def _compile(config: Config, revision: int) -> CachePolicy:
     del revision
     return compile_policy(config)
 
@@ -39,10 +39,10 @@ def build(service: Service[SemanticCacheSettings]) -> None:
     stores = Stores(settings.snapshot_dir)
     embedders = Embedders()
     gates = ModelGates()
-    questions = Questions()
+    questions = OpenQuestions()
     configuration = service.configuration(_compile)
     handlers = Handlers(
-        Surroundings(
+        CacheSurroundings(
             instance=service.process.instance,
             configuration=configuration,
             content=ContentClient(service.journeys),
@@ -68,7 +68,7 @@ def build(service: Service[SemanticCacheSettings]) -> None:
     service.on_stop(gates.close)
 
 
-def _prepare(policy: Policy, embedders: Embedders, gates: ModelGates) -> None:
+def _prepare(policy: CachePolicy, embedders: Embedders, gates: ModelGates) -> None:
     caches = policy.caches.values()
     embedders.prepare(cache.embeddings for cache in caches if cache.embeddings is not None)
     gates.prepare(cache.gate for cache in caches if cache.gate.use != WORDS)

@@ -9,14 +9,14 @@ from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.missing import Missing
 from pointsman_semantic_cache.domain.embedding import Embedder
 from pointsman_semantic_cache.domain.model_gate import ModelGate
-from pointsman_semantic_cache.domain.policy import Policy
-from pointsman_semantic_cache.domain.questions import Questions
-from pointsman_semantic_cache.domain.store import Store
+from pointsman_semantic_cache.domain.policy import CachePolicy
+from pointsman_semantic_cache.domain.questions import OpenQuestions
+from pointsman_semantic_cache.domain.store import EntryStore
 from pointsman_semantic_cache.flights import Flights
 from pointsman_semantic_cache.metrics import CacheMetrics
 
 
-class Content(Protocol):
+class ContentSource(Protocol):
     """Where a request's text is."""
 
     async def body(self, edge: str, request_id: str) -> bytes:
@@ -27,11 +27,11 @@ class Content(Protocol):
 class StoreOf(Protocol):
     """Finds stores."""
 
-    def of(self, cache: Cache) -> Store:
+    def of(self, cache: Cache) -> EntryStore:
         """Where a cache's answers are kept. Raises StoreUnavailable."""
         ...
 
-    def all(self) -> list[Store]:
+    def all(self) -> list[EntryStore]:
         """Every store that was in use."""
         ...
 
@@ -57,16 +57,16 @@ class GateOf(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class CacheSurroundings:
     """Of one process."""
 
     instance: str
-    configuration: Configuration[Policy]
-    content: Content
+    configuration: Configuration[CachePolicy]
+    content: ContentSource
     stores: StoreOf
     embedders: EmbedderOf
     gates: GateOf
-    questions: Questions
+    questions: OpenQuestions
     metrics: CacheMetrics
     missing: Missing
     flights: Flights

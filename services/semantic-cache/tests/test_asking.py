@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from pointsman_contracts.journey import BodyEdit
-from pointsman_semantic_cache.domain.asked import Asked, asked
+from pointsman_semantic_cache.domain.asked import CacheQuestion, asked
 from pointsman_semantic_cache.domain.wishes import Wishes, wishes
 
 CHAT = "chat.completions"
@@ -17,7 +17,7 @@ def chat(*said: object, **more: object) -> Body:
     return {"model": "m", "messages": messages, **more}
 
 
-def read(body: Body, *edits: BodyEdit, api: str = CHAT) -> Asked:
+def read(body: Body, *edits: BodyEdit, api: str = CHAT) -> CacheQuestion:
     result = asked(api, orjson.dumps(body), edits)
     assert result is not None
     return result

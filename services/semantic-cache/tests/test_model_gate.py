@@ -15,7 +15,7 @@ from pointsman_semantic_cache.adapters.endpoint_gate import EndpointGate
 from pointsman_semantic_cache.adapters.model_gates import ModelGates
 from pointsman_semantic_cache.domain.entry import Partition
 from pointsman_semantic_cache.domain.model_gate import GateUnavailable, ModelGate
-from pointsman_semantic_cache.domain.questions import LONGEST_S, Asking, Questions
+from pointsman_semantic_cache.domain.questions import LONGEST_S, Asking, OpenQuestions
 from pointsman_testing.pair_models import cross_encoder, nli_model
 
 from .world import ASKED, World, told
@@ -270,7 +270,7 @@ async def test_a_service_that_gives_no_scores_is_told_without_the_questions(
 
 
 def test_texts_of_requests_under_way_are_bounded_in_size_and_time() -> None:
-    questions = Questions(most_bytes=10)
+    questions = OpenQuestions(most_bytes=10)
     one, two, three = (Asking("r", HERE, key) for key in (b"1", b"2", b"3"))
     questions.remember(one, "éé", 0)
     questions.remember(two, "bbbbb", 1)

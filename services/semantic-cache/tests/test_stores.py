@@ -18,11 +18,11 @@ from pointsman_semantic_cache.adapters import snapshot
 from pointsman_semantic_cache.adapters.postgres_store import PostgresStore
 from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain import memo as memos
-from pointsman_semantic_cache.domain.entry import OVERHEAD, Entry, Meaning, Partition
+from pointsman_semantic_cache.domain.entry import OVERHEAD, CacheEntry, Meaning, Partition
 from pointsman_semantic_cache.domain.gate.comparing import difference
 from pointsman_semantic_cache.domain.gate.reading import read
 from pointsman_semantic_cache.domain.memory import MemoryStore
-from pointsman_semantic_cache.domain.store import Store, StoreUnavailable
+from pointsman_semantic_cache.domain.store import EntryStore, StoreUnavailable
 
 T = TypeVar("T")
 HERE = Partition("default", "acme", "", "/llama-8b/llama-8b", "epoch-1")
@@ -38,16 +38,16 @@ def meaning(*places: float, context: bytes = b"c", embedder: str = "e") -> Meani
     return Meaning(context, embedder, vector(*places), read("How do I make 2 pancakes in Paris?"))
 
 
-def entry(key: bytes, body: bytes = b"{}", meant: Meaning | None = None, expires_ms: int = 1000) -> Entry:
+def entry(key: bytes, body: bytes = b"{}", meant: Meaning | None = None, expires_ms: int = 1000) -> CacheEntry:
     usage = Usage(prompt_tokens=3)
-    return Entry(key, body, "application/json", 200, "llama-8b", "passed", usage, 0, expires_ms, meant)
+    return CacheEntry(key, body, "application/json", 200, "llama-8b", "passed", usage, 0, expires_ms, meant)
 
 
 async def settled(found: T | Awaitable[T]) -> T:
     return await cast("Awaitable[T]", found) if isinstance(found, Awaitable) else found
 
 
-async def behaves(store: Store) -> None:
+async def behaves(store: EntryStore) -> None:
     """Every store's promises."""
     first, second = entry(b"1", b"one", meaning(1, 0, 0)), entry(b"2", b"two", meaning(1, 0.3, 0))
     await settled(store.put(HERE, first, BIG))

@@ -18,12 +18,12 @@ from pointsman_runtime.telling.missing import Missing
 from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.model_gates import ModelGates
 from pointsman_semantic_cache.adapters.stores import Stores
-from pointsman_semantic_cache.domain.policy import Policy, compile_policy
-from pointsman_semantic_cache.domain.questions import Questions
+from pointsman_semantic_cache.domain.policy import CachePolicy, compile_policy
+from pointsman_semantic_cache.domain.questions import OpenQuestions
 from pointsman_semantic_cache.flights import Flights
 from pointsman_semantic_cache.handlers import Handlers
 from pointsman_semantic_cache.metrics import CacheMetrics
-from pointsman_semantic_cache.surroundings import GateOf, Surroundings
+from pointsman_semantic_cache.surroundings import CacheSurroundings, GateOf
 from pointsman_testing import builders
 from pointsman_testing.buses import RecordedHop
 
@@ -60,16 +60,16 @@ class World:
         self.alone = True
         self.parked: list[Outcome] = []
         self.registry = registry = CollectorRegistry()
-        self.configuration: Configuration[Policy] = Configuration(
+        self.configuration: Configuration[CachePolicy] = Configuration(
             lambda config, revision: compile_policy(config), registry
         )
         self.apply(1, config or LEXICAL)
         self.stores = Stores(folder)
         self.gates = gates or ModelGates()
-        self.questions = Questions()
+        self.questions = OpenQuestions()
         metrics = CacheMetrics(registry, self.stores.memory)
         self.handlers = Handlers(
-            Surroundings(
+            CacheSurroundings(
                 "cache-1",
                 self.configuration,
                 self.edge,

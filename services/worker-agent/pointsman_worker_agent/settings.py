@@ -9,7 +9,7 @@ from pointsman_core.worker_name import worker_name
 from pointsman_engines.dialect import AUTO, ENGINES
 from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S
 from pointsman_engines.pace import ReadingPace
-from pointsman_engines.report import Worker
+from pointsman_engines.report import ReportedWorker
 from pointsman_engines.speaker import EngineAccess
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.configuring.urls import has_host
@@ -92,10 +92,10 @@ class WorkerAgentSettings(ServiceSettings):
             raise ValueError("idle_interval_s: must not be below busy_interval_s")
         return self
 
-    def described(self) -> Worker:
+    def described(self) -> ReportedWorker:
         """The engine under its name in the pool."""
         url = (self.advertise_url or self.engine_url).rstrip("/")
-        return Worker(
+        return ReportedWorker(
             pool=self.pool,
             worker=self.worker or worker_name(url),
             url=url,

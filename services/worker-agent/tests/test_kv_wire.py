@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from pointsman_worker_agent.domain.kv_wire import Cleared, Decoder, MalformedBatch, Removed, Stored
+from pointsman_worker_agent.domain.kv_wire import BlocksRemoved, BlocksStored, Cleared, Decoder, MalformedBatch
 
 
 def encoded(*events: object, as_map: bool = False) -> bytes:
@@ -17,7 +17,7 @@ STORED_MAP = {
     "block_size": 2, "lora_id": None, "medium": "GPU", "lora_name": "sql", "extra_keys": [["sql"], None],
     "group_idx": 0, "kv_cache_spec_kind": "full_attention", "something_new": 1,
 }  # fmt: skip
-EXPECTED = Stored([11, 12], 10, [1, 2, 3, 4], 2, "sql", [["sql"], None], 0)
+EXPECTED = BlocksStored([11, 12], 10, [1, 2, 3, 4], 2, "sql", [["sql"], None], 0)
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,15 @@ EXPECTED = Stored([11, 12], 10, [1, 2, 3, 4], 2, "sql", [["sql"], None], 0)
         (encoded(STORED_MAP, as_map=True), [EXPECTED]),
         (encoded([*STORED, None, "newer"]), [EXPECTED]),
         # The first releases of vLLM and SGLang: no medium, no adapter's name.
-        (encoded(["BlockStored", [b"\x01" * 32], None, [7, 8], 2, None]), [Stored([b"\x01" * 32], None, [7, 8], 2)]),
-        (encoded(["BlockRemoved", [11]]), [Removed([11])]),
-        (encoded(["BlockRemoved", [11], "GPU", 0]), [Removed([11])]),
+        (
+            encoded(["BlockStored", [b"\x01" * 32], None, [7, 8], 2, None]),
+            [BlocksStored([b"\x01" * 32], None, [7, 8], 2)],
+        ),
+        (encoded(["BlockRemoved", [11]]), [BlocksRemoved([11])]),
+        (encoded(["BlockRemoved", [11], "GPU", 0]), [BlocksRemoved([11])]),
         (encoded(["AllBlocksCleared"]), [Cleared()]),
         (encoded({"type": "AllBlocksCleared"}, as_map=True), [Cleared()]),
-        (msgspec.msgpack.encode([1.5, [["BlockRemoved", [-3]]]]), [Removed([-3])]),
+        (msgspec.msgpack.encode([1.5, [["BlockRemoved", [-3]]]]), [BlocksRemoved([-3])]),
         (encoded(["SomethingNew", 1, 2]), []),
         (encoded(), []),
     ],
@@ -51,7 +54,7 @@ def test_groups_whose_blocks_say_nothing_about_the_prefix_are_passed_over_when_t
     decoder = Decoder()
     assert decoder.decode(encoded([*STORED[:9], 3, "sliding_window"])) == []
     assert decoder.decode(encoded(["BlockRemoved", [11], "GPU", 3])) == []
-    assert decoder.decode(encoded(["BlockRemoved", [11], "GPU", 0])) == [Removed([11])]
+    assert decoder.decode(encoded(["BlockRemoved", [11], "GPU", 0])) == [BlocksRemoved([11])]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman_engines.report import Worker
+from pointsman_engines.report import ReportedWorker
 from pointsman_engines.speaker import EngineAccess
 from pointsman_runtime.configuring.settings import SettingsError, load
 from pointsman_worker_agent.settings import WorkerAgentSettings
@@ -16,7 +16,7 @@ def with_env(monkeypatch: pytest.MonkeyPatch, **env: str) -> WorkerAgentSettings
 
 def test_an_agent_needs_to_know_its_engine_and_its_pool_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = with_env(monkeypatch)
-    assert settings.described() == Worker("llama", "127.0.0.1:8000", "http://127.0.0.1:8000")
+    assert settings.described() == ReportedWorker("llama", "127.0.0.1:8000", "http://127.0.0.1:8000")
     assert settings.access() == EngineAccess("http://127.0.0.1:8000/")
 
 
@@ -31,7 +31,7 @@ def test_edges_may_reach_the_engine_by_another_address_than_the_agent(monkeypatc
         ROLE="prefill",
         LABELS='{"rack": "7"}',
     )
-    assert settings.described() == Worker(
+    assert settings.described() == ReportedWorker(
         "llama", "10.0.0.7:8000", "http://10.0.0.7:8000", "prefill", {"rack": "7"}, ("llama-3",)
     )
     access = settings.access()

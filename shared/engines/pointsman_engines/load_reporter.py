@@ -6,7 +6,7 @@ import time
 from pointsman_contracts.timing import REPORT_GAP_S, TIMES
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_engines.pace import ReportPace
-from pointsman_engines.report import Worker, load_of, state_of
+from pointsman_engines.report import ReportedWorker, load_of, state_of
 from pointsman_engines.status import EngineStatus, differs
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
@@ -15,7 +15,7 @@ from pointsman_runtime.bus.errors import BusError
 class LoadReporter:
     """Owns one timer; everything happens in the event loop that made it."""
 
-    def __init__(self, bus: Bus, worker: Worker, *, named: bool = False) -> None:
+    def __init__(self, bus: Bus, worker: ReportedWorker, *, named: bool = False) -> None:
         """`named`: the pool names the engine, so that one that never answered is told too."""
         self.sent = 0
         """Reports that left."""

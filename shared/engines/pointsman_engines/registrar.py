@@ -7,9 +7,9 @@ from typing import Final
 
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerRegistration
-from pointsman_engines.report import Worker, registration_of
+from pointsman_engines.report import ReportedWorker, registration_of
 from pointsman_engines.status import EngineStatus
-from pointsman_engines.stored_entry import RETRY_S, Entries, StoredEntry
+from pointsman_engines.stored_entry import RETRY_S, RegistrationEntries, StoredEntry
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.telling.logs import Log
 
@@ -26,8 +26,8 @@ class Registrar:
     def __init__(
         self,
         announce: Callable[[WorkerAnnouncement], None],
-        entries: Entries,
-        worker: Worker,
+        entries: RegistrationEntries,
+        worker: ReportedWorker,
         *,
         agent: str,
         version: str,

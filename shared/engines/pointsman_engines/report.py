@@ -7,7 +7,7 @@ from pointsman_engines.status import EngineStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class ReportedWorker:
     """An engine under its name in a pool."""
 
     pool: str
@@ -22,7 +22,7 @@ class Worker:
 
 
 def registration_of(
-    worker: Worker, status: EngineStatus, *, agent: str, version: str, registered_ms: int
+    worker: ReportedWorker, status: EngineStatus, *, agent: str, version: str, registered_ms: int
 ) -> WorkerRegistration | None:
     """The registration by the service instance `agent`; None before the engine said in this life what it is."""
     facts = status.facts
@@ -55,7 +55,13 @@ def state_of(status: EngineStatus, *, draining: bool = False) -> str:
 
 
 def load_of(
-    worker: Worker, status: EngineStatus, sequence: int, *, draining: bool = False, named: bool = False, now_ms: int
+    worker: ReportedWorker,
+    status: EngineStatus,
+    sequence: int,
+    *,
+    draining: bool = False,
+    named: bool = False,
+    now_ms: int,
 ) -> WorkerLoad | None:
     """The load report; None before the engine answered for the first time, or was asked where its pool has `named`
     it."""

@@ -11,9 +11,9 @@ from pointsman_engines.load_reporter import LoadReporter
 from pointsman_engines.opaque_watch import OpaqueWatch
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.registrar import Registrar
-from pointsman_engines.report import Worker
+from pointsman_engines.report import ReportedWorker
 from pointsman_engines.status import OPAQUE, EngineStatus
-from pointsman_engines.stored_entry import Entries
+from pointsman_engines.stored_entry import RegistrationEntries
 from pointsman_engines.watch import EngineWatch
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
@@ -42,7 +42,12 @@ class EngineSpeaker:
     """Speaks for one engine from `start` to `stop`. The HTTP session is the caller's."""
 
     def __init__(
-        self, bus: Bus, entries: Entries, session: aiohttp.ClientSession, worker: Worker, access: EngineAccess
+        self,
+        bus: Bus,
+        entries: RegistrationEntries,
+        session: aiohttp.ClientSession,
+        worker: ReportedWorker,
+        access: EngineAccess,
     ) -> None:
         self.worker = worker
         self.loads = LoadReporter(bus, worker, named=access.named)

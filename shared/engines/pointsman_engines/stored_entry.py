@@ -9,7 +9,7 @@ from nats.errors import Error as NatsError
 from pointsman_contracts.subjects import kv_key
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerRegistration
-from pointsman_engines.report import Worker
+from pointsman_engines.report import ReportedWorker
 from pointsman_runtime.jetstream.errors import jetstream_words
 from pointsman_runtime.telling.logs import Log
 
@@ -19,7 +19,7 @@ REMOVE_TIMEOUT_S: Final = 2.0
 _log = Log("registration")
 
 
-class Entries(Protocol):
+class RegistrationEntries(Protocol):
     """Where registrations are written; a `pointsman_runtime.jetstream.buckets.Bucket` is one."""
 
     async def put(self, key: str, value: bytes) -> int:
@@ -34,7 +34,9 @@ class Entries(Protocol):
 class StoredEntry:
     """Writes what `wanted()` gives, on every change and often enough that it doesn't expire."""
 
-    def __init__(self, entries: Entries, worker: Worker, wanted: Callable[[], WorkerRegistration | None]) -> None:
+    def __init__(
+        self, entries: RegistrationEntries, worker: ReportedWorker, wanted: Callable[[], WorkerRegistration | None]
+    ) -> None:
         self.problem: str | None = None
         """Why the last write failed; None when it didn't."""
         self._entries: Final = entries

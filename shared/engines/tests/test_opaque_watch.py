@@ -9,12 +9,12 @@ import pytest
 
 from pointsman_engines.client import EngineClient
 from pointsman_engines.opaque_watch import OpaqueWatch
-from pointsman_engines.report import Worker, load_of, registration_of
+from pointsman_engines.report import ReportedWorker, load_of, registration_of
 from pointsman_engines.status import EngineStatus
 from pointsman_testing import eventually
 from pointsman_testing.fake_engine import FakeEngine
 
-WORKER = Worker("p", "w", "http://w", models=("configured",))
+WORKER = ReportedWorker("p", "w", "http://w", models=("configured",))
 
 
 @asynccontextmanager

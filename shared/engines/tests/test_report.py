@@ -7,10 +7,10 @@ import pytest
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_engines.models import ServedModels
 from pointsman_engines.reading import CacheFacts, Reading
-from pointsman_engines.report import Worker, load_of, registration_of
+from pointsman_engines.report import ReportedWorker, load_of, registration_of
 from pointsman_engines.status import EngineFacts, EngineStatus
 
-WORKER = Worker("llama", "gpu-1:8000", "http://gpu-1:8000", role="decode", labels={"rack": "7"})
+WORKER = ReportedWorker("llama", "gpu-1:8000", "http://gpu-1:8000", role="decode", labels={"rack": "7"})
 FACTS = EngineFacts("vllm", "0.11.2", ServedModels(("llama-3",), ("sql",), 8192), CacheFacts(16, 2000, 2))
 STATUS = EngineStatus(
     reachable=True,

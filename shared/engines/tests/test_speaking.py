@@ -15,7 +15,7 @@ from pointsman_engines.load_reporter import LoadReporter
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.reading import Reading
 from pointsman_engines.registrar import Registrar
-from pointsman_engines.report import Worker
+from pointsman_engines.report import ReportedWorker
 from pointsman_engines.speaker import EngineAccess, EngineSpeaker
 from pointsman_engines.status import EngineFacts, EngineStatus
 from pointsman_runtime.bus.bus import Bus
@@ -24,7 +24,7 @@ from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.fake_engine import FakeEngine
 
-WORKER = Worker("llama", "w1", "http://127.0.0.1:1")
+WORKER = ReportedWorker("llama", "w1", "http://127.0.0.1:1")
 STATUS = EngineStatus(True, "", "b1", Reading(1, 0), 5, EngineFacts("vllm"))
 
 

@@ -15,7 +15,7 @@ from pointsman_apis.requests import parse
 from pointsman_contracts.journey import Journey, PreprocessRequest, RequestFacts, Target
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.plugins import Spec
-from pointsman_plugins.guarding import Checked, Direction, Text
+from pointsman_plugins.guarding import Checked, CheckedText, Direction
 from pointsman_plugins.plugin import Plugin
 from pointsman_plugins.preprocessing import HeaderFacts, Incoming
 from pointsman_plugins.registry import checked
@@ -82,7 +82,7 @@ def model(name: str, **facts: object) -> Candidate:
 
 def texts(*said: str, direction: Direction = "request", role: str = "user") -> Checked:
     """Texts for a `Detector`."""
-    parts = [Text(f"messages[{at}].content", role, text) for at, text in enumerate(said)]
+    parts = [CheckedText(f"messages[{at}].content", role, text) for at, text in enumerate(said)]
     return Checked(direction, "default", "request-1", parts)
 
 

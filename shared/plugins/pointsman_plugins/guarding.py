@@ -16,7 +16,7 @@ Direction = Literal["request", "response"]
 ANY_ROLE = "*"
 
 
-class Text(NamedTuple):
+class CheckedText(NamedTuple):
     """One text of a prompt or of an answer."""
 
     part: str
@@ -52,7 +52,7 @@ class Checked:
     direction: Direction
     policy: str
     request_id: str
-    texts: Sequence[Text]
+    texts: Sequence[CheckedText]
 
     @property
     def size(self) -> int:
@@ -65,7 +65,7 @@ class DetectorFailed(Exception):
     nothing of what was checked."""
 
 
-class Embedder(Protocol):
+class TextEmbedder(Protocol):
     """Turns texts into vectors of length 1."""
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -94,7 +94,7 @@ class Outside(Protocol):
         """A file's content. Raises OSError."""
         ...
 
-    def embedder(self, folder: str) -> Embedder:
+    def embedder(self, folder: str) -> TextEmbedder:
         """The embedding model in a folder of this machine. Raises OSError or ValueError when it can't be used."""
         ...
 

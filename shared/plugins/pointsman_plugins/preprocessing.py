@@ -43,7 +43,7 @@ class HeaderFacts(NamedTuple):
     workers: tuple[str, ...] | None
 
 
-class Verdict(NamedTuple):
+class ProcessorVerdict(NamedTuple):
     """What one processor did, for the decision's trail."""
 
     processor: str
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
     note: str | None
 
 
-class Failure(NamedTuple):
+class ProcessorFailure(NamedTuple):
     """A processor that couldn't do its work, where the request went on all the same."""
 
     processor: str
@@ -107,8 +107,8 @@ class Incoming:
         """What the edge is told of the prompt's tokens."""
         self.note: str | None = None
         """What the processor that runs has to say; use `say`."""
-        self.verdicts: list[Verdict] = []
-        self.failures: list[Failure] = []
+        self.verdicts: list[ProcessorVerdict] = []
+        self.failures: list[ProcessorFailure] = []
         self.degraded: list[str] = []
         """Why the decision isn't made as configured."""
         self.shadow: dict[str, JsonValue] = {}

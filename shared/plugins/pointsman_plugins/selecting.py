@@ -45,7 +45,7 @@ class PoolView(NamedTuple):
     """By this process's monotonic clock."""
 
 
-class Standing:
+class ModelStates:
     """How pools and models are doing, as the newest signals tell. Latest wins."""
 
     def __init__(self) -> None:
@@ -74,11 +74,11 @@ def _view(snapshot: PoolSnapshot, now_s: float) -> PoolView:
     return PoolView(frozenset(snapshot.models), snapshot.saturation, now_s)
 
 
-class Question(NamedTuple):
+class ModelQuestion(NamedTuple):
     """One request that needs a model."""
 
     journey: Journey
-    standing: Standing
+    standing: ModelStates
     now_s: float
     """Monotonic; ages pool states."""
     now_ms: int
@@ -99,10 +99,10 @@ class ModelFilter(StatePlugin[ParamsT_co]):
     stability = "beta"
 
     @abstractmethod
-    def objection(self, question: Question, candidate: Candidate) -> str | None:
+    def objection(self, question: ModelQuestion, candidate: Candidate) -> str | None:
         """Why this model can't serve the request, in a few words; None when it can."""
 
-    def retry_after_s(self, question: Question, candidate: Candidate) -> float | None:
+    def retry_after_s(self, question: ModelQuestion, candidate: Candidate) -> float | None:
         """When the objection may be gone; None when waiting doesn't help."""
         del question, candidate
         return None
@@ -119,10 +119,10 @@ class ModelScorer(StatePlugin[ParamsT_co]):
         del candidates
 
     @abstractmethod
-    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+    def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
         """One number in [0,1] for each candidate; others are clamped."""
 
-    def remark(self, question: Question) -> str | None:
+    def remark(self, question: ModelQuestion) -> str | None:
         """What the decision says about how it was scored, in a few words without prompt text."""
         del question
         return None

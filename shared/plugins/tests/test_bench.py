@@ -19,7 +19,7 @@ from pointsman_plugins.scheduling.arrays import Scores
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import Scorer
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_plugins.selecting import ModelScorer, Question
+from pointsman_plugins.selecting import ModelQuestion, ModelScorer
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "plugin"
 
@@ -61,7 +61,7 @@ class Codename(Detector):
 class Cheap(ModelScorer):
     type_name = "cheap"
 
-    def scores(self, question: Question | None, candidates: Sequence[object]) -> list[float]:
+    def scores(self, question: ModelQuestion | None, candidates: Sequence[object]) -> list[float]:
         return [1.0] * len(candidates)
 
 

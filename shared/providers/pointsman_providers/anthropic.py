@@ -7,10 +7,10 @@ import orjson
 from pointsman_apis.chat import CHAT
 from pointsman_apis.messages import MESSAGES
 from pointsman_providers.anthropic_answer import Messages
-from pointsman_providers.chat_messages import Image, Part, Text, ToolCall, ToolResult, unsayable
+from pointsman_providers.chat_messages import ChatText, Image, Part, ToolCall, ToolResult, unsayable
 from pointsman_providers.chat_request import Chat, Tool, read_chat
-from pointsman_providers.exchange import Call, Question
-from pointsman_providers.kind import Kind
+from pointsman_providers.exchange import ProviderCall, ProviderQuestion
+from pointsman_providers.kind import ProviderKind
 from pointsman_providers.openai import Passed, unsupported
 
 VERSION: Final = "2023-06-01"
@@ -27,17 +27,17 @@ class Anthropic:
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
 
-    def call(self, question: Question) -> Call:
+    def call(self, question: ProviderQuestion) -> ProviderCall:
         """As `Format.call`."""
         headers = {"anthropic-version": VERSION}
         if question.api == MESSAGES.name:
-            return Call(_PATH, headers, question.body, Passed(question.asked))
+            return ProviderCall(_PATH, headers, question.body, Passed(question.asked))
         if question.api not in _APIS:
             raise unsupported(question.api, _WHO, _APIS)
         chat = read_chat(question.body, _WHO, extras=("top_k",))
         _check(chat)
         body = orjson.dumps(self._message(chat, question.model))
-        return Call(_PATH, headers, body, Messages(question, include_usage=chat.include_usage))
+        return ProviderCall(_PATH, headers, body, Messages(question, include_usage=chat.include_usage))
 
     def _message(self, chat: Chat, model: str) -> dict[str, object]:
         message: dict[str, object] = {
@@ -82,7 +82,7 @@ def _check(chat: Chat) -> None:
 
 def _block(part: Part) -> dict[str, object]:
     match part:
-        case Text(text):
+        case ChatText(text):
             return {"type": "text", "text": text}
         case Image(None, url):
             return {"type": "image", "source": {"type": "url", "url": url}}
@@ -117,7 +117,7 @@ def _tool_choice(chat: Chat) -> dict[str, object] | None:
     return entry
 
 
-KIND: Final = Kind(
+KIND: Final = ProviderKind(
     "anthropic",
     lambda provider: Anthropic(provider.default_max_tokens),
     lambda _: "https://api.anthropic.com",

@@ -11,7 +11,7 @@ from pointsman_providers import chat_answer
 from pointsman_providers.chat_answer import Chunks, Heading
 from pointsman_providers.chat_messages import ToolCall
 from pointsman_providers.errors import BrokenAnswer, json_object
-from pointsman_providers.exchange import Question, Stream
+from pointsman_providers.exchange import ProviderQuestion, StreamReader
 from pointsman_providers.provider_events import ProviderEvents
 
 FINISH: Final = {
@@ -31,7 +31,7 @@ Fields = Mapping[str, JsonValue]
 class Messages:
     """Reads the answer to one call."""
 
-    def __init__(self, question: Question, *, include_usage: bool) -> None:
+    def __init__(self, question: ProviderQuestion, *, include_usage: bool) -> None:
         self._question = question
         self._include_usage = include_usage
         self.usage: Usage | None = None
@@ -58,7 +58,7 @@ class Messages:
         heading = self.heading(message)
         return chat_answer.document(heading, "".join(texts), "".join(thoughts), calls, finish, self.usage)
 
-    def stream(self) -> Stream:
+    def stream(self) -> StreamReader:
         """As `Answer.stream`."""
         return _MessageStream(self, Chunks(self.heading({}), include_usage=self._include_usage))
 

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from pointsman_apis.responses import RESPONSES
 from pointsman_core.config import Provider
-from pointsman_providers.exchange import Call, Question
-from pointsman_providers.kind import Kind, bearer
+from pointsman_providers.exchange import ProviderCall, ProviderQuestion
+from pointsman_providers.kind import ProviderKind, bearer
 from pointsman_providers.openai import PATHS, Passed, unsupported
 
 
@@ -20,7 +20,7 @@ class Azure:
     def __init__(self, api_version: str | None) -> None:
         self._version = api_version
 
-    def call(self, question: Question) -> Call:
+    def call(self, question: ProviderQuestion) -> ProviderCall:
         """As `Format.call`."""
         path = PATHS.get(question.api)
         if path is None:
@@ -32,7 +32,7 @@ class Azure:
         else:
             deployment = quote(question.model, safe="")
             path = f"/openai/deployments/{deployment}{path}?api-version={quote(self._version, safe='')}"
-        return Call(path, {}, question.body, Passed(question.asked))
+        return ProviderCall(path, {}, question.body, Passed(question.asked))
 
 
 _JWT: Final = "eyJ"
@@ -51,4 +51,4 @@ def _azure(provider: Provider) -> Azure:
     return Azure(provider.api_version)
 
 
-KIND: Final = Kind("azure", _azure, _no_url, url_needs=("base_url",), header=_header)
+KIND: Final = ProviderKind("azure", _azure, _no_url, url_needs=("base_url",), header=_header)

@@ -7,10 +7,10 @@ import orjson
 
 from pointsman_apis.chat import CHAT
 from pointsman_providers.bedrock_answer import Converse
-from pointsman_providers.chat_messages import Image, Part, Text, ToolCall, ToolResult, unsayable
+from pointsman_providers.chat_messages import ChatText, Image, Part, ToolCall, ToolResult, unsayable
 from pointsman_providers.chat_request import Chat, Tool, read_chat
-from pointsman_providers.exchange import Call, Question
-from pointsman_providers.kind import Kind
+from pointsman_providers.exchange import ProviderCall, ProviderQuestion
+from pointsman_providers.kind import ProviderKind
 from pointsman_providers.openai import unsupported
 
 _APIS: Final = (CHAT.name,)
@@ -21,7 +21,7 @@ _IMAGES: Final = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", 
 class Bedrock:
     """The format."""
 
-    def call(self, question: Question) -> Call:
+    def call(self, question: ProviderQuestion) -> ProviderCall:
         """As `Format.call`."""
         if question.api not in _APIS:
             raise unsupported(question.api, _WHO, _APIS)
@@ -31,7 +31,7 @@ class Bedrock:
         operation = "converse-stream" if chat.stream else "converse"
         path = f"/model/{quote(question.model, safe='')}/{operation}"
         answer = Converse(question, include_usage=chat.include_usage)
-        return Call(path, {}, orjson.dumps(_converse(chat)), answer)
+        return ProviderCall(path, {}, orjson.dumps(_converse(chat)), answer)
 
 
 def _converse(chat: Chat) -> dict[str, object]:
@@ -85,7 +85,7 @@ def _tool(tool: Tool) -> dict[str, object]:
 
 def _block(part: Part) -> dict[str, object]:
     match part:
-        case Text(text):
+        case ChatText(text):
             return {"text": text}
         case Image(media_type, data):
             kind = _IMAGES.get(media_type or "")
@@ -98,7 +98,7 @@ def _block(part: Part) -> dict[str, object]:
             return {"toolResult": {"toolUseId": identity, "content": [_block(each) for each in parts]}}
 
 
-KIND: Final = Kind(
+KIND: Final = ProviderKind(
     "bedrock",
     lambda _: Bedrock(),
     lambda provider: f"https://bedrock-runtime.{provider.region}.amazonaws.com",

@@ -10,7 +10,7 @@ from pointsman_providers import chat_answer
 from pointsman_providers.chat_answer import Chunks, Heading
 from pointsman_providers.chat_messages import ToolCall
 from pointsman_providers.errors import BrokenAnswer, json_object
-from pointsman_providers.exchange import Question, Stream
+from pointsman_providers.exchange import ProviderQuestion, StreamReader
 
 if TYPE_CHECKING:
     from botocore.eventstream import EventStreamMessage
@@ -34,7 +34,7 @@ Fields = Mapping[str, JsonValue]
 class Converse:
     """Reads the answer to one call."""
 
-    def __init__(self, question: Question, *, include_usage: bool) -> None:
+    def __init__(self, question: ProviderQuestion, *, include_usage: bool) -> None:
         self._heading = Heading(f"chatcmpl-{question.request_id}", question.now_s, question.asked)
         self._include_usage = include_usage
         self.usage: Usage | None = None
@@ -64,7 +64,7 @@ class Converse:
         finish = FINISH.get(str(answer.get("stopReason")), "stop")
         return chat_answer.document(self._heading, "".join(texts), "".join(thoughts), calls, finish, self.usage)
 
-    def stream(self) -> Stream:
+    def stream(self) -> StreamReader:
         """As `Answer.stream`."""
         return _ConverseStream(self, Chunks(self._heading, include_usage=self._include_usage))
 

@@ -13,7 +13,7 @@ from pointsman_core.refusal import Refusal
 Fields = Mapping[str, JsonValue]
 
 
-class Text(NamedTuple):
+class ChatText(NamedTuple):
     """Words."""
 
     text: str
@@ -39,13 +39,13 @@ class ToolResult(NamedTuple):
     """What a tool answered."""
 
     id: str
-    parts: tuple[Text | Image, ...]
+    parts: tuple[ChatText | Image, ...]
 
 
-Part = Text | Image | ToolCall | ToolResult
+Part = ChatText | Image | ToolCall | ToolResult
 
 
-class Turn(NamedTuple):
+class ChatTurn(NamedTuple):
     """What one side said; neighbouring turns are of different sides."""
 
     role: Literal["user", "assistant"]
@@ -63,10 +63,10 @@ def unsayable(field: str, who: str, why: str = "") -> Refusal:
     )
 
 
-def read_turns(messages: JsonValue, who: str) -> tuple[list[str], list[Turn]]:
+def read_turns(messages: JsonValue, who: str) -> tuple[list[str], list[ChatTurn]]:
     """What system messages say, and the turns. Raises Refusal 400 with the place that `who` has no word for."""
     system: list[str] = []
-    turns: list[Turn] = []
+    turns: list[ChatTurn] = []
     for number, message in enumerate(messages if isinstance(messages, list) else []):
         where = f"messages[{number}]"
         if not isinstance(message, dict):
@@ -75,40 +75,40 @@ def read_turns(messages: JsonValue, who: str) -> tuple[list[str], list[Turn]]:
             case "system" | "developer":
                 system += [part.text for part in _texts(message, where, who)]
             case "user":
-                _add(turns, Turn("user", tuple(_parts(message.get("content"), where, who))))
+                _add(turns, ChatTurn("user", tuple(_parts(message.get("content"), where, who))))
             case "tool":
                 parts = tuple(_parts(message.get("content"), where, who))
-                _add(turns, Turn("user", (ToolResult(str(message.get("tool_call_id", "")), parts),)))
+                _add(turns, ChatTurn("user", (ToolResult(str(message.get("tool_call_id", "")), parts),)))
             case "assistant":
-                _add(turns, Turn("assistant", (*_texts(message, where, who), *_tool_calls(message, where, who))))
+                _add(turns, ChatTurn("assistant", (*_texts(message, where, who), *_tool_calls(message, where, who))))
             case _:
                 raise unsayable(f"{where}.role", who)
     return system, turns
 
 
-def _add(turns: list[Turn], turn: Turn) -> None:
+def _add(turns: list[ChatTurn], turn: ChatTurn) -> None:
     if not turn.parts:
         return
     if turns and turns[-1].role == turn.role:
-        turns[-1] = Turn(turn.role, (*turns[-1].parts, *turn.parts))
+        turns[-1] = ChatTurn(turn.role, (*turns[-1].parts, *turn.parts))
     else:
         turns.append(turn)
 
 
-def _texts(said: Fields, where: str, who: str) -> list[Text]:
+def _texts(said: Fields, where: str, who: str) -> list[ChatText]:
     parts = _parts(said.get("content"), where, who)
-    texts = [part for part in parts if isinstance(part, Text)]
+    texts = [part for part in parts if isinstance(part, ChatText)]
     if len(texts) < len(parts):
         raise unsayable(f"{where}.content", who, "Only text is understood there.")
     return texts
 
 
-def _parts(content: JsonValue, where: str, who: str) -> list[Text | Image]:
+def _parts(content: JsonValue, where: str, who: str) -> list[ChatText | Image]:
     if content is None:
         return []
     if isinstance(content, str):
-        return [Text(content)] if content else []
-    found: list[Text | Image] = []
+        return [ChatText(content)] if content else []
+    found: list[ChatText | Image] = []
     for number, part in enumerate(content if isinstance(content, list) else [content]):
         place = f"{where}.content[{number}]"
         if not isinstance(part, dict):
@@ -116,7 +116,7 @@ def _parts(content: JsonValue, where: str, who: str) -> list[Text | Image]:
         match part:
             case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
                 if text:
-                    found.append(Text(text))
+                    found.append(ChatText(text))
             case {"type": "image_url", "image_url": {"url": str(url)}}:
                 found.append(_image(url, place, who))
             case _:

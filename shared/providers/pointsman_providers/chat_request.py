@@ -10,7 +10,7 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_core.refusal import Refusal
-from pointsman_providers.chat_messages import Fields, Turn, read_turns, unsayable
+from pointsman_providers.chat_messages import ChatTurn, Fields, read_turns, unsayable
 
 HINTS: Final = frozenset(
     {
@@ -68,7 +68,7 @@ class Chat(NamedTuple):
     """A request."""
 
     system: tuple[str, ...]
-    turns: tuple[Turn, ...]
+    turns: tuple[ChatTurn, ...]
     tools: tuple[Tool, ...]
     tool_choice: str | None
     """`auto`, `none`, `required`, or `=` and the name of a function."""

@@ -8,7 +8,7 @@ STREAMS: Final = ("text/event-stream", "application/vnd.amazon.eventstream")
 """Content types of answers that are streams."""
 
 
-class Question(NamedTuple):
+class ProviderQuestion(NamedTuple):
     """A client's request, and which of the provider's models it goes to."""
 
     api: str
@@ -24,7 +24,7 @@ class Question(NamedTuple):
     """Unix time, for answers that must have one."""
 
 
-class Stream(Protocol):
+class StreamReader(Protocol):
     """Reads a streamed answer."""
 
     def feed(self, data: bytes) -> bytes:
@@ -39,7 +39,7 @@ class Stream(Protocol):
         ...
 
 
-class Answer(Protocol):
+class AnswerReader(Protocol):
     """Reads the answer to one call."""
 
     usage: Usage | None
@@ -49,24 +49,24 @@ class Answer(Protocol):
         """A successful answer that isn't a stream, for the client. Raises BrokenAnswer."""
         ...
 
-    def stream(self) -> Stream:
+    def stream(self) -> StreamReader:
         """A successful answer that is a stream."""
         ...
 
 
-class Call(NamedTuple):
+class ProviderCall(NamedTuple):
     """The request as the provider gets it; the credential is still missing."""
 
     path: str
     """After the provider's base URL; percent-encoded, with its query."""
     headers: dict[str, str]
     body: bytes
-    answer: Answer
+    answer: AnswerReader
 
 
 class Format(Protocol):
     """How one kind of provider is spoken to."""
 
-    def call(self, question: Question) -> Call:
+    def call(self, question: ProviderQuestion) -> ProviderCall:
         """Put a request. Raises Refusal 400 for what this kind of provider has no word for."""
         ...

@@ -14,7 +14,7 @@ def bearer(secret: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProviderKind:
     """One kind of provider."""
 
     name: str

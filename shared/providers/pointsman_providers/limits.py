@@ -18,7 +18,7 @@ _QUOTAS: Final = (
 _PAUSING: Final = frozenset({429, 503, 529})
 
 
-class Limits(NamedTuple):
+class ProviderLimits(NamedTuple):
     """What an answer said of the provider's limits."""
 
     retry_after_s: float | None = None
@@ -27,13 +27,13 @@ class Limits(NamedTuple):
     """Part of the request or token quota that is left, in [0,1]; the smallest."""
 
 
-def limits(status: int, headers: Mapping[str, str], now_s: float) -> Limits:
+def limits(status: int, headers: Mapping[str, str], now_s: float) -> ProviderLimits:
     """Read an answer's headers (lower-case names). `now_s` is unix time."""
     left = [
         part for remaining, limit in _QUOTAS if (part := _part(headers.get(remaining), headers.get(limit))) is not None
     ]
     pause = _pause(headers, now_s) if status in _PAUSING else None
-    return Limits(pause, min(left) if left else None)
+    return ProviderLimits(pause, min(left) if left else None)
 
 
 def _pause(headers: Mapping[str, str], now_s: float) -> float | None:

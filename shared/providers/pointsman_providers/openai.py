@@ -17,8 +17,8 @@ from pointsman_apis.streams import DONE, StreamEvent, event
 from pointsman_contracts.response import Usage
 from pointsman_core.refusal import Refusal
 from pointsman_providers.errors import BrokenAnswer, json_object
-from pointsman_providers.exchange import Call, Question, Stream
-from pointsman_providers.kind import Kind
+from pointsman_providers.exchange import ProviderCall, ProviderQuestion, StreamReader
+from pointsman_providers.kind import ProviderKind
 from pointsman_providers.provider_events import ProviderEvents
 
 PATHS: Final = {api.name: api.path.removeprefix("/v1") for api in (CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES)}
@@ -32,12 +32,12 @@ _LAST: Final = frozenset({"response.completed", "response.failed", "response.inc
 class OpenAI:
     """The format."""
 
-    def call(self, question: Question) -> Call:
+    def call(self, question: ProviderQuestion) -> ProviderCall:
         """As `Format.call`."""
         path = PATHS.get(question.api)
         if path is None:
             raise unsupported(question.api, "an OpenAI-compatible provider", PATHS)
-        return Call(path, {}, question.body, Passed(question.asked))
+        return ProviderCall(path, {}, question.body, Passed(question.asked))
 
 
 def unsupported(api: str, who: str, known: Iterable[str]) -> Refusal:
@@ -61,7 +61,7 @@ class Passed:
         """As `Answer.whole`."""
         return orjson.dumps(self._renamed(json_object(body)))
 
-    def stream(self) -> Stream:
+    def stream(self) -> StreamReader:
         """As `Answer.stream`."""
         return _PassedStream(self)
 
@@ -111,4 +111,4 @@ class _PassedStream:
         return event(data, each.name)
 
 
-KIND: Final = Kind("openai", lambda _: OpenAI(), lambda _: "https://api.openai.com/v1")
+KIND: Final = ProviderKind("openai", lambda _: OpenAI(), lambda _: "https://api.openai.com/v1")

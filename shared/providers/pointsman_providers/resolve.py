@@ -5,7 +5,7 @@ from typing import NamedTuple
 from pointsman_core.config import Config, ConfigError, Provider
 from pointsman_core.plugins import unknown
 from pointsman_providers.exchange import Format
-from pointsman_providers.kind import Kind
+from pointsman_providers.kind import ProviderKind
 from pointsman_providers.kinds import KINDS
 
 
@@ -13,7 +13,7 @@ class Resolved(NamedTuple):
     """One provider."""
 
     name: str
-    kind: Kind
+    kind: ProviderKind
     url: str
     """Base URL without a slash at its end; the format's paths follow."""
     format: Format

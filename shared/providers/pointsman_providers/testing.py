@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 from pydantic import JsonValue
 
-from pointsman_providers.exchange import Question, Stream
+from pointsman_providers.exchange import ProviderQuestion, StreamReader
 
 USER: Final[JsonValue] = {"role": "user", "content": "Weather in Oslo?"}
 TOOL: Final[JsonValue] = {
@@ -21,15 +21,15 @@ TOOL: Final[JsonValue] = {
 }
 
 
-def ask(api: str = "chat.completions", /, **fields: JsonValue) -> Question:
+def ask(api: str = "chat.completions", /, **fields: JsonValue) -> ProviderQuestion:
     """A request for a model that the client calls `large` and the provider `model-9`."""
     body: dict[str, JsonValue] = {"model": "model-9"}
     if api in ("chat.completions", "messages"):
         body["messages"] = [USER]
-    return Question(api, orjson.dumps(body | fields), "model-9", "large", "req-1", 1_700_000_000)
+    return ProviderQuestion(api, orjson.dumps(body | fields), "model-9", "large", "req-1", 1_700_000_000)
 
 
-def in_pieces(stream: Stream, data: bytes, cuts: list[int]) -> bytes:
+def in_pieces(stream: StreamReader, data: bytes, cuts: list[int]) -> bytes:
     """What the client gets when the provider's bytes are cut at these places."""
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     found = [stream.feed(data[start:end]) for start, end in itertools.pairwise(places)]

@@ -7,8 +7,8 @@ from typing import Final
 from pointsman_apis.chat import CHAT
 from pointsman_apis.embeddings import EMBEDDINGS
 from pointsman_core.config import Provider
-from pointsman_providers.exchange import Call, Question
-from pointsman_providers.kind import Kind
+from pointsman_providers.exchange import ProviderCall, ProviderQuestion
+from pointsman_providers.kind import ProviderKind
 from pointsman_providers.openai import Passed, unsupported
 
 PATHS: Final = {api.name: api.path.removeprefix("/v1") for api in (CHAT, EMBEDDINGS)}
@@ -17,12 +17,12 @@ PATHS: Final = {api.name: api.path.removeprefix("/v1") for api in (CHAT, EMBEDDI
 class Vertex:
     """The format; the base URL names project and location."""
 
-    def call(self, question: Question) -> Call:
+    def call(self, question: ProviderQuestion) -> ProviderCall:
         """As `Format.call`."""
         path = PATHS.get(question.api)
         if path is None:
             raise unsupported(question.api, "Vertex AI", PATHS)
-        return Call(path, {}, question.body, Passed(question.asked))
+        return ProviderCall(path, {}, question.body, Passed(question.asked))
 
 
 GLOBAL: Final = "global"
@@ -35,4 +35,4 @@ def _url(provider: Provider) -> str:
     return f"https://{host}aiplatform.googleapis.com/v1/{place}/endpoints/openapi"
 
 
-KIND: Final = Kind("vertex", lambda _: Vertex(), _url, url_needs=("project", "location"), cloud="google")
+KIND: Final = ProviderKind("vertex", lambda _: Vertex(), _url, url_needs=("project", "location"), cloud="google")

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from pointsman_core.refusal import Refusal
 from pointsman_providers.anthropic import Anthropic
 from pointsman_providers.bedrock import Bedrock
-from pointsman_providers.exchange import Call, Format
+from pointsman_providers.exchange import Format, ProviderCall
 from pointsman_providers.testing import ask
 
 Strategy = st.SearchStrategy[Any]
@@ -58,7 +58,7 @@ def test_arguments_that_nest_too_deep_to_be_written_in_the_request_are_refused_b
     call: JsonValue = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     tools: JsonValue = [{"type": "function", "function": {"name": "f"}}]
     outcome = _put(form, {"messages": [{"role": "assistant", "tool_calls": [call]}], "tools": tools})
-    assert isinstance(outcome, Call) == passes
+    assert isinstance(outcome, ProviderCall) == passes
     if isinstance(outcome, Refusal):
         assert (outcome.status, outcome.param) == (400, "messages[0].tool_calls[0].function.arguments")
 
@@ -74,7 +74,7 @@ def test_any_chat_is_either_put_or_refused_with_400_and_words(form: Format, fiel
         assert isinstance(orjson.loads(outcome.body)["messages"], list)
 
 
-def _put(form: Format, fields: dict[str, JsonValue]) -> Call | Refusal:
+def _put(form: Format, fields: dict[str, JsonValue]) -> ProviderCall | Refusal:
     try:
         return form.call(ask(**fields))
     except Refusal as refusal:

@@ -6,10 +6,10 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
-from pointsman_plugins.guarding import DetectorFailed, Embedder
+from pointsman_plugins.guarding import DetectorFailed, TextEmbedder
 
 
-class Nobody:
+class AbsentOutside:
     """Detectors that ask somebody get no answer here."""
 
     async def post(
@@ -30,7 +30,7 @@ class Nobody:
         """As `Outside.read`."""
         return Path(path).read_bytes()
 
-    def embedder(self, folder: str) -> Embedder:
+    def embedder(self, folder: str) -> TextEmbedder:
         """As `Outside.embedder`."""
         return _NoModel(folder)
 
@@ -42,6 +42,6 @@ class _NoModel:
         self._folder = folder
 
     async def embed(self, texts: Sequence[str]) -> NoReturn:
-        """As `Embedder.embed`."""
+        """As `TextEmbedder.embed`."""
         del texts
         raise DetectorFailed(f"{self._folder} isn't loaded here")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from pointsman_cli.permissions import Permissions, Worker, of_agent, of_service, of_stage
+from pointsman_cli.permissions import AgentIdentity, Permissions, of_agent, of_service, of_stage
 from pointsman_contracts.parties import AUDITOR, BUNDLE, OPERATOR, SHARED_LOGINS
 
 LOGINS = (*SHARED_LOGINS, BUNDLE, OPERATOR, AUDITOR)
@@ -21,7 +21,7 @@ def permissions(stages: Sequence[str] = ()) -> str:
     return "\n".join([HEADING, *parts])
 
 
-def users(hashes: Mapping[str, str], agents: Iterable[Worker] = (), stages: Iterable[str] = ()) -> str:
+def users(hashes: Mapping[str, str], agents: Iterable[AgentIdentity] = (), stages: Iterable[str] = ()) -> str:
     """`users.conf`: who may log in, with bcrypt hashes by user. It includes `permissions.conf` beside it."""
     lines = [f"{_login(login, hashes)}, permissions: ${_variable(login)}}}" for login in LOGINS]
     own = [(agent.user, of_agent(agent)) for agent in agents] + [(stage, of_stage(stage)) for stage in stages]

@@ -142,11 +142,11 @@ def watch(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
 ) -> None:
     """Follow decisions and their outcomes on the bus."""
-    from pointsman_cli.events import Selection
+    from pointsman_cli.events import EventSelection
     from pointsman_cli.watch import watch as run
 
     with suppress(KeyboardInterrupt):  # which is how following ends
-        _run(run(nats, Selection(pool, model, outcome), _console(), as_json=as_json))
+        _run(run(nats, EventSelection(pool, model, outcome), _console(), as_json=as_json))
 
 
 @app.command()

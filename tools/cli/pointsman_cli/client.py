@@ -11,7 +11,7 @@ from pointsman_cli.workload import Request
 TIMEOUT = aiohttp.ClientTimeout(total=60.0)
 
 
-class Answer(NamedTuple):
+class ClientAnswer(NamedTuple):
     """What a request brought."""
 
     kind: str
@@ -52,7 +52,7 @@ class _Reading:
                 self.first_token_at = self.first_token_at or time.perf_counter()
 
 
-async def send(door: str, request: Request, http: aiohttp.ClientSession) -> Answer:
+async def send(door: str, request: Request, http: aiohttp.ClientSession) -> ClientAnswer:
     """Send a request and read its answer to the end. Never raises on what the network or the server does."""
     began = time.perf_counter()
     reading = _Reading()
@@ -74,7 +74,7 @@ async def send(door: str, request: Request, http: aiohttp.ClientSession) -> Answ
         reading.problem = f"HTTP {status}"
     first = reading.first_token_at
     details = reading.usage.get("prompt_tokens_details")
-    return Answer(
+    return ClientAnswer(
         request.kind,
         status,
         "".join(reading.text),

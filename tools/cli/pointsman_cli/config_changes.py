@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 from pointsman_core.config import Config
 
 
-class Change(NamedTuple):
+class ConfigChange(NamedTuple):
     """One key that differs, with its values as JSON; None on the side that has only the default."""
 
     path: str
@@ -22,11 +22,11 @@ class Change(NamedTuple):
         return f"~ {self.path}: {self.before} → {self.after}"
 
 
-def changes(before: Config, after: Config) -> list[Change]:
+def changes(before: Config, after: Config) -> list[ConfigChange]:
     """Every key with another meaning, in the order of the newer file; formatting and defaults are no difference."""
     old, new = dict(_leaves(before)), dict(_leaves(after))
     paths = [*new, *(path for path in old if path not in new)]
-    return [Change(path, old.get(path), new.get(path)) for path in paths if old.get(path) != new.get(path)]
+    return [ConfigChange(path, old.get(path), new.get(path)) for path in paths if old.get(path) != new.get(path)]
 
 
 def _leaves(config: Config) -> Iterator[tuple[str, str]]:

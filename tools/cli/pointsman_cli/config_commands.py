@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman_cli import configuration, revisions, stored_configuration
-from pointsman_cli.config_changes import Change, changes
+from pointsman_cli.config_changes import ConfigChange, changes
 from pointsman_cli.configuration import Document
-from pointsman_cli.stored_configuration import Store, Stored
+from pointsman_cli.stored_configuration import ConfigurationStore, StoredRevision
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime.configuring.config_text import parse
 
@@ -88,7 +88,7 @@ async def status(url: str | None, console: Console) -> bool:
     return not late
 
 
-async def _put(store: Store, document: Document, source: str, console: Console) -> bool:
+async def _put(store: ConfigurationStore, document: Document, source: str, console: Console) -> bool:
     async with revisions.listening(store.client) as replicas:
         revision = await store.put(document.text)
         console.print(f"{source} is revision {revision}; policy {document.config.policy_hash()}", soft_wrap=True)
@@ -108,7 +108,7 @@ async def _put(store: Store, document: Document, source: str, console: Console) 
     return not living or took_s is not None
 
 
-def _readable(stored: Stored) -> Config:
+def _readable(stored: StoredRevision) -> Config:
     """What a revision means to this version; nothing when this version can't read it."""
     try:
         return parse(stored.text)
@@ -116,20 +116,20 @@ def _readable(stored: Stored) -> Config:
         return Config()
 
 
-def _policy(stored: Stored) -> str:
+def _policy(stored: StoredRevision) -> str:
     try:
         return parse(stored.text).policy_hash()
     except ConfigError:
         return "not readable by this version"
 
 
-def _changed(before: Stored, after: Stored) -> str:
+def _changed(before: StoredRevision, after: StoredRevision) -> str:
     found = [change.path for change in changes(_readable(before), _readable(after))]
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return ", ".join(found[:3]) + more if found else "nothing"
 
 
-def _line(change: Change) -> Text:
+def _line(change: ConfigChange) -> Text:
     words = str(change)
     return Text(words, _STYLES[words[0]])
 

@@ -13,7 +13,7 @@ from pointsman_cli import bus, events, session
 from pointsman_cli.client import send
 from pointsman_cli.plan import Kind
 from pointsman_cli.screen import Screen
-from pointsman_cli.stack import Stack, StackOptions
+from pointsman_cli.stack import LocalStack, StackOptions
 from pointsman_cli.summary import Measures, summary
 from pointsman_cli.workload import User, crowd
 from pointsman_contracts.response import ResponseCompleted
@@ -27,7 +27,7 @@ async def demo(options: StackOptions, console: Console, *, clients: int, seconds
     """Run the demo; False when a request failed or a signal ended it early."""
     measures = Measures()
 
-    async def work(stack: Stack, took_s: float) -> None:
+    async def work(stack: LocalStack, took_s: float) -> None:
         kinds = [keeper.plan.kind for keeper in stack.keepers]
         words = f"  {len(kinds)} processes, {kinds.count(Kind.ENGINE)} of them simulated engines, after {took_s:.1f} s"
         console.print(Text.assemble(("Pointsman is ready", "bold green"), (words, "dim")), soft_wrap=True)
@@ -44,7 +44,7 @@ async def demo(options: StackOptions, console: Console, *, clients: int, seconds
     return finished and bool(measures.answers) and not measures.failed
 
 
-async def _traffic(stack: Stack, measures: Measures, console: Console, clients: int, seconds: float) -> None:
+async def _traffic(stack: LocalStack, measures: Measures, console: Console, clients: int, seconds: float) -> None:
     users = _crowd(stack, clients)
     workers = [keeper.plan.name for keeper in stack.keepers if keeper.plan.kind is Kind.ENGINE]
     with Screen(console, measures, workers, clients, seconds) as screen:
@@ -63,7 +63,7 @@ async def _traffic(stack: Stack, measures: Measures, console: Console, clients: 
             await asyncio.sleep(SETTLE_S)
 
 
-def _crowd(stack: Stack, size: int) -> list[User]:
+def _crowd(stack: LocalStack, size: int) -> list[User]:
     """Users of the first pool's models, its adapters, and of a selector where a profile has one."""
     pool = next(iter(stack.config.pools.values()))
     profiles = stack.config.profiles.values()

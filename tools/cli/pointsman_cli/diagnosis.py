@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pointsman_cli import service_findings
-from pointsman_cli.facts import SILENT, Facts, Server
-from pointsman_cli.finding import Finding, fail, ok, warn
+from pointsman_cli.facts import SILENT, Facts, NatsFacts
+from pointsman_cli.finding import DiagnosisLine, fail, ok, warn
 from pointsman_contracts.parties import AGENT
 from pointsman_contracts.pool import WorkerView
 
@@ -34,7 +34,7 @@ _ILL: Final = {
 """By how a pool's endpoints are found."""
 
 
-def findings(facts: Facts) -> list[Finding]:
+def findings(facts: Facts) -> list[DiagnosisLine]:
     """The whole diagnosis, in the order in which a person would mend things."""
     return [
         *_server(facts.server),
@@ -49,7 +49,7 @@ def findings(facts: Facts) -> list[Finding]:
     ]
 
 
-def _server(server: Server) -> Iterator[Finding]:
+def _server(server: NatsFacts) -> Iterator[DiagnosisLine]:
     yield ok(f"NATS {server.version} at {server.url} answers in {server.round_trip_ms:.1f} ms")
     if tuple(int(part) for part in server.version.split(".")[:2] if part.isdigit()) < OLDEST_SERVER:
         oldest = ".".join(map(str, OLDEST_SERVER))
@@ -70,7 +70,7 @@ def _server(server: Server) -> Iterator[Finding]:
         yield warn("the connection isn't encrypted", "Use a tls:// URL; docs/security.md shows how.")
 
 
-def _permissions(refused: Sequence[str]) -> Iterator[Finding]:
+def _permissions(refused: Sequence[str]) -> Iterator[DiagnosisLine]:
     for words in refused:
         yield warn(
             f"not permitted: {words}", "What follows is incomplete. Use an identity that may read `pm.>` and `$KV.>`."
@@ -79,7 +79,7 @@ def _permissions(refused: Sequence[str]) -> Iterator[Finding]:
         yield ok("this identity may read signals, events and buckets")
 
 
-def _jetstream(facts: Facts) -> Iterator[Finding]:
+def _jetstream(facts: Facts) -> Iterator[DiagnosisLine]:
     if facts.jetstream is not None:
         if facts.jetstream == SILENT:
             advice = "Its server's log and /healthz say why. Requests go on; nothing is stored until it answers."
@@ -118,7 +118,7 @@ def _jetstream(facts: Facts) -> Iterator[Finding]:
             yield warn(f"the reader {name!r} of PM_EVENTS is {lag:,} events behind", "Is it running, and fast enough?")
 
 
-def _no_stream(facts: Facts) -> Finding:
+def _no_stream(facts: Facts) -> DiagnosisLine:
     if facts.refused:
         return warn("the stream PM_EVENTS can't be looked at", "Log in as the operator.")
     what = "there is no stream PM_EVENTS: no event is kept"
@@ -131,7 +131,7 @@ def _no_stream(facts: Facts) -> Finding:
     )
 
 
-def _configuration(facts: Facts) -> Iterator[Finding]:
+def _configuration(facts: Facts) -> Iterator[DiagnosisLine]:
     if facts.config_problem is not None:
         yield fail(
             f"the stored configuration: {facts.config_problem}", "Apply a right one: `pointsman config apply FILE`."
@@ -140,7 +140,7 @@ def _configuration(facts: Facts) -> Iterator[Finding]:
         yield ok(f"configuration revision {facts.revision}, policy {facts.config.policy_hash()}")
 
 
-def _discovery(facts: Facts) -> Iterator[Finding]:
+def _discovery(facts: Facts) -> Iterator[DiagnosisLine]:
     """Whether clusters and files say who is in their pools; what is wrong may be so at one metrics-collector alone."""
     advice = {
         "kubernetes": "Engines stay as they were last known. docs/kubernetes.md has the role and the credentials.",
@@ -161,7 +161,7 @@ def _discovery(facts: Facts) -> Iterator[Finding]:
             yield ok(f"pool {name}: {where} is read and names {count} endpoint{'' if count == 1 else 's'}")
 
 
-def _pools(facts: Facts) -> Iterator[Finding]:
+def _pools(facts: Facts) -> Iterator[DiagnosisLine]:
     seen = {snapshot.pool: snapshot for snapshot in facts.pools}
     for name, pool in (facts.config.pools if facts.config is not None else {}).items():
         snapshot = seen.get(name)

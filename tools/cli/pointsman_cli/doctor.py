@@ -17,8 +17,8 @@ from rich.text import Text
 from pointsman_cli import bus, jetstream_facts
 from pointsman_cli.diagnosis import findings
 from pointsman_cli.events import ALL_EVENTS
-from pointsman_cli.facts import Facts, Heard, Server
-from pointsman_cli.finding import Finding, Level
+from pointsman_cli.facts import Facts, Heard, NatsFacts
+from pointsman_cli.finding import DiagnosisLine, Level
 from pointsman_cli.words import counted
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
@@ -47,7 +47,7 @@ async def doctor(url: str | None, console: Console) -> bool:
     return not failed
 
 
-def _lines(finding: Finding) -> list[Text]:
+def _lines(finding: DiagnosisLine) -> list[Text]:
     mark, style = _MARKS[finding.level]
     lines = [Text.assemble((f" {mark} ", style), finding.what)]
     return [*lines, Text(f"   {finding.advice}", "dim")] if finding.advice else lines
@@ -80,14 +80,14 @@ async def _look(client: Client, url: str, refused: list[str]) -> Facts:
     )
 
 
-async def _server(client: Client, url: str) -> Server:
+async def _server(client: Client, url: str) -> NatsFacts:
     began = time.perf_counter()
     await client.flush()
     took = (time.perf_counter() - began) * 1000
     address = client.connected_url
     version = client.connected_server_version
     host = (address.hostname if address is not None else None) or urlsplit(url).hostname or ""
-    return Server(
+    return NatsFacts(
         url=url,
         version=f"{version.major}.{version.minor}.{version.patch}",
         round_trip_ms=took,

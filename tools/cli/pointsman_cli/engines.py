@@ -19,7 +19,7 @@ _TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True)
-class Served:
+class EngineModels:
     """What one engine serves, by its `/v1/models`."""
 
     url: str
@@ -35,17 +35,17 @@ class Served:
         return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
 
-async def ask(urls: Iterable[str], http: aiohttp.ClientSession, api_key: str | None) -> list[Served]:
+async def ask(urls: Iterable[str], http: aiohttp.ClientSession, api_key: str | None) -> list[EngineModels]:
     """Ask every engine. CommandError names the first that can't be asked, and why."""
     return list(await asyncio.gather(*(_ask_engine(url, http, api_key) for url in urls)))
 
 
-async def ask_models(url: str, http: aiohttp.ClientSession, api_key: str | None = None) -> Served:
+async def ask_models(url: str, http: aiohttp.ClientSession, api_key: str | None = None) -> EngineModels:
     """What is served there. CommandError says why that can't be had."""
     return await _models(EngineClient(url, api_key=api_key, session=http))
 
 
-def configuration(engines: Sequence[Served]) -> dict[str, object]:
+def configuration(engines: Sequence[EngineModels]) -> dict[str, object]:
     """A configuration for these engines: one pool for those that have a model in common; everything else has its
     default. An agent can't speak for an opaque engine, so a pool with one lists its engines."""
     pools: dict[str, object] = {}
@@ -67,7 +67,7 @@ def configuration(engines: Sequence[Served]) -> dict[str, object]:
     return {"pools": pools, "scheduling": {"default": {"filters": filters}}}
 
 
-def pool_of(engine: Served, config: Config) -> str | None:
+def pool_of(engine: EngineModels, config: Config) -> str | None:
     """The pool that the engine's agent joins: the one with most of its models. None: a pool lists the engine.
     CommandError names the models of both sides."""
     if any(each.url.rstrip("/") == engine.url for pool in config.pools.values() for each in pool.engines):
@@ -89,9 +89,9 @@ def pool_of(engine: Served, config: Config) -> str | None:
     return max(joined, key=common.__getitem__)
 
 
-def _related(engines: Sequence[Served]) -> list[list[Served]]:
+def _related(engines: Sequence[EngineModels]) -> list[list[EngineModels]]:
     """Groups of engines; a model of one group is in no other."""
-    groups: list[tuple[set[str], list[Served]]] = []
+    groups: list[tuple[set[str], list[EngineModels]]] = []
     for engine in engines:
         models, members = set(engine.models), [engine]
         for group in [group for group in groups if group[0] & models]:
@@ -101,7 +101,7 @@ def _related(engines: Sequence[Served]) -> list[list[Served]]:
     return [members for _, members in groups]
 
 
-def _listed(engine: Served) -> dict[str, object]:
+def _listed(engine: EngineModels) -> dict[str, object]:
     return {"url": engine.url, **({"engine": "opaque", "health": "/v1/models"} if engine.opaque else {})}
 
 
@@ -110,7 +110,7 @@ def _wanted(pool: Pool) -> str:
     return models if pool.discovery == "agents" else f"{models}, by `discovery: {pool.discovery}`"
 
 
-async def _ask_engine(url: str, http: aiohttp.ClientSession, api_key: str | None) -> Served:
+async def _ask_engine(url: str, http: aiohttp.ClientSession, api_key: str | None) -> EngineModels:
     client = EngineClient(base(url), api_key=api_key, session=http)
     served = await _models(client)
     try:
@@ -130,7 +130,7 @@ def base(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1")
 
 
-async def _models(client: EngineClient) -> Served:
+async def _models(client: EngineClient) -> EngineModels:
     try:
         served = served_models(await client.models(timeout=_TIMEOUT_S))
     except EngineFailed as error:
@@ -148,4 +148,4 @@ async def _models(client: EngineClient) -> Served:
         raise CommandError(f"{client.url}/v1/models doesn't answer like an OpenAI-compatible engine.") from error
     if not served.models:
         raise CommandError(f"{client.url}/v1/models lists no model; an engine that serves one is needed.")
-    return Served(client.url, served.models, served.loras)
+    return EngineModels(client.url, served.models, served.loras)

@@ -53,7 +53,7 @@ def read(type_id: str, body: bytes) -> Event | None:
         return None
 
 
-class Selection(NamedTuple):
+class EventSelection(NamedTuple):
     """Which events a reader wants; None wants all."""
 
     pool: str | None = None

@@ -13,7 +13,7 @@ SILENT: Final = "it doesn't answer"
 
 
 @dataclass(frozen=True)
-class Server:
+class NatsFacts:
     """The NATS server."""
 
     url: str
@@ -52,7 +52,7 @@ class Heard:
 class Facts:
     """Everything that was seen."""
 
-    server: Server
+    server: NatsFacts
     refused: Sequence[str] = ()
     """What the server didn't permit, in its words."""
     jetstream: str | None = None

@@ -13,7 +13,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class DiagnosisLine:
     """One line of the diagnosis."""
 
     level: Level
@@ -21,16 +21,16 @@ class Finding:
     advice: str = ""
 
 
-def ok(what: str) -> Finding:
+def ok(what: str) -> DiagnosisLine:
     """As it should be."""
-    return Finding(Level.OK, what)
+    return DiagnosisLine(Level.OK, what)
 
 
-def warn(what: str, advice: str) -> Finding:
+def warn(what: str, advice: str) -> DiagnosisLine:
     """Worth a look."""
-    return Finding(Level.WARN, what, advice)
+    return DiagnosisLine(Level.WARN, what, advice)
 
 
-def fail(what: str, advice: str) -> Finding:
+def fail(what: str, advice: str) -> DiagnosisLine:
     """Somebody must mend it."""
-    return Finding(Level.FAIL, what, advice)
+    return DiagnosisLine(Level.FAIL, what, advice)

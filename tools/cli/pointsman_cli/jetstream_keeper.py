@@ -22,7 +22,7 @@ _RELOADED_WITHIN_S: Final = 5.0
 _ANSWER_TIMEOUT: Final = aiohttp.ClientTimeout(total=1.0)
 
 
-class Server(Protocol):
+class KeptServer(Protocol):
     """The kept server; a `Keeper` is one."""
 
     @property
@@ -44,7 +44,7 @@ class Server(Protocol):
 class JetStreamKeeper:
     """Of the server that runs by the file `config`, with its store beside that."""
 
-    def __init__(self, server: Server, config: Path, http: aiohttp.ClientSession) -> None:
+    def __init__(self, server: KeptServer, config: Path, http: aiohttp.ClientSession) -> None:
         self.restarts = 0
         self._server = server
         self._config = config

@@ -11,7 +11,7 @@ from pointsman_cli import nats_server
 from pointsman_cli.child import Child, LogTail, complaints
 from pointsman_cli.plan import Kind, Plan
 from pointsman_cli.run_folder import RunFolder
-from pointsman_cli.supervision import Life, State
+from pointsman_cli.supervision import State, SupervisedProcess
 
 LOOK_S = 0.01
 """Until it says where it answers: a look at a file."""
@@ -31,7 +31,7 @@ class Keeper:
         self, plan: Plan, folder: RunFolder, http: aiohttp.ClientSession, tell: "Callable[[Keeper], None]"
     ) -> None:
         self.plan = plan
-        self.life = Life(plan.name)
+        self.life = SupervisedProcess(plan.name)
         self.url = ""
         """Where it answers about its health; empty until that is known."""
         self.door = plan.door

@@ -9,7 +9,7 @@ import bcrypt
 import yaml
 
 from pointsman_cli import accounts
-from pointsman_cli.permissions import Worker
+from pointsman_cli.permissions import AgentIdentity
 from pointsman_cli.words import CommandError
 from pointsman_contracts.parties import AGENT, BUNDLE, SHARED_LOGINS
 from pointsman_contracts.services import STAGES
@@ -22,12 +22,12 @@ comes back spend a tenth of a second on each connection."""
 _PASSWORD: Final = "POINTSMAN_NATS_PASSWORD="  # noqa: S105 - the variable's name
 
 
-def worker(text: str) -> Worker:
+def worker(text: str) -> AgentIdentity:
     """Parse `POOL/WORKER`. Raises CommandError."""
     pool, slash, name = text.partition("/")
     if not slash or not pool or not name or {pool, name} & {ANY, REST}:
         raise CommandError(f"--agent {text}: not a pool and a worker.", "Write e.g. llama-8b/engine-1.")
-    return Worker(pool, name)
+    return AgentIdentity(pool, name)
 
 
 def refuse(stages: Sequence[str]) -> None:
@@ -39,7 +39,7 @@ def refuse(stages: Sequence[str]) -> None:
             raise CommandError(f"--stage {stage!r}: not the name of a stage.", "It has letters, digits, _ and -.")
 
 
-def write(folder: Path, agents: Sequence[Worker], stages: Sequence[str], *, kubernetes: bool) -> list[Path]:
+def write(folder: Path, agents: Sequence[AgentIdentity], stages: Sequence[str], *, kubernetes: bool) -> list[Path]:
     """Write the server's files and a file of credentials for each login; returns them. Passwords that are there stay.
 
     Raises CommandError as `refuse`, and when the folder can't be used.
@@ -53,7 +53,7 @@ def write(folder: Path, agents: Sequence[Worker], stages: Sequence[str], *, kube
         raise CommandError(f"{folder}: a file of credentials isn't text.") from error
 
 
-def _write(folder: Path, agents: Sequence[Worker], stages: Sequence[str], *, kubernetes: bool) -> list[Path]:
+def _write(folder: Path, agents: Sequence[AgentIdentity], stages: Sequence[str], *, kubernetes: bool) -> list[Path]:
     credentials = folder / "credentials"
     credentials.mkdir(parents=True, exist_ok=True)
     credentials.chmod(0o700)

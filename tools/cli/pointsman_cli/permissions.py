@@ -26,7 +26,7 @@ _MAKERS: Final = {
 
 
 @dataclass(frozen=True, order=True)
-class Worker:
+class AgentIdentity:
     """Whom an agent speaks for."""
 
     pool: str
@@ -63,7 +63,7 @@ def of_service(party: str, stages: Iterable[str] = ()) -> Permissions:
     return _sorted(published, (*subscribed, _inbox(BUNDLE)))
 
 
-def of_agent(worker: Worker) -> Permissions:
+def of_agent(worker: AgentIdentity) -> Permissions:
     """The agent's of one worker: it can speak for no other."""
     return _sorted(_publishes(AGENT, worker, ()), _subscribes(AGENT, worker), answers=True)
 
@@ -84,7 +84,7 @@ def _distinct(subjects: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(one for one in found if one.endswith(f".{REST}") or not one.startswith(stems)))
 
 
-def _publishes(party: str, worker: Worker | None, stages: tuple[str, ...]) -> Iterator[str]:
+def _publishes(party: str, worker: AgentIdentity | None, stages: tuple[str, ...]) -> Iterator[str]:
     for message in MESSAGES:
         parties = PARTIES[message.address.type_id]
         if party not in parties.senders:
@@ -120,7 +120,7 @@ def _publishes(party: str, worker: Worker | None, stages: tuple[str, ...]) -> It
         yield f"{JS}.STREAM.DELETE.{PROBE_STREAM}"
 
 
-def _subscribes(party: str, worker: Worker | None) -> Iterator[str]:
+def _subscribes(party: str, worker: AgentIdentity | None) -> Iterator[str]:
     yield _inbox(worker.user if worker is not None else party)
     for message in MESSAGES:
         parties = PARTIES[message.address.type_id]
@@ -147,7 +147,7 @@ def _stage(stages: Iterable[str]) -> Iterator[str]:
         yield direct_subject(stage, ANY, *route)
 
 
-def _route(message: type[Message], party: str, worker: Worker | None) -> list[str]:
+def _route(message: type[Message], party: str, worker: AgentIdentity | None) -> list[str]:
     """A party speaks of itself alone, and an agent of its worker; everything else may be anything."""
     own = {"service": party} if message is ServicePresence else {}
     if worker is not None:

@@ -11,13 +11,13 @@ from rich.text import Text
 
 from pointsman_cli import configuration
 from pointsman_cli.policy_walk import Walk, walk
-from pointsman_cli.sample_request import Sample
+from pointsman_cli.sample_request import SampleRequest
 
 _STYLES: Final = {"rejected": "bold red", "off": "dim", "not reached": "dim", "bus": "dim", "skipped": "yellow"}
 _WORDS: Final = {"bus": "needs the gateway"}
 
 
-def trial(file: Path, sample: Sample, console: Console, *, trusted: bool, as_json: bool) -> bool:
+def trial(file: Path, sample: SampleRequest, console: Console, *, trusted: bool, as_json: bool) -> bool:
     """Print the way of the request; False when it is refused on it. CommandError for a wrong configuration."""
     document = configuration.checked(configuration.read(file), str(file))
     found = asyncio.run(walk(document.config, sample, trusted=trusted))

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
-from pointsman_cli.absent_detectors import Nobody
+from pointsman_cli.absent_detectors import AbsentOutside
 from pointsman_cli.policy_rows import (
     ANSWER,
     EITHER,
@@ -21,7 +21,7 @@ from pointsman_cli.policy_rows import (
     unreached_processors,
     unsettled,
 )
-from pointsman_cli.sample_request import Sample
+from pointsman_cli.sample_request import SampleRequest
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport, Target
 from pointsman_core.config import DEFAULT_GUARD, Config, Profile, StageUse
 from pointsman_core.permission import allowed_models
@@ -29,14 +29,14 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_guard.configuration import compile_all as compile_guards
 from pointsman_guard.domain import words
-from pointsman_guard.domain.policy import Policy
-from pointsman_guard.domain.prompt import Prompt
+from pointsman_guard.domain.policy import GuardPolicy
+from pointsman_guard.domain.prompt import GuardedPrompt
 from pointsman_model_selector.configuration import compile_all as compile_selectors
 from pointsman_model_selector.domain.selector import CompiledSelector
 from pointsman_plugins.guarding import Checked
 from pointsman_plugins.picking import PickError, PoolStates
-from pointsman_plugins.preprocessing import IDENTITY, Incoming, Verdict
-from pointsman_plugins.selecting import Question, Standing
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, ProcessorVerdict
+from pointsman_plugins.selecting import ModelQuestion, ModelStates
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.chain import Chain
@@ -61,7 +61,7 @@ class Walk(NamedTuple):
     target: Target | None
 
 
-async def walk(config: Config, sample: Sample, *, trusted: bool = False) -> Walk:
+async def walk(config: Config, sample: SampleRequest, *, trusted: bool = False) -> Walk:
     """Try the request. `trusted`: it comes from a trusted proxy."""
     rows: list[Row] = []
     try:
@@ -103,7 +103,7 @@ async def walk(config: Config, sample: Sample, *, trusted: bool = False) -> Walk
     return await _stages(config, sample, journey, profile, rows, identity)
 
 
-def _edge(sample: Sample, *, trusted: bool) -> tuple[Headers, Row]:
+def _edge(sample: SampleRequest, *, trusted: bool) -> tuple[Headers, Row]:
     read = HeaderRules().read(sample.headers, trusted=trusted)
     stripped = [name.decode() for name, _ in sample.headers if name.decode() not in read.stages]
     kept = {name for name, _ in read.engine}
@@ -113,7 +113,7 @@ def _edge(sample: Sample, *, trusted: bool) -> tuple[Headers, Row]:
     return read.stages, Row("edge", "", "passed", None, "; ".join(notes))
 
 
-def _incoming(sample: Sample, headers: Headers) -> Incoming:
+def _incoming(sample: SampleRequest, headers: Headers) -> Incoming:
     now_ms = time.time_ns() // 1_000_000
     request = PreprocessRequest(
         request_id="policy-test",
@@ -161,7 +161,7 @@ async def _preprocess(config: Config, incoming: Incoming, rows: list[Row]) -> tu
     return refusal, unsaid is None or reached
 
 
-def _unsaid(chain: Chain, verdicts: Mapping[str, Verdict]) -> str | None:
+def _unsaid(chain: Chain, verdicts: Mapping[str, ProcessorVerdict]) -> str | None:
     """The admission, when it refuses a credential that a processor as much in force would know in the gateway."""
     admission = next((step for step in chain.steps if isinstance(step.processor, Admission)), None)
     if admission is None:
@@ -179,14 +179,14 @@ def _unsaid(chain: Chain, verdicts: Mapping[str, Verdict]) -> str | None:
 
 async def _stages(
     config: Config,
-    sample: Sample,
+    sample: SampleRequest,
     journey: Journey,
     profile: Profile,
     rows: list[Row],
     identity: dict[str, JsonValue] | None,
 ) -> Walk:
     refusal: Refusal | None = None
-    compiled = _Compiled(compile_selectors(config), compile_guards(config, Nobody()))
+    compiled = _Compiled(compile_selectors(config), compile_guards(config, AbsentOutside()))
     for use in profile.request:
         mode = mode_of(use)
         if mode == "off" or refusal is not None:
@@ -207,19 +207,21 @@ async def _stages(
 
 class _Compiled(NamedTuple):
     selectors: Mapping[str, CompiledSelector]
-    guards: Mapping[str, Policy]
+    guards: Mapping[str, GuardPolicy]
 
 
-async def _stage(compiled: _Compiled, sample: Sample, journey: Journey, use: StageUse) -> tuple[str, str, Journey]:
+async def _stage(
+    compiled: _Compiled, sample: SampleRequest, journey: Journey, use: StageUse
+) -> tuple[str, str, Journey]:
     """Outcome, note and the journey behind it. Raises Refusal."""
     if use.service == "model-selector":
-        question = Question(journey, Standing(), time.monotonic(), time.time_ns() // 1_000_000)
+        question = ModelQuestion(journey, ModelStates(), time.monotonic(), time.time_ns() // 1_000_000)
         selected = compiled.selectors[use.policy or ""].select(question)
         after = journey if use.shadow else journey.model_copy(update={"target": selected.model.target})
         return "passed", selected.note, after
     if use.service == "guard":
         policy = compiled.guards[use.policy or DEFAULT_GUARD]
-        prompt = Prompt.of(sample.body, journey.body)
+        prompt = GuardedPrompt.of(sample.body, journey.body)
         judgement = await policy.judge(
             Checked("request", policy.name, journey.request_id, prompt.texts), prompt.unreadable
         )

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman_cli.keeper import Keeper
-from pointsman_cli.stack import Stack
+from pointsman_cli.stack import LocalStack
 from pointsman_cli.supervision import State
 
 _MARKS = {
@@ -27,12 +27,12 @@ class Progress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._stack: Stack | None = None
+        self._stack: LocalStack | None = None
         self._began = time.monotonic()
         self._live: Live | None = None
         self._quiet = False
 
-    def begin(self, stack: Stack) -> None:
+    def begin(self, stack: LocalStack) -> None:
         """Show the bring-up of this stack."""
         self._stack = stack
         self._began = time.monotonic()

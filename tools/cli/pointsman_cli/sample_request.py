@@ -9,7 +9,7 @@ from pointsman_apis import APIS
 from pointsman_cli.words import CommandError
 
 
-class Sample(NamedTuple):
+class SampleRequest(NamedTuple):
     """A request to try."""
 
     path: str
@@ -17,7 +17,7 @@ class Sample(NamedTuple):
     body: bytes
 
 
-def read_sample(file: Path, header: Sequence[str]) -> Sample:
+def read_sample(file: Path, header: Sequence[str]) -> SampleRequest:
     """`{"path", "headers", "body"}`, or a body alone. `header`: `name: value`, added to the file's. CommandError for
     what isn't a request."""
     try:
@@ -46,7 +46,7 @@ def read_sample(file: Path, header: Sequence[str]) -> Sample:
     if path not in paths:
         raise CommandError(f"{path!r} is no path of an API; they are {', '.join(paths)}.")
     # Written as it was read, NaN and depth included: what is wrong with it is the preprocessor's to say.
-    return Sample(cast("str", path), headers, json.dumps(body).encode())
+    return SampleRequest(cast("str", path), headers, json.dumps(body).encode())
 
 
 def _likely_path(body: Mapping[str, object]) -> str:

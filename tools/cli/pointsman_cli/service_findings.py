@@ -5,7 +5,7 @@ from itertools import combinations
 from typing import Final
 
 from pointsman_cli.facts import Facts, Heard
-from pointsman_cli.finding import Finding, fail, ok, warn
+from pointsman_cli.finding import DiagnosisLine, fail, ok, warn
 from pointsman_contracts.generation import Generations
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.services import EDGES, ITINERARY, STAGES
@@ -16,7 +16,7 @@ SKEW_WARNING_MS: Final = 250.0
 SKEW_FAILURE_MS: Final = 600.0
 
 
-def services(facts: Facts) -> Iterator[Finding]:
+def services(facts: Facts) -> Iterator[DiagnosisLine]:
     """Who is heard, who is missed, and which configuration each runs."""
     by_service: dict[str, list[ServicePresence]] = {}
     for heard in facts.services:
@@ -44,7 +44,7 @@ def services(facts: Facts) -> Iterator[Finding]:
         yield warn(f"several versions run: {', '.join(sorted(versions))}", "Fine during an upgrade; finish it.")
 
 
-def contracts(services: Sequence[Heard]) -> Iterator[Finding]:
+def contracts(services: Sequence[Heard]) -> Iterator[DiagnosisLine]:
     """Whether all understand each other."""
     speakers: dict[Generations, list[ServicePresence]] = {}
     for heard in services:
@@ -62,7 +62,7 @@ def contracts(services: Sequence[Heard]) -> Iterator[Finding]:
             )
 
 
-def _instances(service: str, members: Sequence[ServicePresence], revision: int) -> Iterator[Finding]:
+def _instances(service: str, members: Sequence[ServicePresence], revision: int) -> Iterator[DiagnosisLine]:
     ready = [presence for presence in members if presence.ready]
     named = f"{service}: {len(ready)} of {len(members)} ready" if len(members) > 1 else f"{service}: one"
     versions = ", ".join(sorted({presence.version for presence in members}))
@@ -80,7 +80,7 @@ def _instances(service: str, members: Sequence[ServicePresence], revision: int) 
         )
 
 
-def clocks(services: Sequence[Heard]) -> Iterator[Finding]:
+def clocks(services: Sequence[Heard]) -> Iterator[DiagnosisLine]:
     """By how much the worst clock differs."""
     worst = max(services, key=lambda heard: abs(heard.skew_ms), default=None)
     if worst is None:

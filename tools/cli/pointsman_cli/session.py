@@ -10,11 +10,11 @@ from rich.console import Console
 
 from pointsman_cli.progress import Progress
 from pointsman_cli.run_folder import RunFolder
-from pointsman_cli.stack import Stack, StackOptions
+from pointsman_cli.stack import LocalStack, StackOptions
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-Work = Callable[[Stack, float], Coroutine[object, object, None]]
+Work = Callable[[LocalStack, float], Coroutine[object, object, None]]
 """What is done with a stack that is ready; told how many seconds that took."""
 
 
@@ -26,7 +26,7 @@ async def run(options: StackOptions, console: Console, work: Work) -> bool:
     with RunFolder(options.run_dir) as folder:
         async with aiohttp.ClientSession() as http:
             progress = Progress(console)
-            stack = Stack(options, folder, http, progress.tell)
+            stack = LocalStack(options, folder, http, progress.tell)
             signals = _Signals()
             try:
                 return await signals.unless_told_to_end(_bring_up_and(work, stack, progress))
@@ -41,7 +41,7 @@ async def run(options: StackOptions, console: Console, work: Work) -> bool:
                 signals.close()
 
 
-async def _bring_up_and(work: Work, stack: Stack, progress: Progress) -> None:
+async def _bring_up_and(work: Work, stack: LocalStack, progress: Progress) -> None:
     progress.begin(stack)
     try:
         await stack.up()

@@ -12,7 +12,7 @@ import aiohttp
 
 from pointsman_cli import configuration, engines, envoy, nats_server, plan, stored_configuration
 from pointsman_cli.configuration import Document
-from pointsman_cli.engines import Served
+from pointsman_cli.engines import EngineModels
 from pointsman_cli.jetstream_keeper import JetStreamKeeper
 from pointsman_cli.keeper import Keeper
 from pointsman_cli.plan import Kind, Plan
@@ -64,7 +64,7 @@ class _Crew:
     """Those to start, each with its pool."""
 
 
-class Stack:
+class LocalStack:
     """The processes and where they are. Use `up`, wait, `down`; `tell` hears of every change worth a line."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Stack:
         self.options = options
         self.keepers: list[Keeper] = []
         self.nats_url = ""
-        self.served = Served("", (), ())
+        self.served = EngineModels("", (), ())
         """What the door lists once everything is ready."""
         self.config = Config()
         self.step = ""
@@ -177,20 +177,20 @@ class Stack:
         self.config = document.config
         if any(identifies(use) for use in self.config.preprocessing):
             # The door tells models to those alone whom it knows.
-            self.served = Served(self.door, tuple(self.config.model_names()), ())
+            self.served = EngineModels(self.door, tuple(self.config.model_names()), ())
         else:
             self.served = await self._listed({name for pool in self.config.pools.values() for name in pool.models})
 
-    def _configuration(self, served: Sequence[Served]) -> Document:
+    def _configuration(self, served: Sequence[EngineModels]) -> Document:
         path = self.options.config
         if path is None and not served and configuration.DEFAULT_FILE.exists():
             path = configuration.DEFAULT_FILE
         if path is not None:
             return configuration.checked(configuration.read(path), str(path))
-        found = served or [Served("", (SIMULATED_MODEL,), ())]
+        found = served or [EngineModels("", (SIMULATED_MODEL,), ())]
         return configuration.checked(configuration.written(engines.configuration(found)), "the generated configuration")
 
-    def _crew(self, served: Sequence[Served], config: Config) -> _Crew:
+    def _crew(self, served: Sequence[EngineModels], config: Config) -> _Crew:
         if not served:
             return _Crew((), self._simulated(config))
         pools = [(each, engines.pool_of(each, config)) for each in served]
@@ -256,7 +256,7 @@ class Stack:
         if keeper.life.state is State.GIVEN_UP:
             raise self._not_ready("can't be started")
 
-    async def _listed(self, expected: set[str]) -> Served:
+    async def _listed(self, expected: set[str]) -> EngineModels:
         """What the door lists, once nothing that the pools are to serve is missing."""
         while True:
             try:

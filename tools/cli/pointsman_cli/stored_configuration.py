@@ -21,7 +21,7 @@ ANSWER_S = 5.0
 HISTORY_ATTEMPTS = 10
 
 
-class Stored(NamedTuple):
+class StoredRevision(NamedTuple):
     """One revision that was applied."""
 
     revision: int
@@ -30,7 +30,7 @@ class Stored(NamedTuple):
     """When it was applied, by the server's clock."""
 
 
-class Store:
+class ConfigurationStore:
     """The bucket of configurations. Use `opened`."""
 
     def __init__(self, client: Client, replicas: int = 1) -> None:
@@ -57,7 +57,7 @@ class Store:
                 return current.revision
         return await bucket.put(CONFIG_KEY, document)
 
-    async def revisions(self) -> list[Stored]:
+    async def revisions(self) -> list[StoredRevision]:
         """What is kept, oldest first; the last one is current."""
         try:
             entries = await _history(await self._js.key_value(CONFIG_BUCKET))
@@ -65,16 +65,16 @@ class Store:
             return []
         return [
             # nats-py declares a number here and gives the time.
-            Stored(entry.revision or 0, (entry.value or b"").decode(errors="replace"), _moment(entry.created))
+            StoredRevision(entry.revision or 0, (entry.value or b"").decode(errors="replace"), _moment(entry.created))
             for entry in entries
             if entry.operation is None
         ]
 
-    async def current(self) -> Stored:
+    async def current(self) -> StoredRevision:
         """The newest revision. CommandError when there is none."""
         return (await self.existing())[-1]
 
-    async def existing(self) -> list[Stored]:
+    async def existing(self) -> list[StoredRevision]:
         """As `revisions`. CommandError when there is none."""
         found = await self.revisions()
         if not found:
@@ -94,12 +94,12 @@ async def _history(bucket: KeyValue) -> list[KeyValue.Entry]:
 
 
 @asynccontextmanager
-async def opened(url: str | None) -> AsyncGenerator[Store]:
+async def opened(url: str | None) -> AsyncGenerator[ConfigurationStore]:
     """The bucket on the server, for the length of a `with`. CommandError when the server can't do what is asked."""
     login = bus.settings(url)
     async with bus.connected(login, "pointsman config") as client:
         try:
-            yield Store(client, login.buckets_replicas)
+            yield ConfigurationStore(client, login.buckets_replicas)
         except (JetStreamError, TimeoutError) as error:
             raise CommandError(
                 f"the stored configuration can't be reached: {str(error) or 'no answer from JetStream'}.",
@@ -107,7 +107,7 @@ async def opened(url: str | None) -> AsyncGenerator[Store]:
             ) from error
 
 
-def find(revisions: list[Stored], number: int) -> Stored:
+def find(revisions: list[StoredRevision], number: int) -> StoredRevision:
     """The revision of this number. CommandError naming those there are."""
     for stored in revisions:
         if stored.revision == number:
@@ -116,7 +116,7 @@ def find(revisions: list[Stored], number: int) -> Stored:
     raise CommandError(f"revision {number} isn't kept; there are {kept}.", "`pointsman config history` shows them.")
 
 
-def previous(revisions: list[Stored]) -> Stored:
+def previous(revisions: list[StoredRevision]) -> StoredRevision:
     """The newest revision with another text than the current one. CommandError when there is none."""
     current = revisions[-1]
     for stored in reversed(revisions):

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pointsman_cli.client import Answer
+from pointsman_cli.client import ClientAnswer
 from pointsman_contracts.response import ResponseCompleted
 
 
@@ -16,7 +16,7 @@ class Measures:
     """Everything that came in, from the clients and from the bus."""
 
     def __init__(self) -> None:
-        self.answers: list[Answer] = []
+        self.answers: list[ClientAnswer] = []
         self.decided_ms: list[float] = []
         """From receiving a request to knowing its endpoint, as the gateway says in `ResponseCompleted`."""
         self.served: Counter[str] = Counter()
@@ -25,7 +25,7 @@ class Measures:
         self.prompts: Counter[str] = Counter()
         """Worker → prompt tokens; `cached` is the part that came from its KV cache."""
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: ClientAnswer) -> None:
         """A client has its answer."""
         self.answers.append(answer)
 
@@ -40,7 +40,7 @@ class Measures:
             self.cached[event.worker] += event.usage.cached_tokens
 
     @property
-    def failed(self) -> list[Answer]:
+    def failed(self) -> list[ClientAnswer]:
         """Answers with a problem."""
         return [answer for answer in self.answers if answer.problem]
 
@@ -71,7 +71,7 @@ def summary(measures: Measures, seconds: float) -> RenderableType:
     return Group(*parts)
 
 
-def _latency(answers: Sequence[Answer]) -> Table:
+def _latency(answers: Sequence[ClientAnswer]) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("  requests by kind", no_wrap=True)
     table.add_column("count", justify="right", no_wrap=True)
@@ -87,7 +87,7 @@ def _latency(answers: Sequence[Answer]) -> Table:
     return table
 
 
-def _reuse(answers: Sequence[Answer]) -> list[Text]:
+def _reuse(answers: Sequence[ClientAnswer]) -> list[Text]:
     prompt = sum(answer.prompt_tokens for answer in answers)
     cached = sum(answer.cached_tokens for answer in answers)
     if not prompt:

@@ -30,7 +30,7 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
-class Life:
+class SupervisedProcess:
     """One process over all its starts. Each method notes what happened and returns whether it is worth telling."""
 
     def __init__(self, name: str) -> None:

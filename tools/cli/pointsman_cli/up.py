@@ -13,14 +13,14 @@ from rich.text import Text
 
 from pointsman_cli import session
 from pointsman_cli.plan import Kind
-from pointsman_cli.stack import Stack, StackOptions
+from pointsman_cli.stack import LocalStack, StackOptions
 from pointsman_cli.words import counted
 
 
 async def up(options: StackOptions, console: Console) -> None:
     """Run a stack until a signal."""
 
-    async def work(stack: Stack, took_s: float) -> None:
+    async def work(stack: LocalStack, took_s: float) -> None:
         console.print(Text.assemble(("Pointsman is ready", "bold green"), (f"  after {took_s:.1f} s", "dim")))
         console.print()
         for line in where(stack):
@@ -30,7 +30,7 @@ async def up(options: StackOptions, console: Console) -> None:
     await session.run(options, console, work)
 
 
-def where(stack: Stack) -> list[Table | Text]:
+def where(stack: LocalStack) -> list[Table | Text]:
     """Where things are, and the first commands to try."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")

@@ -7,13 +7,13 @@ from nats.aio.msg import Msg
 from rich.console import Console
 
 from pointsman_cli import bus, events
-from pointsman_cli.events import Selection
+from pointsman_cli.events import EventSelection
 
 PENDING = 10_000
 """Events that may wait for a slow terminal; more are counted and left out."""
 
 
-async def watch(url: str | None, selection: Selection, console: Console, *, as_json: bool) -> None:
+async def watch(url: str | None, selection: EventSelection, console: Console, *, as_json: bool) -> None:
     """Print events until a signal."""
     login = bus.settings(url)
     queue: asyncio.Queue[Msg] = asyncio.Queue(PENDING)

@@ -8,7 +8,7 @@ _ALIKE = 0.005
 """Weighted totals closer than this are told as a tie."""
 
 
-class Verdict(NamedTuple):
+class CandidateVerdict(NamedTuple):
     """One candidate's part in a decision."""
 
     worker: str
@@ -42,7 +42,7 @@ def short(event: RequestScheduled) -> str:
     return _advantage(best, columns, here, rival)
 
 
-def verdicts(run: ProfileRun) -> list[Verdict]:
+def verdicts(run: ProfileRun) -> list[CandidateVerdict]:
     """Every candidate, the chosen one first, then by total, then those that filters removed."""
     columns = run.candidates
     chosen = run.chosen[0] if run.chosen else None
@@ -51,7 +51,7 @@ def verdicts(run: ProfileRun) -> list[Verdict]:
         range(len(columns.workers)),
         key=lambda row: (row != here, columns.workers[row] in columns.filtered, -(_total(columns, row) or 0.0)),
     )
-    return [Verdict(columns.workers[row], _total(columns, row), _words(run, row, here)) for row in rows]
+    return [CandidateVerdict(columns.workers[row], _total(columns, row), _words(run, row, here)) for row in rows]
 
 
 def _words(run: ProfileRun, row: int, here: int | None) -> str:

@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_cli.config_changes import Change, changes
+from pointsman_cli.config_changes import ConfigChange, changes
 from pointsman_cli.revisions import Replicas, behind
-from pointsman_cli.stored_configuration import Stored, find, previous
+from pointsman_cli.stored_configuration import StoredRevision, find, previous
 from pointsman_cli.words import CommandError
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.timing import TIMES
@@ -25,8 +25,8 @@ def config(**models: float) -> Config:
     )
 
 
-def stored(revision: int, text: str) -> Stored:
-    return Stored(revision, text, datetime(2026, 1, 1, tzinfo=UTC))
+def stored(revision: int, text: str) -> StoredRevision:
+    return StoredRevision(revision, text, datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def beat(instance: str, revision: int, *, ready: bool = True) -> ServicePresence:
@@ -37,9 +37,9 @@ def beat(instance: str, revision: int, *, ready: bool = True) -> ServicePresence
 
 def test_a_change_has_its_key_and_both_values() -> None:
     assert changes(config(a=0.1, b=0.2), config(a=0.1, b=0.3, c=0.4)) == [
-        Change("models.b.quality", "0.2", "0.3"),
-        Change("models.c.pool", None, '"p"'),
-        Change("models.c.quality", None, "0.4"),
+        ConfigChange("models.b.quality", "0.2", "0.3"),
+        ConfigChange("models.c.pool", None, '"p"'),
+        ConfigChange("models.c.quality", None, "0.4"),
     ]
     assert str(changes(config(a=0.1, b=0.2), config(a=0.1))[0]) == '- models.b.pool: "p"'
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pointsman_cli.diagnosis import findings
-from pointsman_cli.facts import SILENT, Facts, Heard, Server, StreamFacts
+from pointsman_cli.facts import SILENT, Facts, Heard, NatsFacts, StreamFacts
 from pointsman_cli.finding import Level
 from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot, WorkerView
 from pointsman_contracts.presence import ServicePresence
@@ -29,7 +29,7 @@ def _pool(*states: str) -> PoolSnapshot:
 
 STREAM = StreamFacts(messages=10, used_bytes=1000, max_bytes=10**9, max_age_s=86400, replicas=1)
 HEALTHY = Facts(
-    server=Server("nats://127.0.0.1:4222", "2.15.1", 0.3, 8 * MIB, tls=False, auth_required=False, loopback=True),
+    server=NatsFacts("nats://127.0.0.1:4222", "2.15.1", 0.3, 8 * MIB, tls=False, auth_required=False, loopback=True),
     stream=STREAM,
     config=CONFIG,
     revision=3,

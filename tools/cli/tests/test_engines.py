@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from pointsman_cli.configuration import written
-from pointsman_cli.engines import Served, ask, configuration, pool_of
+from pointsman_cli.engines import EngineModels, ask, configuration, pool_of
 from pointsman_cli.words import CommandError
 from pointsman_core.config import SchedulingProfile, load
 from pointsman_runtime.configuring.config_text import parse
@@ -26,7 +26,7 @@ async def an_engine(models: bytes, metrics: bytes | None = METRICS, status: int 
 async def test_a_card_with_a_parent_is_an_adapter_and_v1_is_no_part_of_the_url() -> None:
     cards = b'{"data": [{"id": "llama"}, {"id": "sql", "parent": "llama"}]}'
     async with await an_engine(cards) as engine, aiohttp.ClientSession() as http:
-        assert await ask([f"{engine.url}/v1/"], http, None) == [Served(engine.url, ("llama",), ("sql",))]
+        assert await ask([f"{engine.url}/v1/"], http, None) == [EngineModels(engine.url, ("llama",), ("sql",))]
 
 
 @pytest.mark.parametrize("metrics", [None, b"llamacpp:requests_processing 0\n", b"<html>"])
@@ -66,9 +66,9 @@ async def test_an_engine_that_can_not_be_asked_is_told_with_the_reason(url: str,
 
 def test_engines_of_the_same_models_make_one_pool() -> None:
     engines = [
-        Served("http://a:1", ("llama", "mini"), ("sql",)),
-        Served("http://b:1", ("mini", "llama"), ("fr",)),
-        Served("http://c:1", ("qwen",), ()),
+        EngineModels("http://a:1", ("llama", "mini"), ("sql",)),
+        EngineModels("http://b:1", ("mini", "llama"), ("fr",)),
+        EngineModels("http://c:1", ("qwen",), ()),
     ]
     config = parse(written(configuration(engines)))
     assert {name: pool.models for name, pool in config.pools.items()} == {
@@ -81,10 +81,10 @@ def test_engines_of_the_same_models_make_one_pool() -> None:
 
 def test_engines_that_have_a_model_in_common_make_one_pool_that_asks_who_serves_it() -> None:
     engines = [
-        Served("http://a:1", ("llama", "qwen"), ()),
-        Served("http://b:1", ("gemma",), ()),
-        Served("http://c:1", ("llama", "mistral"), ()),
-        Served("http://d:1", ("mistral", "phi"), ()),
+        EngineModels("http://a:1", ("llama", "qwen"), ()),
+        EngineModels("http://b:1", ("gemma",), ()),
+        EngineModels("http://c:1", ("llama", "mistral"), ()),
+        EngineModels("http://d:1", ("mistral", "phi"), ()),
     ]
     config = parse(written(configuration(engines)))
     assert {name: pool.models for name, pool in config.pools.items()} == {
@@ -98,7 +98,7 @@ def test_engines_that_have_a_model_in_common_make_one_pool_that_asks_who_serves_
 
 def test_an_engine_joins_the_pool_with_most_of_its_models() -> None:
     config = load({"pools": {"one": {"models": ["a"]}, "both": {"models": ["b", "c"]}}})
-    assert pool_of(Served("http://a:1", ("a", "b", "c"), ()), config) == "both"
+    assert pool_of(EngineModels("http://a:1", ("a", "b", "c"), ()), config) == "both"
 
 
 def test_an_engine_that_can_join_no_pool_is_told_what_pools_want() -> None:
@@ -111,10 +111,10 @@ def test_an_engine_that_can_join_no_pool_is_told_what_pools_want() -> None:
         }
     )
     with pytest.raises(CommandError, match=r"serves qwen, .* \(llama: llama-8b; far: qwen, by `discovery: static`\)"):
-        pool_of(Served("http://a:1", ("qwen",), ()), config)
+        pool_of(EngineModels("http://a:1", ("qwen",), ()), config)
     with pytest.raises(CommandError, match="no metrics of an engine"):
-        pool_of(Served("http://a:1", ("llama-8b",), (), opaque=True), config)
+        pool_of(EngineModels("http://a:1", ("llama-8b",), (), opaque=True), config)
 
 
 def test_a_worker_is_named_by_host_and_port() -> None:
-    assert [Served(url, (), ()).name for url in ("http://a:8000", "https://b.example")] == ["a:8000", "b.example"]
+    assert [EngineModels(url, (), ()).name for url in ("http://a:8000", "https://b.example")] == ["a:8000", "b.example"]

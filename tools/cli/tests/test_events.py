@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from pointsman_cli import bus, events
 from pointsman_cli.app import app
-from pointsman_cli.events import Selection
+from pointsman_cli.events import EventSelection
 from pointsman_cli.explain import by_edge, explain, story
 from pointsman_cli.words import CommandError
 from pointsman_contracts.journey import StageReport
@@ -63,10 +63,10 @@ def facts(event: RequestScheduled) -> str:
 
 
 def test_watch_shows_them_when_there_is_something_to_see() -> None:
-    everything = Selection()
+    everything = EventSelection()
     assert not everything.wants(reviewed(KEPT))
     assert everything.wants(reviewed(SHADOW, KEPT))
-    assert not Selection(outcome="ok").wants(reviewed(SHADOW))
+    assert not EventSelection(outcome="ok").wants(reviewed(SHADOW))
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from pointsman_cli import accounts, logins
 from pointsman_cli.app import app
-from pointsman_cli.permissions import Worker, of_agent, of_service
+from pointsman_cli.permissions import AgentIdentity, of_agent, of_service
 from pointsman_cli.words import CommandError
 from pointsman_contracts.parties import OWN_NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
-ENGINE = Worker("llama-8b", "engine-1")
+ENGINE = AgentIdentity("llama-8b", "engine-1")
 
 
 def test_the_committed_permissions_are_those_of_the_contracts() -> None:
@@ -78,12 +78,12 @@ def test_a_worker_is_named_with_its_pool() -> None:
 
 
 def test_no_name_of_a_worker_widens_what_its_agent_may_do() -> None:
-    allowed = of_agent(Worker("a.*", "engine-1.>"))
+    allowed = of_agent(AgentIdentity("a.*", "engine-1.>"))
     assert len(allowed.publish) == len(of_agent(ENGINE).publish)
     wild = [one for one in allowed.publish if {"*", ">"} & set(one.split("."))]
     assert wild == ["pm.sig.service.presence.v1.worker-agent.*"]
     with pytest.raises(ValueError, match="one worker"):
-        Worker("llama-8b", "*")
+        AgentIdentity("llama-8b", "*")
 
 
 def test_stages_hand_on_to_foreign_stages_only_where_there_are_some() -> None:

@@ -13,7 +13,7 @@ from nats.js.errors import KeyNotFoundError, NoKeysError
 from rich.console import Console
 
 from pointsman_cli import config_commands, stored_configuration
-from pointsman_cli.stored_configuration import Store
+from pointsman_cli.stored_configuration import ConfigurationStore
 from pointsman_cli.words import CommandError
 
 
@@ -55,8 +55,8 @@ class Client:
         return self._bucket
 
 
-def store(bucket: Bucket) -> Store:
-    return Store(cast("nats.aio.client.Client", Client(bucket)))
+def store(bucket: Bucket) -> ConfigurationStore:
+    return ConfigurationStore(cast("nats.aio.client.Client", Client(bucket)))
 
 
 async def test_a_history_that_seems_empty_is_read_again_while_there_is_a_configuration() -> None:
@@ -79,7 +79,7 @@ async def test_a_revision_of_0_is_not_the_one_that_is_taken_when_none_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     @asynccontextmanager
-    async def opened(url: str | None) -> AsyncGenerator[Store]:
+    async def opened(url: str | None) -> AsyncGenerator[ConfigurationStore]:
         del url
         yield store(Bucket(holds=True))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pointsman_cli.client import Answer
+from pointsman_cli.client import ClientAnswer
 from pointsman_cli.summary import Measures, percentile, summary
 from pointsman_contracts.response import ResponseCompleted, Usage
 
@@ -26,8 +26,8 @@ def test_nothing_has_no_percentile() -> None:
     assert math.isnan(percentile([], 0.5))
 
 
-def _answer(kind: str, *, first: float | None = None, took: float = 1.0, problem: str = "") -> Answer:
-    return Answer(kind, 503 if problem else 200, "text", first, took, 1000, 600, 50, problem)
+def _answer(kind: str, *, first: float | None = None, took: float = 1.0, problem: str = "") -> ClientAnswer:
+    return ClientAnswer(kind, 503 if problem else 200, "text", first, took, 1000, 600, 50, problem)
 
 
 def _completed(worker: str, outcome: str = "ok") -> ResponseCompleted:

@@ -8,19 +8,19 @@ from pointsman_cli.supervision import (
     SETTINGS_ARE_WRONG,
     STEADY_AFTER_S,
     TRIES_BEFORE_READY,
-    Life,
     State,
+    SupervisedProcess,
     how_it_ended,
 )
 
 
-def _ready(life: Life, now: float = 0.0) -> None:
+def _ready(life: SupervisedProcess, now: float = 0.0) -> None:
     life.started(now)
     life.heard(None)
 
 
 def test_a_process_that_crashes_again_and_again_waits_longer_each_time() -> None:
-    life = Life("scheduler")
+    life = SupervisedProcess("scheduler")
     delays: list[float | None] = []
     for _ in range(8):
         _ready(life)
@@ -30,7 +30,7 @@ def test_a_process_that_crashes_again_and_again_waits_longer_each_time() -> None
 
 
 def test_a_process_that_lived_long_is_started_again_quickly() -> None:
-    life = Life("scheduler")
+    life = SupervisedProcess("scheduler")
     for _ in range(5):
         _ready(life)
         life.ended(1.0, 1)
@@ -39,7 +39,7 @@ def test_a_process_that_lived_long_is_started_again_quickly() -> None:
 
 
 def test_a_process_that_is_never_ready_is_given_up() -> None:
-    life = Life("frontend")
+    life = SupervisedProcess("frontend")
     outcomes: list[float | None] = []
     for _ in range(TRIES_BEFORE_READY):
         life.started(0.0)
@@ -51,7 +51,7 @@ def test_a_process_that_is_never_ready_is_given_up() -> None:
 
 
 def test_a_process_that_was_ready_once_is_never_given_up() -> None:
-    life = Life("frontend")
+    life = SupervisedProcess("frontend")
     _ready(life)
     for _ in range(20):
         assert life.ended(0.1, 70) is not None
@@ -59,14 +59,14 @@ def test_a_process_that_was_ready_once_is_never_given_up() -> None:
 
 
 def test_wrong_settings_are_not_tried_twice() -> None:
-    life = Life("frontend")
+    life = SupervisedProcess("frontend")
     life.started(0.0)
     assert life.ended(0.1, SETTINGS_ARE_WRONG) is None
     assert "refused" in life.why
 
 
 def test_only_a_change_of_readiness_is_worth_telling() -> None:
-    life = Life("scheduler")
+    life = SupervisedProcess("scheduler")
     life.started(0.0)
     assert not life.heard({"bus": "bus disconnected: no server"})
     assert (life.state, life.why) == (State.STARTING, "bus disconnected: no server")

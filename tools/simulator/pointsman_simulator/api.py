@@ -224,7 +224,7 @@ def parse_embedding(body: bytes, vocabulary: Vocabulary) -> EmbeddingRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class AnswerUsage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int

@@ -5,10 +5,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from pointsman_simulator.policy import Arrival, Completed, KvChanged, Observation, Started
-from pointsman_simulator.prefix_index import PrefixIndex
+from pointsman_simulator.prefix_index import BaselinePrefixIndex
 
 
-class RoundRobin:
+class RoundRobinBaseline:
     """Each worker in turn."""
 
     def __init__(self, workers: int) -> None:
@@ -84,7 +84,7 @@ class GieDefault:
         return worker
 
 
-class DynamoCost:
+class DynamoCostBaseline:
     """NVIDIA Dynamo 1.6's default rule: uncached prefill blocks queued on the worker, plus active blocks."""
 
     def __init__(
@@ -99,7 +99,7 @@ class DynamoCost:
         self._scale = prefill_load_scale
         self._credit = overlap_score_credit
         self._random = random.Random(seed)
-        self._index = PrefixIndex(workers)
+        self._index = BaselinePrefixIndex(workers)
         self._active: list[dict[int, int]] = [{} for _ in range(workers)]
         self._prefill_tokens = [0] * workers
         self._booked: dict[int, tuple[int, list[int]]] = {}

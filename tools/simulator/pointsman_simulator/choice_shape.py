@@ -4,7 +4,7 @@ import time
 
 import orjson
 
-from pointsman_simulator.api import ARGUMENTS_END, ARGUMENTS_START, Generation, Json, Usage
+from pointsman_simulator.api import ARGUMENTS_END, ARGUMENTS_START, AnswerUsage, Generation, Json
 
 DONE = b"data: [DONE]\n\n"
 FINGERPRINT = "simulated"
@@ -53,13 +53,13 @@ class ChoiceShape:
         )
         return self._event([choice | last])
 
-    def ending(self, usage: Usage) -> bytes:
+    def ending(self, usage: AnswerUsage) -> bytes:
         """Usage where it was asked for, and the mark."""
         return (
             self._event([], usage.body(chat=self._surface == "chat"), last=True) if self._include_usage else b""
         ) + DONE
 
-    def whole(self, answers: list[tuple[str, str]], usage: Usage) -> bytes:
+    def whole(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
         """The body."""
         choices = [self._choice(index, text, reason) for index, (text, reason) in enumerate(answers)]
         kind = "chat.completion" if self._surface == "chat" else "text_completion"

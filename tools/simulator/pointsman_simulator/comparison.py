@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pointsman_core.config import SchedulingPolicy
-from pointsman_simulator.baselines import DynamoCost, GieDefault, LeastRequests, RoundRobin
+from pointsman_simulator.baselines import DynamoCostBaseline, GieDefault, LeastRequests, RoundRobinBaseline
 from pointsman_simulator.engine import EngineConfig
-from pointsman_simulator.fleet import Fleet, Lags
-from pointsman_simulator.policy import Policy
+from pointsman_simulator.fleet import Lags, SimulatedFleet
+from pointsman_simulator.policy import RoutingPolicy
 from pointsman_simulator.scheduler_policy import SchedulerPolicy
 from pointsman_simulator.summary import Summary, summarize
 from pointsman_simulator.trace import TraceRequest
@@ -45,13 +45,13 @@ class Compared:
 
 
 DEFAULT_POLICY: Final = "pointsman"
-_MAKERS: Final[dict[str, Callable[[Setting, int], Policy]]] = {
-    "round-robin": lambda setting, _: RoundRobin(setting.workers),
+_MAKERS: Final[dict[str, Callable[[Setting, int], RoutingPolicy]]] = {
+    "round-robin": lambda setting, _: RoundRobinBaseline(setting.workers),
     "least-requests": lambda setting, seed: LeastRequests(setting.workers, seed),
     "power-of-two": lambda setting, seed: LeastRequests(setting.workers, seed, choices=2),
     "gie": lambda setting, seed: GieDefault(setting.workers, seed),
-    "dynamo": lambda setting, seed: DynamoCost(setting.workers, setting.engine.block_size, seed),
-    "dynamo-scale-2": lambda setting, seed: DynamoCost(
+    "dynamo": lambda setting, seed: DynamoCostBaseline(setting.workers, setting.engine.block_size, seed),
+    "dynamo-scale-2": lambda setting, seed: DynamoCostBaseline(
         setting.workers, setting.engine.block_size, seed, prefill_load_scale=2.0
     ),
     DEFAULT_POLICY: lambda setting, seed: _scheduler(SchedulingPolicy(), setting, seed),
@@ -59,7 +59,7 @@ _MAKERS: Final[dict[str, Callable[[Setting, int], Policy]]] = {
 POLICIES: Final = tuple(_MAKERS)
 
 
-def make_policy(name: str, setting: Setting, seed: int) -> Policy:
+def make_policy(name: str, setting: Setting, seed: int) -> RoutingPolicy:
     """ValueError that names the known policies. `seed` settles ties."""
     if name in setting.scheduling:
         return _scheduler(setting.scheduling[name], setting, seed)
@@ -101,9 +101,9 @@ def _run(name: str, seed: int) -> Summary:
     if _work is None:
         raise RuntimeError("the process was not initialised")
     trace, setting = _work
-    fleet = Fleet([setting.engine] * setting.workers, setting.lags)
+    fleet = SimulatedFleet([setting.engine] * setting.workers, setting.lags)
     return summarize(fleet.replay(trace, make_policy(name, setting, seed)), setting.workers)
 
 
-def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int) -> Policy:
+def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int) -> RoutingPolicy:
     return SchedulerPolicy(setting.workers, settings, setting.engine, seed, setting.loras)

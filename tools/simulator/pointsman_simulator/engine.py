@@ -52,7 +52,7 @@ class EngineCounters:
     finished: int = 0
 
 
-class Engine:
+class EngineModel:
     """`submit` and `abort` at any time; then `begin_pass` while idle, `finish_pass` at the time it returned."""
 
     def __init__(self, config: EngineConfig | None = None) -> None:

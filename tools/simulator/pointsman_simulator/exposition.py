@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, ge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pointsman_simulator.engine import Engine, PassResult
+from pointsman_simulator.engine import EngineModel, PassResult
 
 _TTFT_BUCKETS: Final = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5)
 _TTFT_BUCKETS_LONG: Final = (10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)
@@ -16,14 +16,14 @@ _ITL_BUCKETS: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 
 _E2E_BUCKETS: Final = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 480.0)
 
 
-class EngineMetrics(Collector):
+class SimulatedMetrics(Collector):
     """Reads the engine when scraped; only the histograms are fed as passes end. Times are wall seconds.
 
     What is of a request stands under its base model. The batch and the cache are one for all models, and stand under
     the first, as vLLM's do with several served names: whoever reads samples of one engine takes them for twins.
     """
 
-    def __init__(self, engine: Engine, models: tuple[str, ...]) -> None:
+    def __init__(self, engine: EngineModel, models: tuple[str, ...]) -> None:
         self._engine = engine
         self._models = models
         self._labels = {"model_name": models[0], "engine": "0"}

@@ -13,7 +13,7 @@ from typing import Final, cast
 import httptools
 import orjson
 
-from pointsman_simulator.api import Generation, Usage, model_list
+from pointsman_simulator.api import AnswerUsage, Generation, model_list
 from pointsman_simulator.shape import shape_of
 
 _METRICS: Final = (
@@ -59,7 +59,7 @@ class _Answers:
                 include_usage=True,
             )
             shape = shape_of(generation, "0" * 32)
-            usage = Usage(256, config.tokens, 0)
+            usage = AnswerUsage(256, config.tokens, 0)
             body = shape.whole([("".join(words), "length")], usage)
             self.whole[path] = _response(200, "application/json", body)
             events = [

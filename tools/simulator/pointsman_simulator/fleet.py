@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pointsman_simulator.engine import Engine, EngineConfig
-from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation, Policy, Started
+from pointsman_simulator.engine import EngineConfig, EngineModel
+from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation, RoutingPolicy, Started
 from pointsman_simulator.sequence import Sequence as EngineSequence
 from pointsman_simulator.trace import TraceRequest
 
@@ -43,7 +43,7 @@ class _SimulatedWorker:
 
     def __init__(self, index: int, config: EngineConfig) -> None:
         self.index = index
-        self.engine = Engine(config)
+        self.engine = EngineModel(config)
         self._now = 0.0
         self._plain = True
         """No request has named an adapter."""
@@ -103,7 +103,7 @@ class _SimulatedWorker:
         self._reports.append((len(engine.running), len(engine.waiting), engine.kv_usage, loras))
 
 
-class Fleet:
+class SimulatedFleet:
     """Engines of one pool. `replay` may be called once."""
 
     def __init__(self, engines: Sequence[EngineConfig], lags: Lags | None = None) -> None:
@@ -113,7 +113,7 @@ class Fleet:
         self._pending: list[tuple[float, int, Observation]] = []
         self._order = itertools.count()
 
-    def replay(self, trace: Sequence[TraceRequest], policy: Policy) -> Outcomes:
+    def replay(self, trace: Sequence[TraceRequest], policy: RoutingPolicy) -> Outcomes:
         """Feed the trace (sorted by arrival) through the policy and run every request to its end.
 
         Requests that arrive at the same instant are decided one after the other, in the order of the trace.
@@ -138,7 +138,7 @@ class Fleet:
         self._advance(math.inf, policy)
         return outcomes
 
-    def _advance(self, now: float, policy: Policy) -> Load:
+    def _advance(self, now: float, policy: RoutingPolicy) -> Load:
         """Run all engines to `now`, tell the policy what it can know by then, and take the load reports."""
         seen: list[Observation] = []
         for worker in self._workers:

@@ -14,9 +14,9 @@ import orjson
 from aiohttp import web
 
 from pointsman_simulator.api import (
+    AnswerUsage,
     ApiError,
     Generation,
-    Usage,
     parse_chat,
     parse_completion,
     parse_count,
@@ -24,7 +24,7 @@ from pointsman_simulator.api import (
     parse_messages,
     parse_response,
 )
-from pointsman_simulator.exposition import EngineMetrics
+from pointsman_simulator.exposition import SimulatedMetrics
 from pointsman_simulator.faults import FaultKind, FaultPlan
 from pointsman_simulator.kv_events import BlockBook
 from pointsman_simulator.real_time import RealTimeEngine, TokenStream
@@ -80,7 +80,7 @@ class Inference:
         self,
         config: ModelConfig,
         driver: RealTimeEngine,
-        metrics: EngineMetrics,
+        metrics: SimulatedMetrics,
         headers: dict[str, str],
         vocabulary: Vocabulary,
         book: BlockBook | None = None,
@@ -291,7 +291,7 @@ class Inference:
             transport.abort()
         await stall()
 
-    def _usage(self, generation: Generation, choices: list[_Choice]) -> Usage:
+    def _usage(self, generation: Generation, choices: list[_Choice]) -> AnswerUsage:
         block = self._driver.engine.config.block_size
         prompts = generation.prompts
         cached = [choice.stream.sequence.cached_tokens for choice in choices[:: generation.choices_per_prompt]]
@@ -299,7 +299,7 @@ class Inference:
             max(0, len(prompt) // block * block - found) for prompt, found in zip(prompts, cached, strict=True)
         )
         completion = sum(len(choice.words) for choice in choices)
-        return Usage(sum(len(prompt) for prompt in prompts), completion, sum(cached), created)
+        return AnswerUsage(sum(len(prompt) for prompt in prompts), completion, sum(cached), created)
 
     def _json(self, body: bytes) -> web.Response:
         return web.Response(body=body, content_type="application/json", headers=self._headers)

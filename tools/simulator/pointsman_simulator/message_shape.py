@@ -4,7 +4,7 @@ from typing import Final
 
 import orjson
 
-from pointsman_simulator.api import ARGUMENTS_END, ARGUMENTS_START, Generation, Json, Usage
+from pointsman_simulator.api import ARGUMENTS_END, ARGUMENTS_START, AnswerUsage, Generation, Json
 
 _STOP_REASONS: Final = {"stop": "end_turn", "length": "max_tokens"}
 
@@ -39,13 +39,13 @@ class MessageShape:
         last = b"" if self._call is None else self._delta(ARGUMENTS_END)
         return last + self._event({"type": "content_block_stop", "index": 0})
 
-    def ending(self, usage: Usage) -> bytes:
+    def ending(self, usage: AnswerUsage) -> bytes:
         """Usage and why it ended, then the end of the message."""
         delta = {"stop_reason": self._stop_reason, "stop_sequence": None}
         last = self._event({"type": "message_delta", "delta": delta, "usage": _usage(usage)})
         return last + self._event({"type": "message_stop"})
 
-    def whole(self, answers: list[tuple[str, str]], usage: Usage) -> bytes:
+    def whole(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
         """The body."""
         [(text, reason)] = answers
         message = self._message([self._block(text, {"text": text})], self._stopped(reason))
@@ -80,7 +80,7 @@ class MessageShape:
         return b"event: %b\ndata: %b\n\n" % (str(event["type"]).encode(), orjson.dumps(event))
 
 
-def _usage(usage: Usage) -> Json:
+def _usage(usage: AnswerUsage) -> Json:
     return {
         "input_tokens": usage.prompt_tokens - usage.cached_tokens,
         "output_tokens": usage.completion_tokens,

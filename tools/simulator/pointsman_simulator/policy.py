@@ -62,7 +62,7 @@ class KvChanged:
 Observation: TypeAlias = Started | Completed | KvChanged
 
 
-class Policy(Protocol):
+class RoutingPolicy(Protocol):
     """Chooses a worker for each arrival. Times are in ms and never go back."""
 
     def observe(self, observation: Observation) -> None:

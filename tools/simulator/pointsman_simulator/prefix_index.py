@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 
-class PrefixIndex:
+class BaselinePrefixIndex:
     """Exact as long as it is told every change."""
 
     def __init__(self, workers: int) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from pointsman_simulator.engine import Engine, PassResult
+from pointsman_simulator.engine import EngineModel, PassResult
 from pointsman_simulator.sequence import Sequence
 
 _SHORTEST_SLEEP_S: Final = 0.001
@@ -39,7 +39,7 @@ class TokenStream:
 class RealTimeEngine:
     """Owns the engine and the mapping of its time (ms) to the wall clock."""
 
-    def __init__(self, engine: Engine, on_pass: Callable[[PassResult], None]) -> None:
+    def __init__(self, engine: EngineModel, on_pass: Callable[[PassResult], None]) -> None:
         self.engine = engine
         self._on_pass = on_pass
         self._streams: dict[Sequence, TokenStream] = {}

@@ -4,7 +4,7 @@ import time
 
 import orjson
 
-from pointsman_simulator.api import ARGUMENTS_END, ARGUMENTS_START, Generation, Json, Usage
+from pointsman_simulator.api import ARGUMENTS_END, ARGUMENTS_START, AnswerUsage, Generation, Json
 
 
 class ResponseShape:
@@ -68,19 +68,19 @@ class ResponseShape:
         item = self._item(text, "completed")
         return b"".join((*ended, self._event("response.output_item.done", {"output_index": 0, "item": item})))
 
-    def ending(self, usage: Usage) -> bytes:
+    def ending(self, usage: AnswerUsage) -> bytes:
         """The whole response once more, with its usage."""
         item = self._item("".join(self._text), "completed")
         # vLLM names the event so for an incomplete response too (its pull request 45386).
         return self._event("response.completed", {"response": self._response(self._status, [item], usage)})
 
-    def whole(self, answers: list[tuple[str, str]], usage: Usage) -> bytes:
+    def whole(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
         """The body."""
         [(text, reason)] = answers
         status = _status(reason)
         return orjson.dumps(self._response(status, [self._item(text, "completed")], usage))
 
-    def _response(self, status: str, output: list[Json], usage: Usage | None) -> Json:
+    def _response(self, status: str, output: list[Json], usage: AnswerUsage | None) -> Json:
         details = {"reason": "max_output_tokens"} if status == "incomplete" else None
         return {
             "id": self._id,
@@ -138,7 +138,7 @@ def _status(reason: str) -> str:
     return "incomplete" if reason == "length" else "completed"
 
 
-def _usage(usage: Usage) -> Json:
+def _usage(usage: AnswerUsage) -> Json:
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {

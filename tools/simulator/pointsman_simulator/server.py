@@ -11,8 +11,8 @@ import orjson
 from aiohttp import web
 
 from pointsman_simulator.api import ApiError, model_list
-from pointsman_simulator.engine import Engine, EngineConfig, PassResult
-from pointsman_simulator.exposition import EngineMetrics
+from pointsman_simulator.engine import EngineConfig, EngineModel, PassResult
+from pointsman_simulator.exposition import SimulatedMetrics
 from pointsman_simulator.faults import Fault, FaultPlan, parse_fault
 from pointsman_simulator.inference import Inference, ModelConfig, stall
 from pointsman_simulator.kv_events import BlockBook
@@ -53,8 +53,8 @@ class SimulatedEngine:
         self.config = config
         self.port = config.port
         self.admin_port = config.admin_port
-        self._core = Engine(config.engine)
-        self._metrics = EngineMetrics(self._core, config.model.models)
+        self._core = EngineModel(config.engine)
+        self._metrics = SimulatedMetrics(self._core, config.model.models)
         self.kv = None if config.kv_events is None else _publisher(config.kv_events, config.kv_replay)
         self._book = None if self.kv is None else BlockBook(config.engine.block_size)
         self._driver = RealTimeEngine(self._core, self._observe)

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from pointsman_simulator.api import Generation, Usage
+from pointsman_simulator.api import AnswerUsage, Generation
 from pointsman_simulator.choice_shape import ChoiceShape
 from pointsman_simulator.message_shape import MessageShape
 from pointsman_simulator.response_shape import ResponseShape
@@ -23,11 +23,11 @@ class AnswerShape(Protocol):
         """What follows the last token of a choice; `reason` is `stop` or `length`."""
         ...
 
-    def ending(self, usage: Usage) -> bytes:
+    def ending(self, usage: AnswerUsage) -> bytes:
         """The end of the stream."""
         ...
 
-    def whole(self, answers: list[tuple[str, str]], usage: Usage) -> bytes:
+    def whole(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
         """The body of an answer that is not streamed, from (text, finish reason) of each choice."""
         ...
 

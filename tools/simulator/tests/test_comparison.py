@@ -9,7 +9,7 @@ import pytest
 from pointsman_core.config import SchedulingPolicy
 from pointsman_simulator.comparison import POLICIES, Compared, Setting, make_policy
 from pointsman_simulator.engine import EngineConfig
-from pointsman_simulator.fleet import Fleet, Lags
+from pointsman_simulator.fleet import Lags, SimulatedFleet
 from pointsman_simulator.replay import main
 from pointsman_simulator.report import save
 from pointsman_simulator.scheduler_policy import SchedulerPolicy
@@ -74,7 +74,7 @@ def test_wrong_options_end_with_what_is_wrong(
 def test_the_same_seed_decides_alike() -> None:
     trace = generate_workload("bursts", 200, 4.0)
     chosen = [
-        Fleet([EngineConfig()] * 3).replay(trace, make_policy("pointsman", Setting(3), seed)).workers
+        SimulatedFleet([EngineConfig()] * 3).replay(trace, make_policy("pointsman", Setting(3), seed)).workers
         for seed in (1, 1, 2)
     ]
     assert chosen[0] == chosen[1]
@@ -85,7 +85,7 @@ def test_the_default_policy_beats_dynamos_best_on_the_conversation_trace() -> No
     """The whole trace takes too long for a test; on it the distance is greater."""
     trace = read_mooncake(CONVERSATION, limit=2000)
     ours, theirs = (
-        summarize(Fleet([EngineConfig()] * 4, Lags()).replay(trace, make_policy(name, Setting(4), 0)), 4)
+        summarize(SimulatedFleet([EngineConfig()] * 4, Lags()).replay(trace, make_policy(name, Setting(4), 0)), 4)
         for name in ("pointsman", "dynamo-scale-2")
     )
     assert ours.ttft_mean < 0.95 * theirs.ttft_mean
@@ -97,5 +97,5 @@ def test_the_scheduler_is_told_of_adapters_and_serves_them() -> None:
     trace = generate_workload("adapters", 200, 8.0)
     loras = sorted({request.lora for request in trace if request.lora})
     policy = SchedulerPolicy(2, SchedulingPolicy(), loras=loras)
-    outcomes = Fleet([EngineConfig()] * 2).replay(trace, policy)
+    outcomes = SimulatedFleet([EngineConfig()] * 2).replay(trace, policy)
     assert all(request.finished_at > request.arrived_at for request in outcomes.requests)

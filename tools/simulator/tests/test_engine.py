@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pointsman_simulator.engine import Engine, EngineConfig
+from pointsman_simulator.engine import EngineConfig, EngineModel
 from pointsman_simulator.sequence import Sequence
 from pointsman_simulator.timing import Timing, effective_prefill_tokens
 
@@ -19,14 +19,14 @@ def prompt(length: int, family: int, shared: int, block_size: int = 4) -> list[i
     return [family * 1000 + index if index < shared else own + index + 500 for index in range(length // block_size)]
 
 
-def run_to_end(engine: Engine, now: float) -> float:
+def run_to_end(engine: EngineModel, now: float) -> float:
     while (ends_at := engine.begin_pass(now)) is not None:
         now = ends_at
         engine.finish_pass()
     return now
 
 
-def check_books(engine: Engine) -> None:
+def check_books(engine: EngineModel) -> None:
     cache = engine.cache
     held = Counter(block for sequence in engine.running for block in sequence.blocks[: sequence.full_blocks])
     assert {block: cache.references(block) for block in held} == dict(held)
@@ -47,7 +47,7 @@ steps = st.lists(st.one_of(jobs, st.just("pass"), st.integers(0, 20)), max_size=
 def test_blocks_references_and_tokens_are_conserved_whatever_happens(
     script: list[tuple[int, int, int, int, str | None] | str | int],
 ) -> None:
-    engine = Engine(SMALL)
+    engine = EngineModel(SMALL)
     sequences: list[Sequence] = []
     cached: set[int] = set()
     emitted: Counter[int | str] = Counter()
@@ -107,7 +107,7 @@ def test_blocks_references_and_tokens_are_conserved_whatever_happens(
 )
 def test_skipping_decodes_changes_no_outcome(arrivals: list[tuple[int, int, int, int]]) -> None:
     def simulate(skip: bool) -> list[tuple[float, float, int]]:
-        engine = Engine(EngineConfig(num_blocks=200, block_size=4, max_num_batched_tokens=64))
+        engine = EngineModel(EngineConfig(num_blocks=200, block_size=4, max_num_batched_tokens=64))
         sequences: list[Sequence] = []
         now = 0.0
         for at, prompt_tokens, output_tokens, family in [*sorted(arrivals), (10**9, 1, 1, 0)]:
@@ -138,7 +138,7 @@ def test_a_pass_costs_what_the_reference_formula_says() -> None:
 
 
 def test_an_eight_token_answer_alone_takes_the_measured_59_ms() -> None:
-    engine = Engine()
+    engine = EngineModel()
     sequence = Sequence("a", 8, 8, [])
     engine.submit(sequence, 0.0)
     run_to_end(engine, 0.0)
@@ -146,7 +146,7 @@ def test_an_eight_token_answer_alone_takes_the_measured_59_ms() -> None:
 
 
 def test_a_long_prompt_is_computed_in_chunks_while_others_keep_decoding() -> None:
-    engine = Engine(EngineConfig(max_num_batched_tokens=100))
+    engine = EngineModel(EngineConfig(max_num_batched_tokens=100))
     talker, reader = Sequence("talker", 10, 50, []), Sequence("reader", 350, 1, [])
     engine.submit(talker, 0.0)
     now = engine.begin_pass(0.0)
@@ -162,7 +162,7 @@ def test_a_long_prompt_is_computed_in_chunks_while_others_keep_decoding() -> Non
 
 
 def test_a_prompt_seen_before_is_not_computed_again_but_for_its_last_token() -> None:
-    engine = Engine(EngineConfig(block_size=4))
+    engine = EngineModel(EngineConfig(block_size=4))
     blocks = prompt(16, 1, 4)
     for name in ("first", "second"):
         engine.submit(Sequence(name, 16, 1, list(blocks)), 0.0)
@@ -172,7 +172,7 @@ def test_a_prompt_seen_before_is_not_computed_again_but_for_its_last_token() -> 
 
 
 def test_two_equal_prompts_in_one_pass_share_their_blocks() -> None:
-    engine = Engine(EngineConfig(block_size=4))
+    engine = EngineModel(EngineConfig(block_size=4))
     first, second = (Sequence(name, 17, 1, prompt(17, 1, 4)) for name in ("first", "second"))
     engine.submit(first, 0.0)
     engine.submit(second, 0.0)
@@ -182,7 +182,7 @@ def test_two_equal_prompts_in_one_pass_share_their_blocks() -> None:
 
 
 def test_a_full_cache_forgets_the_end_of_the_oldest_prompt_first() -> None:
-    engine = Engine(EngineConfig(num_blocks=8, block_size=4))
+    engine = EngineModel(EngineConfig(num_blocks=8, block_size=4))
     old, new = prompt(20, 1, 5), prompt(16, 2, 4)
     for blocks in (old, new):
         engine.submit(Sequence(len(blocks), len(blocks) * 4, 1, list(blocks)), 0.0)
@@ -192,7 +192,7 @@ def test_a_full_cache_forgets_the_end_of_the_oldest_prompt_first() -> None:
 
 
 def test_when_memory_runs_out_the_newest_is_preempted_and_still_finishes() -> None:
-    engine = Engine(EngineConfig(num_blocks=8, block_size=4))
+    engine = EngineModel(EngineConfig(num_blocks=8, block_size=4))
     old, new = Sequence("old", 8, 16, prompt(8, 1, 2)), Sequence("new", 8, 16, prompt(8, 2, 2))
     engine.submit(old, 0.0)
     engine.submit(new, 0.0)
@@ -203,7 +203,7 @@ def test_when_memory_runs_out_the_newest_is_preempted_and_still_finishes() -> No
 
 
 def test_an_aborted_sequence_leaves_at_once_and_its_blocks_are_free() -> None:
-    engine = Engine()
+    engine = EngineModel()
     sequence = Sequence("a", 1000, 10, [])
     engine.submit(sequence, 0.0)
     engine.begin_pass(0.0)
@@ -214,7 +214,7 @@ def test_an_aborted_sequence_leaves_at_once_and_its_blocks_are_free() -> None:
 
 
 def test_an_adapter_beyond_the_slots_waits_and_does_not_block_the_queue() -> None:
-    engine = Engine(EngineConfig(max_loras=1, lora_load_ms=100.0))
+    engine = EngineModel(EngineConfig(max_loras=1, lora_load_ms=100.0))
     a, b, base = Sequence("a", 8, 2, [], "a"), Sequence("b", 8, 2, [], "b"), Sequence("base", 8, 2, [])
     for sequence in (a, b, base):
         engine.submit(sequence, 0.0)
@@ -228,6 +228,6 @@ def test_an_adapter_beyond_the_slots_waits_and_does_not_block_the_queue() -> Non
 
 
 def test_a_sequence_that_can_never_fit_is_refused() -> None:
-    engine = Engine(EngineConfig(num_blocks=4, block_size=4))
+    engine = EngineModel(EngineConfig(num_blocks=4, block_size=4))
     with pytest.raises(ValueError, match="17 tokens never fit in a cache of 16"):
         engine.submit(Sequence("a", 10, 7, []), 0.0)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_simulator.baselines import DynamoCost, GieDefault, LeastRequests, RoundRobin
+from pointsman_simulator.baselines import DynamoCostBaseline, GieDefault, LeastRequests, RoundRobinBaseline
 from pointsman_simulator.engine import EngineConfig
-from pointsman_simulator.fleet import Fleet, Lags
-from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation, Policy, Started
-from pointsman_simulator.prefix_index import PrefixIndex
+from pointsman_simulator.fleet import Lags, SimulatedFleet
+from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation, RoutingPolicy, Started
+from pointsman_simulator.prefix_index import BaselinePrefixIndex
 from pointsman_simulator.summary import Summary, summarize
 from pointsman_simulator.trace import BlockNames, TraceRequest, read_mooncake, scale_arrivals
 
@@ -23,19 +23,19 @@ def conversation() -> list[TraceRequest]:
     return read_mooncake(CONVERSATION, limit=2000)
 
 
-def replay(trace: list[TraceRequest], workers: int, policy: Policy) -> Summary:
-    return summarize(Fleet([EngineConfig()] * workers, IMMEDIATE).replay(trace, policy), workers)
+def replay(trace: list[TraceRequest], workers: int, policy: RoutingPolicy) -> Summary:
+    return summarize(SimulatedFleet([EngineConfig()] * workers, IMMEDIATE).replay(trace, policy), workers)
 
 
 def test_round_robin_gives_the_reference_results_to_a_tenth_of_a_percent(
     conversation: list[TraceRequest],
 ) -> None:
-    result = replay(conversation, 4, RoundRobin(4))
+    result = replay(conversation, 4, RoundRobinBaseline(4))
     assert result.reuse == pytest.approx(0.0859, abs=0.00005)
     assert result.ttft_mean == pytest.approx(535.5, rel=0.001)
     assert result.itl_mean == pytest.approx(10.877, rel=0.001)
     assert result.e2e_mean == pytest.approx(4356.5, rel=0.001)
-    few = replay(conversation[:500], 2, RoundRobin(2))
+    few = replay(conversation[:500], 2, RoundRobinBaseline(2))
     assert few.ttft_mean == pytest.approx(1161.0, rel=0.001)
     assert few.reuse == pytest.approx(0.0539, abs=0.00005)
     assert few.itl_mean == pytest.approx(30.625, rel=0.001)
@@ -60,7 +60,7 @@ def test_the_dynamo_rule_lands_in_the_range_of_dynamo_itself(
 ) -> None:
     """Ties are random; the ranges are those of repeated reference runs, the claim is about the mean of five."""
     results = [
-        replay(conversation, 4, DynamoCost(4, 64, seed, prefill_load_scale=scale, overlap_score_credit=credit))
+        replay(conversation, 4, DynamoCostBaseline(4, 64, seed, prefill_load_scale=scale, overlap_score_credit=credit))
         for seed in range(5)
     ]
 
@@ -77,7 +77,7 @@ class Recorder:
     """Round-robin that keeps what it was told and when."""
 
     def __init__(self, workers: int) -> None:
-        self.inner = RoundRobin(workers)
+        self.inner = RoundRobinBaseline(workers)
         self.seen: list[tuple[float, Observation]] = []
         self.decisions: list[float] = []
 
@@ -95,7 +95,7 @@ class Recorder:
 def test_a_policy_learns_of_everything_once_and_not_before_its_lag(conversation: list[TraceRequest]) -> None:
     trace = conversation[:300]
     recorder = Recorder(3)
-    outcomes = Fleet([EngineConfig()] * 3, Lags(response=7.0, kv=11.0, load=50.0)).replay(trace, recorder)
+    outcomes = SimulatedFleet([EngineConfig()] * 3, Lags(response=7.0, kv=11.0, load=50.0)).replay(trace, recorder)
     counts = Counter(type(observation) for _, observation in recorder.seen)
     assert counts[Started] == counts[Completed] == len(trace)
     started = {o.request: o.at for _, o in recorder.seen if isinstance(o, Started)}
@@ -104,7 +104,7 @@ def test_a_policy_learns_of_everything_once_and_not_before_its_lag(conversation:
 
 
 def test_load_reports_are_as_old_as_asked_for() -> None:
-    class Watcher(RoundRobin):
+    class Watcher(RoundRobinBaseline):
         loads: list[Load]
 
         def choose(self, arrival: Arrival) -> int:
@@ -114,15 +114,15 @@ def test_load_reports_are_as_old_as_asked_for() -> None:
     watcher = Watcher(1)
     watcher.loads = []
     trace = [TraceRequest(at, 640, 100, list(range(10))) for at in (0.0, 40.0, 60.0)]
-    Fleet([EngineConfig()], Lags(load=50.0)).replay(trace, watcher)
+    SimulatedFleet([EngineConfig()], Lags(load=50.0)).replay(trace, watcher)
     assert [(load.running, load.waiting) for load in watcher.loads] == [([0], [0]), ([0], [0]), ([0], [1])]
 
 
 def test_the_index_of_kv_events_is_what_the_engines_hold(conversation: list[TraceRequest]) -> None:
-    class Indexed(RoundRobin):
+    class Indexed(RoundRobinBaseline):
         def __init__(self) -> None:
             super().__init__(2)
-            self.index = PrefixIndex(2)
+            self.index = BaselinePrefixIndex(2)
             self.matched: list[int] = []
             self.evicted = 0
 
@@ -139,7 +139,7 @@ def test_the_index_of_kv_events_is_what_the_engines_hold(conversation: list[Trac
 
     engine, policy = EngineConfig(num_blocks=2000), Indexed()
     alone = [replace(request, arrival_ms=number * 600_000.0) for number, request in enumerate(conversation[:200])]
-    outcomes = Fleet([engine] * 2, IMMEDIATE).replay(alone, policy)
+    outcomes = SimulatedFleet([engine] * 2, IMMEDIATE).replay(alone, policy)
     # An engine computes the last token of a prompt whatever it holds.
     most = [(request.prompt_tokens - 1) // engine.block_size for request in alone]
     assert [each.cached_tokens for each in outcomes.requests] == [
@@ -150,10 +150,10 @@ def test_the_index_of_kv_events_is_what_the_engines_hold(conversation: list[Trac
 
 
 @pytest.mark.parametrize("policy", [LeastRequests(3), LeastRequests(3, choices=2), GieDefault(3)])
-def test_every_baseline_serves_every_request(conversation: list[TraceRequest], policy: Policy) -> None:
+def test_every_baseline_serves_every_request(conversation: list[TraceRequest], policy: RoutingPolicy) -> None:
     trace = scale_arrivals(conversation[:300], 2.0)
     assert trace[-1].arrival_ms == conversation[299].arrival_ms / 2
-    outcomes = Fleet([EngineConfig()] * 3).replay(trace, policy)
+    outcomes = SimulatedFleet([EngineConfig()] * 3).replay(trace, policy)
     assert all(request.finished_at >= request.first_token_at for request in outcomes.requests)
     assert set(outcomes.workers) == {0, 1, 2}
 

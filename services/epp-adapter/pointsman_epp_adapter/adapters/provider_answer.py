@@ -19,8 +19,8 @@ from pointsman_epp_adapter.domain.envoys_answers import FAILED
 from pointsman_epp_adapter.domain.mutation import Header, header_changes
 from pointsman_providers.errors import BrokenAnswer, attempt_outcome, explained
 from pointsman_providers.exchange import STREAMS
-from pointsman_providers.exchange import Stream as ProviderStream
-from pointsman_providers.limits import Limits, limits
+from pointsman_providers.exchange import StreamReader as ProviderStream
+from pointsman_providers.limits import ProviderLimits, limits
 
 _BROKEN: Final = "Envoy ended the exchange before the answer was: the client left, or the provider broke off"
 
@@ -43,7 +43,7 @@ class ProviderAnswer(AwaitedAnswer):
         self._events: ProviderStream | None = None
         self._pieces: list[bytes] = []
         self._status = 0
-        self._told = Limits()
+        self._told = ProviderLimits()
         self._started = False
         self._failed = ""
         self._sent_at = time.monotonic()

@@ -17,7 +17,7 @@ from pointsman_epp_adapter.adapters.stream import WholeBody
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, stripped
 from pointsman_providers.errors import explained
-from pointsman_providers.exchange import Call, Question
+from pointsman_providers.exchange import ProviderCall, ProviderQuestion
 from pointsman_providers.resolve import Resolved
 from pointsman_runtime.telling.logs import Log
 
@@ -34,7 +34,7 @@ class ProviderRequest(NamedTuple):
 
     provider: Resolved
     model: str
-    call: Call
+    call: ProviderCall
 
 
 class ProviderRequests:
@@ -69,7 +69,7 @@ class ProviderRequests:
         if refusal is not None:
             raise refusal
         body = edited_body(body, outward(decision.body), target.model)
-        question = Question(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
+        question = ProviderQuestion(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
         return ProviderRequest(provider, target.model, provider.format.call(question))
 
     def answered(self, sent: ProviderRequest, status: int | None, pause_s: float | None) -> None:

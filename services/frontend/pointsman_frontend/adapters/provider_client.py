@@ -12,8 +12,8 @@ from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_frontend.adapters.client import Headers
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_providers.errors import BrokenAnswer, attempt_outcome, explained, is_clients
-from pointsman_providers.exchange import STREAMS, Answer, Call, Question, Stream
-from pointsman_providers.limits import Limits, limits
+from pointsman_providers.exchange import STREAMS, AnswerReader, ProviderCall, ProviderQuestion, StreamReader
+from pointsman_providers.limits import ProviderLimits, limits
 from pointsman_providers.resolve import Resolved
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 LONGEST_ERROR: Final = 65536
 LONGEST_DOCUMENT: Final = 64 * 2**20
-_NO_LIMITS: Final = Limits()
+_NO_LIMITS: Final = ProviderLimits()
 
 
 class ProviderFailed(EndpointFailed):
     """A provider didn't answer. `refusal` is what the client gets when nobody else does either."""
 
     def __init__(
-        self, outcome: str, detail: str, refusal: Refusal, status: int | None = None, told: Limits = _NO_LIMITS
+        self, outcome: str, detail: str, refusal: Refusal, status: int | None = None, told: ProviderLimits = _NO_LIMITS
     ) -> None:
         super().__init__(outcome, detail, status)
         self.refusal = refusal
@@ -43,12 +43,14 @@ class ProviderFailed(EndpointFailed):
 class ProviderAnswer:
     """An answer that has begun, as `Answering`."""
 
-    def __init__(self, response: "aiohttp.ClientResponse", answer: Answer, told: Limits, idle_s: float) -> None:
+    def __init__(
+        self, response: "aiohttp.ClientResponse", answer: AnswerReader, told: ProviderLimits, idle_s: float
+    ) -> None:
         self._response = response
         self._answer = answer
         self._idle_s = idle_s
         self._silence_s: float | None = None
-        self._stream: Stream | None = None
+        self._stream: StreamReader | None = None
         self._waiting = b""
         self._complete = False
         self.status = response.status
@@ -96,7 +98,7 @@ class ProviderAnswer:
         else:
             self._response.close()
 
-    async def _next(self, stream: Stream) -> bytes:
+    async def _next(self, stream: StreamReader) -> bytes:
         while not self._complete:
             async with asyncio.timeout(self._silence_s):
                 data = await self._response.content.readany()
@@ -123,7 +125,7 @@ class ProviderClient:
         self._book = book
         self._sessions: dict[_Place, aiohttp.ClientSession] = {}
 
-    async def send(self, provider: Resolved, question: Question, within: EngineLimits) -> ProviderAnswer:
+    async def send(self, provider: Resolved, question: ProviderQuestion, within: EngineLimits) -> ProviderAnswer:
         """Ask a provider and wait until its answer begins. Raises ProviderFailed.
 
         The caller reads the answer and then closes it, whatever happened.
@@ -140,7 +142,7 @@ class ProviderClient:
             await session.close()
         self._sessions.clear()
 
-    async def _exchange(self, provider: Resolved, call: Call, within: EngineLimits) -> ProviderAnswer:
+    async def _exchange(self, provider: Resolved, call: ProviderCall, within: EngineLimits) -> ProviderAnswer:
         import aiohttp
 
         late = explained(provider.name, 504, b"")
@@ -174,7 +176,7 @@ class ProviderClient:
             if response is not None and not begun:
                 response.close()  # the caller is gone, or the answer is no use: nobody reads on
 
-    async def _post(self, provider: Resolved, call: Call) -> "aiohttp.ClientResponse":
+    async def _post(self, provider: Resolved, call: ProviderCall) -> "aiohttp.ClientResponse":
         import yarl
 
         url, headers = await self._book.prepared(provider, call)
@@ -196,7 +198,7 @@ class ProviderClient:
         return session
 
 
-async def _refused(provider: Resolved, response: "aiohttp.ClientResponse", told: Limits) -> ProviderFailed:
+async def _refused(provider: Resolved, response: "aiohttp.ClientResponse", told: ProviderLimits) -> ProviderFailed:
     body = await _read(response, LONGEST_ERROR)
     status = response.status
     refusal = explained(provider.name, status, body, told.retry_after_s)

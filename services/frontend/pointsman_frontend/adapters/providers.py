@@ -11,7 +11,7 @@ from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.engine_connection import EndpointFailed
 from pointsman_frontend.adapters.provider_client import ProviderAnswer, ProviderClient, ProviderFailed
 from pointsman_providers.errors import CREDENTIAL
-from pointsman_providers.exchange import Question
+from pointsman_providers.exchange import ProviderQuestion
 
 UNSUPPORTED: Final = "unsupported"
 """Outcome of an attempt at a provider that has no word for a field of the request."""
@@ -34,7 +34,7 @@ class Providers:
         if refusal is not None:
             outcome = "limited" if refusal.status == 429 else "refused"
             raise ProviderFailed(outcome, "not asked: it asked for a pause, or failed lately", refusal)
-        question = Question(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
+        question = ProviderQuestion(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
         try:
             answer = await self._client.send(provider, question, record.policy.engine)
         except ProviderFailed as failure:

@@ -9,7 +9,7 @@ import aiohttp
 import orjson
 from pydantic import JsonValue
 
-from pointsman_plugins.guarding import DetectorFailed, Embedder
+from pointsman_plugins.guarding import DetectorFailed, TextEmbedder
 from pointsman_runtime.service import outbound
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Reach:
         """As `Outside.read`."""
         return Path(path).read_bytes()
 
-    def embedder(self, folder: str) -> Embedder:
+    def embedder(self, folder: str) -> TextEmbedder:
         """As `Outside.embedder`."""
         try:
             from pointsman_embedding.onnx_model import OnnxModel

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from pointsman_contracts.response_stage import ResponseReview
-from pointsman_guard.domain.policy import Judgement, Policy
+from pointsman_guard.domain.policy import GuardPolicy, Judgement
 from pointsman_guard.domain.redaction import is_own, removed, restored, without_leftovers
-from pointsman_plugins.guarding import Finding, Text
+from pointsman_plugins.guarding import CheckedText, Finding
 
 
-def ours(texts: Sequence[Text], originals: Mapping[str, str], *, first: bool) -> Callable[[Finding], bool] | None:
+def ours(
+    texts: Sequence[CheckedText], originals: Mapping[str, str], *, first: bool
+) -> Callable[[Finding], bool] | None:
     """What of an answer's findings is the client's own; None when nothing is."""
     if not originals:
         return None
@@ -20,7 +22,7 @@ def ours(texts: Sequence[Text], originals: Mapping[str, str], *, first: bool) ->
 
 
 def changed_texts(
-    policy: Policy, review: ResponseReview, judgement: Judgement, originals: Mapping[str, str]
+    policy: GuardPolicy, review: ResponseReview, judgement: Judgement, originals: Mapping[str, str]
 ) -> dict[str, str]:
     """The texts that the client gets instead, by part."""
     edits: dict[str, str] = {}

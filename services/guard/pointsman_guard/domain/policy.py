@@ -22,7 +22,7 @@ Found = Sequence[Finding] | Awaitable[Sequence[Finding]]
 Apart = Callable[[Callable[[Checked], Found], Checked], Awaitable[Found]]
 
 
-class Failure(NamedTuple):
+class DetectorFailure(NamedTuple):
     """A detector couldn't say anything."""
 
     detector: str
@@ -40,7 +40,7 @@ class Judgement:
     """Why they go no further."""
     redact: tuple[Finding, ...] = ()
     flagged: tuple[Finding, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[DetectorFailure, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -61,7 +61,7 @@ NOTHING: Final = Judgement()
 
 
 @dataclass(frozen=True)
-class Policy:
+class GuardPolicy:
     """One named guard."""
 
     name: str
@@ -121,7 +121,7 @@ class _Judging:
         self._blocked: Finding | None = None
         self._redact: list[Finding] = []
         self._flagged: list[Finding] = []
-        self._failures: list[Failure] = []
+        self._failures: list[DetectorFailure] = []
 
     def run(self, left: Iterator[Detector]) -> Judgement | Awaitable[Judgement]:
         """Ask those that are left."""
@@ -133,7 +133,7 @@ class _Judging:
                     else self._apart(detector.detect, self._checked)
                 )
             except DetectorFailed as failure:
-                self._failures.append(Failure(detector.name, str(failure)))
+                self._failures.append(DetectorFailure(detector.name, str(failure)))
                 continue
             if isinstance(found, Awaitable):
                 return self._resume(detector, found, left)
@@ -149,7 +149,7 @@ class _Judging:
             found = await waiting
             self._take(await found if isinstance(found, Awaitable) else found)
         except DetectorFailed as failure:
-            self._failures.append(Failure(detector.name, str(failure)))
+            self._failures.append(DetectorFailure(detector.name, str(failure)))
         judgement = self.run(left)
         return await judgement if isinstance(judgement, Awaitable) else judgement
 
@@ -171,12 +171,12 @@ class _Judging:
                 self._flagged.append(finding)
 
 
-def compile_policies(config: Config, registry: Registry[Detector], outside: Outside | None) -> dict[str, Policy]:
+def compile_policies(config: Config, registry: Registry[Detector], outside: Outside | None) -> dict[str, GuardPolicy]:
     """Every policy of the `guards` section, and `default`. Without an `outside` they are checked, and can't run: models
     are on the guard's own disk. Raises ConfigError that names the detectors."""
     guards = {DEFAULT_GUARD: Guard(), **config.guards}
     epoch = _epoch(guards)
-    policies: dict[str, Policy] = {}
+    policies: dict[str, GuardPolicy] = {}
     wrong = Gathering()
     for name, guard in guards.items():
         with wrong.within(name, "detectors"):
@@ -185,7 +185,7 @@ def compile_policies(config: Config, registry: Registry[Detector], outside: Outs
                 for position, detector in enumerate(detectors):
                     with within(position):
                         detector.bind(outside)
-            policies[name] = Policy(name, guard, detectors, epoch)
+            policies[name] = GuardPolicy(name, guard, detectors, epoch)
     try:
         wrong.tell()
     except PluginError as error:

@@ -10,13 +10,13 @@ from pointsman_apis.chat import CHAT
 from pointsman_apis.prompt_texts import Document, PromptSlot, body_members, prompt_texts
 from pointsman_contracts.journey import BodyEdit
 from pointsman_guard.domain.redaction import Redacted
-from pointsman_plugins.guarding import Finding, Text
+from pointsman_plugins.guarding import CheckedText, Finding
 
 DETECTOR: Final = "reader"
 """Finds what has no readable text."""
 
 
-class Prompt(NamedTuple):
+class GuardedPrompt(NamedTuple):
     """What of a request's body is for the model."""
 
     document: Document
@@ -36,9 +36,9 @@ class Prompt(NamedTuple):
         return cls(members, slots, [Finding(f"unreadable.{kind}", DETECTOR) for kind in unread])
 
     @property
-    def texts(self) -> list[Text]:
+    def texts(self) -> list[CheckedText]:
         """In the order in which they stand."""
-        return [Text(slot.part, slot.role, slot.text) for slot in self.slots]
+        return [CheckedText(slot.part, slot.role, slot.text) for slot in self.slots]
 
     def param(self, finding: Finding) -> str:
         """Where something was found, as OpenAI's errors name it."""

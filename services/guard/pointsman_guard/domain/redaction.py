@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pointsman_guard.domain.json_numbers import in_place
-from pointsman_plugins.guarding import Finding, Text
+from pointsman_plugins.guarding import CheckedText, Finding
 
 _GLUED: Final = r"[\w.+/=@\-]*"
 """What may go on behind a placeholder at the end of a window: the rest of what it stands for."""
@@ -36,7 +36,9 @@ class _Span(NamedTuple):
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
-def redacted(texts: Sequence[Text], findings: Iterable[Finding], before: Mapping[str, str] = _NOTHING) -> Redacted:
+def redacted(
+    texts: Sequence[CheckedText], findings: Iterable[Finding], before: Mapping[str, str] = _NOTHING
+) -> Redacted:
     """Every located finding replaced by `[CARD_1]`; equal values by the same. `before`: by placeholder, originals that
     have one already."""
     spans = _spans(findings)
@@ -138,7 +140,7 @@ def _label_in(placeholder: str) -> str:
     return placeholder[1:].rpartition("_")[0]
 
 
-def _free_label(category: str, texts: Sequence[Text]) -> str:
+def _free_label(category: str, texts: Sequence[CheckedText]) -> str:
     """One that the prompt doesn't use itself."""
     label = _label(category)
     while any(f"[{label}_" in text.text for text in texts):

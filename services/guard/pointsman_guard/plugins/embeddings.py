@@ -15,7 +15,7 @@ from pydantic import Field
 from pointsman_core.plugins import PluginError
 from pointsman_guard.domain.folding import fold
 from pointsman_guard.plugins.catalogue.phrases import ATTACKS, HARMLESS
-from pointsman_plugins.guarding import ANY_ROLE, Checked, Detector, DetectorFailed, Embedder, Finding, Outside
+from pointsman_plugins.guarding import ANY_ROLE, Checked, Detector, DetectorFailed, Finding, Outside, TextEmbedder
 from pointsman_plugins.plugin import Params
 
 PIECE: Final = 320
@@ -42,14 +42,14 @@ class EmbeddingsParams(Params):
     """Whose texts of a prompt it looks at; `*` is everybody's. Of an answer it looks at all."""
 
 
-class Embeddings(Detector[EmbeddingsParams]):
+class EmbeddingDetector(Detector[EmbeddingsParams]):
     """Finds texts that mean what attacks mean, whatever their words."""
 
     type_name = "embeddings"
     waits: ClassVar[bool] = True
 
     def setup(self) -> None:
-        self._embedder: Embedder | None = None
+        self._embedder: TextEmbedder | None = None
         self._known: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
     def bind(self, outside: Outside) -> None:

@@ -17,7 +17,7 @@ from pointsman_guard.plugins.catalogue.jailbreak import JAILBREAK
 from pointsman_guard.plugins.catalogue.other_languages import OTHER_LANGUAGES
 from pointsman_guard.plugins.catalogue.personal import PERSONAL
 from pointsman_guard.plugins.catalogue.secrets import SECRETS
-from pointsman_plugins.guarding import ANY_ROLE, Checked, Detector, Finding, Text
+from pointsman_plugins.guarding import ANY_ROLE, Checked, CheckedText, Detector, Finding
 from pointsman_plugins.plugin import Params
 
 UNREADABLE_LONG: Final = "unreadable.long"
@@ -109,7 +109,7 @@ class Patterns(Detector[PatternsParams]):
             return list(self._everything.search(folded))
         return list(dict.fromkeys((*self._said.search(folded), *self._disguised.search(looked))))
 
-    def _exposed(self, checked: Checked, text: Text) -> bool:
+    def _exposed(self, checked: Checked, text: CheckedText) -> bool:
         return checked.direction == "response" or text.role in self._roles or ANY_ROLE in self._roles
 
     def _located(self, hits: Iterable[Hit], index: int, text: str, folded: str) -> Iterator[Finding]:

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.finding import EngineSource
 
 
 class DiscoveryMetrics(Collector):
     """Series of the pools of which `findings()` knows at the scrape."""
 
-    def __init__(self, findings: Callable[[], Mapping[str, Finding]]) -> None:
+    def __init__(self, findings: Callable[[], Mapping[str, EngineSource]]) -> None:
         self._findings = findings
 
     def collect(self) -> Iterable[Metric]:

@@ -10,7 +10,7 @@ from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - on
 
 from pointsman_core.config import Config, ConfigError, Pool, load_endpoints
 from pointsman_metrics_collector.domain.engines import engines_of
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.configuring.config_text import read
 from pointsman_runtime.telling.logs import Log
@@ -29,11 +29,11 @@ _log = Log("files")
 class EndpointFiles:
     """One task for each pool with a file. `on_finding` is told of each pool's every other finding."""
 
-    def __init__(self, on_finding: Callable[[str, Finding], None], *, look_s: float = LOOK_S) -> None:
+    def __init__(self, on_finding: Callable[[str, EngineSource], None], *, look_s: float = LOOK_S) -> None:
         self._on_finding: Final = on_finding
         self._look_s: Final = look_s
         self._pools: dict[str, Pool] = {}
-        self._findings: dict[str, Finding] = {}
+        self._findings: dict[str, EngineSource] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def configured(self, config: Config) -> None:
@@ -84,10 +84,10 @@ class EndpointFiles:
         before = self._findings.get(name)
         try:
             engines = engines_of(name, pool, read(_text(Path(pool.file or "")), load_endpoints).engines)
-            finding = Finding("file", engines)
+            finding = EngineSource("file", engines)
         except (OSError, ValueError) as error:
             # ConfigError is a ValueError; so is a text that isn't UTF-8.
-            known = before or Finding("file", answered=False)
+            known = before or EngineSource("file", answered=False)
             finding = replace(known, problem=f"{pool.file}: {_words(error)}")
         if finding == before:
             return

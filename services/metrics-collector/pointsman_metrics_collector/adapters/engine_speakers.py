@@ -8,8 +8,8 @@ import aiohttp
 
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.speaker import EngineAccess, EngineSpeaker
-from pointsman_engines.stored_entry import Entries
-from pointsman_metrics_collector.domain.engines import Engine, Key, steps
+from pointsman_engines.stored_entry import RegistrationEntries
+from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, steps
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.telling.logs import Log
 
@@ -24,9 +24,9 @@ class EngineSpeakers:
     def __init__(
         self,
         bus: Bus,
-        entries: Entries,
+        entries: RegistrationEntries,
         session: aiohttp.ClientSession,
-        named: Callable[[], Mapping[Key, Engine]],
+        named: Callable[[], Mapping[Key, ScrapedEngine]],
         instances: Callable[[str], Collection[str]],
     ) -> None:
         self._bus = bus
@@ -34,7 +34,7 @@ class EngineSpeakers:
         self._session = session
         self._named = named
         self._instances = instances
-        self._engines: dict[Key, Engine] = {}
+        self._engines: dict[Key, ScrapedEngine] = {}
         self._speakers: dict[Key, EngineSpeaker] = {}
         self._changed = asyncio.Event()
         self._pace = ReadingPace()
@@ -80,7 +80,7 @@ class EngineSpeakers:
         for key, speaker in self._speakers.items():
             speaker.loads.drain(draining=named[key].draining)
 
-    def _begin(self, key: Key, engine: Engine) -> None:
+    def _begin(self, key: Key, engine: ScrapedEngine) -> None:
         access = EngineAccess(
             engine.worker.url,
             metrics_url=engine.metrics_url,

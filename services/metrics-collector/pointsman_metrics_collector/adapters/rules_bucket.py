@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from pointsman_contracts.pool import PoolRules
 from pointsman_contracts.subjects import kv_key
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.ownership import owner
 from pointsman_runtime.jetstream.errors import jetstream_words
 from pointsman_runtime.jetstream.watched_keys import Entry
@@ -20,7 +20,7 @@ LOOK_S: Final = 0.5
 _log = Log("rules")
 
 
-class Entries(Protocol):
+class RuleEntries(Protocol):
     """The bucket; a `pointsman_runtime.jetstream.buckets.Bucket` is one."""
 
     async def put(self, key: str, value: bytes) -> int:
@@ -37,8 +37,8 @@ class RulesBucket:
 
     def __init__(
         self,
-        entries: Entries,
-        findings: Callable[[], Mapping[str, Finding]],
+        entries: RuleEntries,
+        findings: Callable[[], Mapping[str, EngineSource]],
         pools: Callable[[], Collection[str] | None],
         instance: str,
         instances: Callable[[str], Collection[str]],

@@ -7,7 +7,7 @@ from typing import Final
 from pointsman_core.config import Config, Pool, StaticEngine
 from pointsman_core.plugins import unknown
 from pointsman_engines.dialect import AUTO, ENGINES
-from pointsman_engines.report import Worker
+from pointsman_engines.report import ReportedWorker
 from pointsman_engines.status import OPAQUE
 from pointsman_metrics_collector.domain.ownership import owner
 
@@ -19,10 +19,10 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ScrapedEngine:
     """One engine without an agent."""
 
-    worker: Worker
+    worker: ReportedWorker
     engine: str | None = None
     """Its kind; None to tell by its metrics."""
     metrics_url: str | None = None
@@ -43,19 +43,19 @@ class Steps:
     start: tuple[Key, ...] = ()
 
 
-def listed_engines(config: Config) -> dict[Key, Engine]:
+def listed_engines(config: Config) -> dict[Key, ScrapedEngine]:
     """Every engine that the configuration lists by URL."""
-    found: dict[Key, Engine] = {}
+    found: dict[Key, ScrapedEngine] = {}
     for name, pool in config.pools.items():
         found |= engines_of(name, pool, pool.engines)
     return found
 
 
-def engines_of(pool_name: str, pool: Pool, engines: Iterable[StaticEngine]) -> dict[Key, Engine]:
+def engines_of(pool_name: str, pool: Pool, engines: Iterable[StaticEngine]) -> dict[Key, ScrapedEngine]:
     """Engines of one pool, by their entries in the configuration or in an endpoint file."""
     return {
-        (pool_name, entry.worker): Engine(
-            worker=Worker(
+        (pool_name, entry.worker): ScrapedEngine(
+            worker=ReportedWorker(
                 pool=pool_name,
                 worker=entry.worker,
                 url=entry.url.rstrip("/"),
@@ -84,8 +84,8 @@ def kind(engine: str) -> str | None:
 
 
 def steps(
-    spoken_for: Mapping[Key, Engine],
-    named: Mapping[Key, Engine],
+    spoken_for: Mapping[Key, ScrapedEngine],
+    named: Mapping[Key, ScrapedEngine],
     instance: str,
     instances: Callable[[str], Collection[str]],
 ) -> Steps:

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pointsman_contracts.pool import PoolDiscovery, PoolRules
-from pointsman_metrics_collector.domain.engines import Engine, Key
+from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class EngineSource:
     """By the cluster or by a file."""
 
     kind: str
     """As in the pool's `discovery`."""
-    engines: Mapping[Key, Engine] = field(default_factory=dict[Key, Engine])
+    engines: Mapping[Key, ScrapedEngine] = field(default_factory=dict[Key, ScrapedEngine])
     problem: str = ""
     """Why that may be old or incomplete; empty when it isn't."""
     rules: PoolRules | None = None

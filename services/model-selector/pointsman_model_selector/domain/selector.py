@@ -19,8 +19,8 @@ from pointsman_plugins.selecting import (
     Candidate,
     ModelFilter,
     ModelPicker,
+    ModelQuestion,
     ModelScorer,
-    Question,
     RankingChooser,
     StatePlugin,
 )
@@ -31,7 +31,7 @@ Timing = Callable[[str, str], Callable[[], None]]
 """Begins to time a plugin, given its kind and name; the result ends it."""
 
 
-class Registries(NamedTuple):
+class SelectorRegistries(NamedTuple):
     """The plugin types of every extension point."""
 
     filters: Registry[ModelFilter]
@@ -49,9 +49,9 @@ class Builtin(NamedTuple):
     choosers: tuple[type[RankingChooser], ...]
 
 
-def registries(builtin: Builtin) -> Registries:
+def registries(builtin: Builtin) -> SelectorRegistries:
     """All plugin types: the built-in ones and those of other distributions."""
-    return Registries(
+    return SelectorRegistries(
         Registry(ModelFilter, builtin.filters),
         Registry(ModelScorer, builtin.scorers),
         Registry(ModelPicker, builtin.pickers),
@@ -83,7 +83,9 @@ class Selected(NamedTuple):
 class _Ranking:
     """Filters, weighted scorers and a picker."""
 
-    def __init__(self, name: str, ranking: Ranking, candidates: Sequence[Candidate], plugins: Registries) -> None:
+    def __init__(
+        self, name: str, ranking: Ranking, candidates: Sequence[Candidate], plugins: SelectorRegistries
+    ) -> None:
         self.name: Final = name
         with within("filters"):
             self.filters: Final = plugins.filters.build([use.spec for use in ranking.filters])
@@ -102,7 +104,7 @@ class _Ranking:
 class CompiledSelector:
     """A named selector instance; nothing is shared with the others (S0-47)."""
 
-    def __init__(self, name: str, settings: Selector, config: Config, plugins: Registries) -> None:
+    def __init__(self, name: str, settings: Selector, config: Config, plugins: SelectorRegistries) -> None:
         """Raises PluginError for a plugin that can't be built and a ranking that doesn't exist."""
         self.name: Final = name
         self.candidates: Final = candidates_of(config, settings.models)
@@ -118,7 +120,7 @@ class CompiledSelector:
                 if ranking not in self._rankings:
                     raise PluginError(unknown("ranking", ranking, self._rankings))
 
-    def select(self, question: Question, timing: Timing | None = None) -> Selected:
+    def select(self, question: ModelQuestion, timing: Timing | None = None) -> Selected:
         """Filter, score, pick. Raises Refusal 503 for an empty catalogue and 429 when all models are filtered out."""
         if not self.candidates:
             raise Refusal(
@@ -159,7 +161,7 @@ class CompiledSelector:
         return self._first if name is None else self._rankings[name]
 
     def _filter(
-        self, ranking: _Ranking, question: Question, timing: Timing | None
+        self, ranking: _Ranking, question: ModelQuestion, timing: Timing | None
     ) -> tuple[list[Candidate], dict[str, str]]:
         left = list(self.candidates)
         out: dict[str, str] = {}
@@ -182,7 +184,7 @@ class CompiledSelector:
         return left, out
 
     def _totals(
-        self, ranking: _Ranking, question: Question, left: Sequence[Candidate], timing: Timing | None
+        self, ranking: _Ranking, question: ModelQuestion, left: Sequence[Candidate], timing: Timing | None
     ) -> list[float]:
         totals = [0.0] * len(left)
         for scorer, weight in ranking.scorers:
@@ -196,7 +198,7 @@ class CompiledSelector:
                 done()
         return totals
 
-    def _nothing_left(self, ranking: _Ranking, question: Question, out: Mapping[str, str]) -> Refusal:
+    def _nothing_left(self, ranking: _Ranking, question: ModelQuestion, out: Mapping[str, str]) -> Refusal:
         if all(why == _NOT_ALLOWED for why in out.values()):
             return not_allowed(question.journey.model)
         waits = [
@@ -216,7 +218,7 @@ class CompiledSelector:
             retry_after_s=min(waits) if waits else None,
         )
 
-    def _old_pools(self, question: Question) -> tuple[str, ...]:
+    def _old_pools(self, question: ModelQuestion) -> tuple[str, ...]:
         pools = dict.fromkeys(c.target.pool for c in self.candidates if c.target.pool is not None)
         states = ((name, question.standing.pool(name)) for name in pools)
         return tuple(
@@ -231,7 +233,7 @@ def clamped(score: float) -> float:
     return min(1.0, max(0.0, score))
 
 
-def compile_selectors(config: Config, plugins: Registries) -> dict[str, CompiledSelector]:
+def compile_selectors(config: Config, plugins: SelectorRegistries) -> dict[str, CompiledSelector]:
     """All selectors by name. Raises PluginError that names every selector that is wrong."""
     compiled: dict[str, CompiledSelector] = {}
     wrong = Gathering()

@@ -3,15 +3,15 @@
 from typing import Final
 
 from pointsman_model_selector.domain.selector import Builtin
-from pointsman_model_selector.plugins.choosers import ByHeader, Single
-from pointsman_model_selector.plugins.filters import Allowed, Capable, Group, Healthy, RateLimited
-from pointsman_model_selector.plugins.pickers import MaxScore, UniformRandom, WeightedRandom
-from pointsman_model_selector.plugins.scorers import Cost, Latency, Quality, Saturation, SessionAffinity
+from pointsman_model_selector.plugins.choosers import ByHeader, OneRanking
+from pointsman_model_selector.plugins.filters import Allowed, Capable, HealthyModels, ModelGroup, RateLimited
+from pointsman_model_selector.plugins.pickers import MaxScoreModel, UniformRandom, WeightedRandomModel
+from pointsman_model_selector.plugins.scorers import ModelCost, ModelLatency, Quality, Saturation, SessionAffinity
 from pointsman_model_selector.plugins.semantic_match import SemanticMatch
 
 BUILTIN: Final = Builtin(
-    filters=(Capable, Healthy, Allowed, RateLimited, Group),
-    scorers=(Cost, Latency, Quality, Saturation, SessionAffinity, SemanticMatch),
-    pickers=(MaxScore, WeightedRandom, UniformRandom),
-    choosers=(Single, ByHeader),
+    filters=(Capable, HealthyModels, Allowed, RateLimited, ModelGroup),
+    scorers=(ModelCost, ModelLatency, Quality, Saturation, SessionAffinity, SemanticMatch),
+    pickers=(MaxScoreModel, WeightedRandomModel, UniformRandom),
+    choosers=(OneRanking, ByHeader),
 )

@@ -9,14 +9,14 @@ from pointsman_plugins.plugin import Params
 from pointsman_plugins.selecting import RankingChooser
 
 
-class SingleParams(Params):
+class OneRankingParams(Params):
     """Which ranking."""
 
     ranking: str | None = None
     """Default: the selector's first."""
 
 
-class Single(RankingChooser[SingleParams]):
+class OneRanking(RankingChooser[OneRankingParams]):
     """`single`: every request is ranked alike."""
 
     type_name = "single"

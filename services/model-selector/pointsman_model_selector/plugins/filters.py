@@ -4,7 +4,7 @@ from pydantic import Field
 
 from pointsman_core.permission import allowed_models, may_use
 from pointsman_plugins.plugin import Params
-from pointsman_plugins.selecting import Candidate, ModelFilter, Question
+from pointsman_plugins.selecting import Candidate, ModelFilter, ModelQuestion
 
 
 class Capable(ModelFilter):
@@ -12,7 +12,7 @@ class Capable(ModelFilter):
 
     type_name = "capable"
 
-    def objection(self, question: Question, candidate: Candidate) -> str | None:
+    def objection(self, question: ModelQuestion, candidate: Candidate) -> str | None:
         request = question.journey.request
         if request.api not in candidate.apis:
             return f"doesn't answer {request.api}"
@@ -34,7 +34,7 @@ class HealthyParams(Params):
     """Fewer recent requests say nothing."""
 
 
-class Healthy(ModelFilter[HealthyParams]):
+class HealthyModels(ModelFilter[HealthyParams]):
     """`healthy`: takes out models that no live worker serves, or whose recent requests mostly failed.
 
     A pool or model that nobody has told anything about stays in.
@@ -43,7 +43,7 @@ class Healthy(ModelFilter[HealthyParams]):
     type_name = "healthy"
     reads_pools = True
 
-    def objection(self, question: Question, candidate: Candidate) -> str | None:
+    def objection(self, question: ModelQuestion, candidate: Candidate) -> str | None:
         target = candidate.target
         if target.pool is not None:
             pool = question.standing.pool(target.pool)
@@ -56,7 +56,7 @@ class Healthy(ModelFilter[HealthyParams]):
                 return f"{rate:.0%} of recent requests failed"
         return None
 
-    def retry_after_s(self, question: Question, candidate: Candidate) -> float | None:
+    def retry_after_s(self, question: ModelQuestion, candidate: Candidate) -> float | None:
         del question, candidate
         return 1.0
 
@@ -70,7 +70,7 @@ class Allowed(ModelFilter):
 
     type_name = "allowed"
 
-    def objection(self, question: Question, candidate: Candidate) -> str | None:
+    def objection(self, question: ModelQuestion, candidate: Candidate) -> str | None:
         allowed = allowed_models(question.journey.request.attributes)
         return None if may_use(allowed, candidate.name, candidate.groups) else "not allowed for this identity"
 
@@ -87,7 +87,7 @@ class RateLimited(ModelFilter[RateLimitedParams]):
 
     type_name = "rate-limited"
 
-    def objection(self, question: Question, candidate: Candidate) -> str | None:
+    def objection(self, question: ModelQuestion, candidate: Candidate) -> str | None:
         statistics = question.standing.statistics(candidate.name)
         if statistics is None:
             return None
@@ -97,7 +97,7 @@ class RateLimited(ModelFilter[RateLimitedParams]):
             return "its quota is used up"
         return None
 
-    def retry_after_s(self, question: Question, candidate: Candidate) -> float | None:
+    def retry_after_s(self, question: ModelQuestion, candidate: Candidate) -> float | None:
         statistics = question.standing.statistics(candidate.name)
         until = statistics.limited_until_ms if statistics else None
         return 1.0 if until is None else max(0.1, (until - question.now_ms) / 1000)
@@ -109,7 +109,7 @@ class GroupParams(Params):
     keyword: str = "auto"
 
 
-class Group(ModelFilter[GroupParams]):
+class ModelGroup(ModelFilter[GroupParams]):
     """`group`: `auto` keeps all models, `auto/<group>` those of the group, and the name of a model that model."""
 
     type_name = "group"
@@ -117,7 +117,7 @@ class Group(ModelFilter[GroupParams]):
     def setup(self) -> None:
         self._prefix = f"{self.params.keyword}/"
 
-    def objection(self, question: Question, candidate: Candidate) -> str | None:
+    def objection(self, question: ModelQuestion, candidate: Candidate) -> str | None:
         model = question.journey.wanted
         if model == self.params.keyword:
             return None

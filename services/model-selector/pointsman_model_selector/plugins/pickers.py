@@ -7,7 +7,7 @@ from random import Random
 from pointsman_plugins.selecting import ModelPicker
 
 
-class MaxScore(ModelPicker):
+class MaxScoreModel(ModelPicker):
     """`max-score`: the highest total; ties are dealt by chance."""
 
     type_name = "max-score"
@@ -17,7 +17,7 @@ class MaxScore(ModelPicker):
         return sorted(range(len(totals)), key=lambda position: (-totals[position], ties[position]))
 
 
-class WeightedRandom(ModelPicker):
+class WeightedRandomModel(ModelPicker):
     """`weighted-random`: by chance in proportion to the total.
 
     Efraimidis and Spirakis, "Weighted random sampling with a reservoir" (2006), algorithm A-Res: the largest

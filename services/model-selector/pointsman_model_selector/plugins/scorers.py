@@ -7,13 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from pointsman_plugins.plugin import Params
-from pointsman_plugins.selecting import Candidate, ModelScorer, Question
+from pointsman_plugins.selecting import Candidate, ModelQuestion, ModelScorer
 
 USUAL_OUTPUT_TOKENS = 256
 """Length of an answer while nobody knows better."""
 
 
-def expected_output(question: Question, candidates: Sequence[Candidate]) -> list[float]:
+def expected_output(question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
     """Output tokens that an answer will probably have with each model: as many as the model's answers have had,
     within the limit. A model that nobody has asked yet is taken to answer like the others: it would otherwise look dear
     beside them, and never be asked."""
@@ -34,12 +34,12 @@ class CostParams(Params):
     cheapest, `cheapest / price`."""
 
 
-class Cost(ModelScorer[CostParams]):
+class ModelCost(ModelScorer[CostParams]):
     """`cost`: prompt tokens and expected output tokens at the model's prices."""
 
     type_name = "cost"
 
-    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+    def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
         prompt, answers = question.journey.request.prompt_tokens, question.journey.request.answers
         outputs = expected_output(question, candidates)
         prices = [
@@ -51,7 +51,7 @@ class Cost(ModelScorer[CostParams]):
         return _against_the_lowest(prices)
 
 
-class LatencyParams(Params):
+class ModelLatencyParams(Params):
     """Which time counts."""
 
     of: Literal["first-token", "answer"] = "answer"
@@ -59,12 +59,12 @@ class LatencyParams(Params):
     """Score of a model that nobody has measured yet."""
 
 
-class Latency(ModelScorer[LatencyParams]):
+class ModelLatency(ModelScorer[ModelLatencyParams]):
     """`latency`: time to the first token, or to the end of an answer of the expected length, as completions taught."""
 
     type_name = "latency"
 
-    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+    def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
         outputs = expected_output(question, candidates)
         times = [
             self._expected_ms(question, candidate, output)
@@ -76,7 +76,7 @@ class Latency(ModelScorer[LatencyParams]):
         fastest = min(known)
         return [self.params.unknown if t is None else (fastest / t if t > 0 else 1.0) for t in times]
 
-    def _expected_ms(self, question: Question, candidate: Candidate, output: float) -> float | None:
+    def _expected_ms(self, question: ModelQuestion, candidate: Candidate, output: float) -> float | None:
         statistics = question.standing.statistics(candidate.name)
         if statistics is None or statistics.ttft_ms is None:
             return None
@@ -90,7 +90,7 @@ class Quality(ModelScorer):
 
     type_name = "quality"
 
-    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+    def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
         del question
         return [candidate.quality for candidate in candidates]
 
@@ -101,10 +101,10 @@ class Saturation(ModelScorer):
     type_name = "saturation"
     reads_pools = True
 
-    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+    def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
         return [1.0 - self._fullness(question, candidate) for candidate in candidates]
 
-    def _fullness(self, question: Question, candidate: Candidate) -> float:
+    def _fullness(self, question: ModelQuestion, candidate: Candidate) -> float:
         pool = candidate.target.pool
         if pool is not None:
             state = question.standing.pool(pool)
@@ -122,7 +122,7 @@ class SessionAffinity(ModelScorer):
 
     type_name = "session-affinity"
 
-    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+    def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
         session = question.journey.request.session
         if session is None:
             return [0.0] * len(candidates)

@@ -7,7 +7,7 @@ from pydantic import Field
 from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, Vector, decode, rarity, similarity, vector
 from pointsman_core.plugins import PluginError
 from pointsman_plugins.plugin import Params
-from pointsman_plugins.selecting import Candidate, ModelScorer, Question
+from pointsman_plugins.selecting import Candidate, ModelQuestion, ModelScorer
 
 
 class SemanticMatchParams(Params):
@@ -35,7 +35,7 @@ class SemanticMatch(ModelScorer[SemanticMatchParams]):
         self._strengths = {candidate.name: vector(candidate.strengths) for candidate in candidates}
         self._weights = rarity(self._strengths.values())
 
-    def scores(self, question: Question, candidates: Sequence[Candidate]) -> list[float]:
+    def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
         values = _values(question)
         if values is None:
             return [0.0] * len(candidates)
@@ -46,11 +46,11 @@ class SemanticMatch(ModelScorer[SemanticMatchParams]):
             return [0.0] * len(candidates)
         return [value / best if value >= self.params.least else 0.0 for value in found]
 
-    def remark(self, question: Question) -> str | None:
+    def remark(self, question: ModelQuestion) -> str | None:
         return "no text to match" if _values(question) is None else LEXICAL
 
 
-def _values(question: Question) -> str | None:
+def _values(question: ModelQuestion) -> str | None:
     produced = question.journey.request.attributes.get(PROMPT_VECTOR.name)
     if not isinstance(produced, dict) or produced.get("kind") != LEXICAL:
         return None

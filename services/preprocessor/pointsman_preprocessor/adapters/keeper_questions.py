@@ -19,7 +19,7 @@ BATCH: Final = 256
 _Waiting = tuple[LimitAsk, "asyncio.Future[LimitVerdict]"]
 
 
-class Questions:
+class KeeperQuestions:
     """One of a process."""
 
     def __init__(self, bus: Bus) -> None:

@@ -37,7 +37,7 @@ def _running_s() -> float:
 _BEGAN: Final = time.time() - _running_s()
 
 
-class Limits:
+class SharedLimits:
     """Of one preprocessor."""
 
     def __init__(self, service: Service[PreprocessorSettings]) -> None:

@@ -17,7 +17,7 @@ from pointsman_contracts.limits import SHARDS, LimitAsk, LimitHandOver, LimitKep
 from pointsman_contracts.subjects import ANY
 from pointsman_preprocessor.adapters.keeper_ranks import KeeperRanks
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
-from pointsman_preprocessor.adapters.shard_snapshots import ShardSnapshots, Store
+from pointsman_preprocessor.adapters.shard_snapshots import ShardSnapshots, SnapshotStore
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.keeping import Keeping
 from pointsman_runtime.bus.bus import Bus
@@ -43,7 +43,7 @@ class ShardKeeper:
     """One of a process. `clock` gives unix seconds that never go back, and goes on while the process is stopped."""
 
     def __init__(
-        self, bus: Bus, heartbeat: Heartbeat, store: Store, metrics: LimitMetrics, clock: Callable[[], float]
+        self, bus: Bus, heartbeat: Heartbeat, store: SnapshotStore, metrics: LimitMetrics, clock: Callable[[], float]
     ) -> None:
         self.me: Final = bus.process.instance
         self.ranks: Final = KeeperRanks(bus, heartbeat)

@@ -28,7 +28,7 @@ LISTED_S: Final = 5.0
 _log = Log("limits")
 
 
-class Store(Protocol):
+class SnapshotStore(Protocol):
     """What is needed of a bucket."""
 
     async def get(self, key: str) -> Entry | None: ...
@@ -44,7 +44,9 @@ class Store(Protocol):
 class ShardSnapshots:
     """Of the books that are kept here; one that is lost is taken out of them."""
 
-    def __init__(self, store: Store, keeping: Keeping, metrics: LimitMetrics, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: SnapshotStore, keeping: Keeping, metrics: LimitMetrics, clock: Callable[[], float]
+    ) -> None:
         self.began = False
         """They are followed, and written."""
         self._store: Final = store

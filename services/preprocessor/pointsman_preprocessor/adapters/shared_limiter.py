@@ -22,7 +22,7 @@ from pointsman_contracts.limits import (
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.services import EDGES
 from pointsman_plugins.preprocessing import Unavailable
-from pointsman_preprocessor.adapters.keeper_questions import Questions
+from pointsman_preprocessor.adapters.keeper_questions import KeeperQuestions
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
 from pointsman_preprocessor.domain.limits.book import MOST_COUNTERS, Book
@@ -79,7 +79,7 @@ class SharedLimiter(Limiter):
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._alone: Final = Book(-1)
-        self._questions: Final = Questions(bus)
+        self._questions: Final = KeeperQuestions(bus)
         self._ended: Final[deque[_Ended]] = deque()
         self._silent: Final[dict[str, float]] = {}
         self._unpriced: Final = TokenCost()

@@ -12,7 +12,7 @@ from pointsman_runtime.telling.logs import Log
 _log = Log("api-keys")
 
 
-class StoredKeys(KeyStore):
+class FollowedKeys(KeyStore):
     """Watches the bucket from when a configuration asks for it to the end of the process."""
 
     def __init__(self, open_bucket: Callable[[str], Bucket]) -> None:

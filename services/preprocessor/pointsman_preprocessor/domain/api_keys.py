@@ -49,7 +49,7 @@ class KeyFacts(Params):
         return None
 
 
-class ApiKey(KeyFacts):
+class ConfiguredKey(KeyFacts):
     """A key in the configuration."""
 
     sha256: Annotated[str, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)] = Field(

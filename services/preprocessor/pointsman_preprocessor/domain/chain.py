@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pointsman_contracts.journey import BodyEdit, HeaderEdit
 from pointsman_core.config import ProcessorUse
 from pointsman_core.refusal import Refusal
-from pointsman_plugins.preprocessing import Failure, Incoming, RequestProcessor, Unavailable, Verdict
+from pointsman_plugins.preprocessing import Incoming, ProcessorFailure, ProcessorVerdict, RequestProcessor, Unavailable
 
 Within = Callable[[Awaitable[None], float], Awaitable[None]]
 """Waits at most so many seconds; then TimeoutError."""
@@ -140,7 +140,7 @@ class Chain:
         name = step.processor.name
 
         def told(outcome: str, why: str | None) -> None:
-            incoming.verdicts.append(Verdict(name, outcome, took_ms, why))
+            incoming.verdicts.append(ProcessorVerdict(name, outcome, took_ms, why))
 
         if isinstance(error, Refusal):
             note = f"{error.status} {error.code or error.type}" + (f": {note}" if note else "")
@@ -151,7 +151,7 @@ class Chain:
             elif isinstance(error, Refusal):
                 told("shadow_rejected", note)
             else:
-                incoming.failures.append(Failure(name, error))
+                incoming.failures.append(ProcessorFailure(name, error))
                 told("skipped", _problem(error))
         elif error is None:
             if note is not None or step.processor.reports:
@@ -164,7 +164,7 @@ class Chain:
             raise _denied(name, error)
         else:
             before.restore(incoming)
-            incoming.failures.append(Failure(name, error))
+            incoming.failures.append(ProcessorFailure(name, error))
             incoming.degraded.append(f"{name} {_problem(error)}")
             try:
                 lesser = step.on_error == "degrade" and step.processor.degrade(incoming)

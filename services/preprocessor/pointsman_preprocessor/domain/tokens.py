@@ -33,7 +33,7 @@ class TokenRefused(Exception):
         self.code: Final = code
 
 
-class Expected(NamedTuple):
+class ExpectedClaims(NamedTuple):
     """What a token must say to be valid."""
 
     issuer: str
@@ -62,7 +62,7 @@ def head_of(token: str) -> TokenHead | None:
     return TokenHead(algorithm, kid if isinstance(kid, str) else None, issuer if isinstance(issuer, str) else None)
 
 
-def verified(token: str, key: "PyJWK", expected: Expected, now_s: float) -> dict[str, JsonValue]:
+def verified(token: str, key: "PyJWK", expected: ExpectedClaims, now_s: float) -> dict[str, JsonValue]:
     """The claims of a valid token. `now_s`: unix time. Raises TokenRefused."""
     # Loaded with the first key: `key_sets.prepare`.
     import jwt

@@ -9,7 +9,7 @@ from pointsman_core.plugins import PluginError
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
 from pointsman_preprocessor.domain.admission import CREDENTIAL_HEADERS, unauthorized
-from pointsman_preprocessor.domain.api_keys import ApiKey, KeyFacts, KeyStore, KeyTable
+from pointsman_preprocessor.domain.api_keys import ConfiguredKey, KeyFacts, KeyStore, KeyTable
 from pointsman_preprocessor.domain.credentials import digest, presented
 from pointsman_preprocessor.domain.identities import ModelGroups, identity_of
 
@@ -20,7 +20,7 @@ _KEPT: Final = 8192
 class ApiKeyAuthParams(Params):
     """The keys, and where clients send theirs."""
 
-    keys: tuple[ApiKey, ...] = ()
+    keys: tuple[ConfiguredKey, ...] = ()
     """Hashes of keys and whose they are."""
     stored: bool = False
     """Also the keys that `pointsman keys create` keeps beside the configuration; changes count at once."""
@@ -32,7 +32,7 @@ class ApiKeyAuthParams(Params):
 
     @field_validator("keys")
     @classmethod
-    def _each_once(cls, value: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
+    def _each_once(cls, value: tuple[ConfiguredKey, ...]) -> tuple[ConfiguredKey, ...]:
         known: set[str] = set()
         for position, key in enumerate(value):
             if key.digest in known:

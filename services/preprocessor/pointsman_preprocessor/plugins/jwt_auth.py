@@ -19,7 +19,7 @@ from pointsman_preprocessor.domain.claims import ClaimNames, grant_of
 from pointsman_preprocessor.domain.credentials import bearer
 from pointsman_preprocessor.domain.identities import ModelGroups, identity_of
 from pointsman_preprocessor.domain.key_sets import ALGORITHMS, KeySet, KeySets
-from pointsman_preprocessor.domain.tokens import Expected, TokenHead, TokenRefused, head_of, verified
+from pointsman_preprocessor.domain.tokens import ExpectedClaims, TokenHead, TokenRefused, head_of, verified
 
 _KEPT: Final = 8192
 """Tokens whose check is remembered."""
@@ -88,7 +88,7 @@ class JwtAuth(RequestProcessor[JwtAuthParams]):
     authenticates = True
 
     def setup(self) -> None:
-        self._expected = Expected(self.params.issuer, self.params.audience, self.params.leeway)
+        self._expected = ExpectedClaims(self.params.issuer, self.params.audience, self.params.leeway)
         self._own = KeySet(self.params.keys) if self.params.keys else None
         self._sets: KeySets | None = None
         self._groups = ModelGroups()

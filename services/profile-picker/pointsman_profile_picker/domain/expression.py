@@ -57,7 +57,7 @@ class EvaluationError(Exception):
     """An expression failed at a request: its types didn't fit what the request holds."""
 
 
-class Expressions:
+class RuleEnvironment:
     """The environment of one configuration revision: knows the pools, compiles, and binds requests."""
 
     def __init__(self, pools: Iterable[str]) -> None:

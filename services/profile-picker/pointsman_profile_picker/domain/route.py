@@ -21,7 +21,7 @@ def registry(builtin: Iterable[type[ProfilePicker]]) -> Registry[ProfilePicker]:
     return Registry(ProfilePicker, builtin)
 
 
-class Route(NamedTuple):
+class ProfileRoute(NamedTuple):
     """A profile as it is written into a journey."""
 
     request: tuple[Stage, ...]
@@ -34,7 +34,7 @@ class Picked(NamedTuple):
     """What the stage changes in a journey."""
 
     profile: str
-    route: Route
+    route: ProfileRoute
     note: str
     old_pools: tuple[str, ...]
     """Pools whose state was old when the choice depended on it."""
@@ -54,7 +54,7 @@ class Routing:
         self._block_tokens: Final = {name: pool.block_tokens for name, pool in config.pools.items()}
         self._open_pools: Final = tuple(name for name, pool in config.pools.items() if not pool.models)
         self._routes: Final = {
-            name: Route(
+            name: ProfileRoute(
                 tuple(Stage.model_validate(stage_entry(use, config.stages)) for use in active(profile.request)),
                 tuple(Stage.model_validate(response_entry(use, config.stages)) for use in active(profile.response)),
                 any(use.service == _SELECTOR and not use.shadow for use in active(profile.request)),

@@ -6,7 +6,7 @@ from pointsman_plugins.picking import ProfilePicker
 from pointsman_profile_picker.plugins.attribute import Attribute
 from pointsman_profile_picker.plugins.ranked import Ranked
 from pointsman_profile_picker.plugins.rules import Rules
-from pointsman_profile_picker.plugins.single import Single
+from pointsman_profile_picker.plugins.single import OneProfile
 from pointsman_profile_picker.plugins.split import SplitPicker
 
-BUILTIN: Final[tuple[type[ProfilePicker], ...]] = (Single, Rules, SplitPicker, Attribute, Ranked)
+BUILTIN: Final[tuple[type[ProfilePicker], ...]] = (OneProfile, Rules, SplitPicker, Attribute, Ranked)

@@ -13,7 +13,7 @@ from pointsman_core.config import Config
 from pointsman_core.plugins import PluginError
 from pointsman_plugins.picking import Choice, PickError, PoolStates, ProfilePicker, need_profile
 from pointsman_plugins.plugin import Params
-from pointsman_profile_picker.domain.expression import EvaluationError, ExpressionError, Expressions, holds, measure
+from pointsman_profile_picker.domain.expression import EvaluationError, ExpressionError, RuleEnvironment, holds, measure
 
 
 class Option(Params):
@@ -46,11 +46,11 @@ class Ranked(ProfilePicker[RankedParams]):
     type_name = "ranked"
 
     def setup(self) -> None:
-        self._expressions = Expressions(())
+        self._expressions = RuleEnvironment(())
         self._options: list[_Compiled] = []
 
     def bind(self, config: Config) -> None:
-        self._expressions = Expressions(config.pools)
+        self._expressions = RuleEnvironment(config.pools)
         self._options = [self._compile(position, config) for position in range(len(self.params.options))]
         self.reads_pools = self._expressions.reads_pools
 

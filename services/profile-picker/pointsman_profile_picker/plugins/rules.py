@@ -10,7 +10,7 @@ from pointsman_core.config import Config
 from pointsman_core.plugins import PluginError
 from pointsman_plugins.picking import Choice, PickError, PoolStates, ProfilePicker, need_profile
 from pointsman_plugins.plugin import Params
-from pointsman_profile_picker.domain.expression import EvaluationError, ExpressionError, Expressions, holds
+from pointsman_profile_picker.domain.expression import EvaluationError, ExpressionError, RuleEnvironment, holds
 from pointsman_profile_picker.domain.split import Share, Split
 
 
@@ -49,11 +49,11 @@ class Rules(ProfilePicker[RulesParams]):
     type_name = "rules"
 
     def setup(self) -> None:
-        self._expressions = Expressions(())
+        self._expressions = RuleEnvironment(())
         self._compiled: list[_Compiled] = []
 
     def bind(self, config: Config) -> None:
-        self._expressions = Expressions(config.pools)
+        self._expressions = RuleEnvironment(config.pools)
         self._compiled = [self._compile(position, rule, config) for position, rule in enumerate(self.params.rules)]
         self.reads_pools = self._expressions.reads_pools
 

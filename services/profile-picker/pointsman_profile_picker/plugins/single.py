@@ -6,14 +6,14 @@ from pointsman_plugins.picking import Choice, PoolStates, ProfilePicker, need_pr
 from pointsman_plugins.plugin import Params
 
 
-class SingleParams(Params):
+class OneProfileParams(Params):
     """Which one."""
 
     profile: str | None = None
     """Default: the only profile there is; with several, undecided."""
 
 
-class Single(ProfilePicker[SingleParams]):
+class OneProfile(ProfilePicker[OneProfileParams]):
     """Every request gets the same profile."""
 
     type_name = "single"

@@ -10,7 +10,7 @@ from nats.js.errors import NotFoundError
 
 from pointsman_contracts.headers import MESSAGE_ID, TYPE
 from pointsman_recorder.adapters.pull import BATCH, Pull, Taken
-from pointsman_recorder.domain.entry import Entry, entry
+from pointsman_recorder.domain.entry import RecordedEvent, entry
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.jetstream.events import Events
@@ -40,7 +40,7 @@ class Batch:
     """Some events as they came, and what they are."""
 
     def __init__(self, last: Taken) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[RecordedEvent] = []
         self.unreadable: list[Unreadable] = []
         self.last = last
 

@@ -8,7 +8,7 @@ from typing import Final
 from pointsman_contracts.story import KeptEvent
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_text import body_of, compressed
-from pointsman_recorder.domain.entry import Entry
+from pointsman_recorder.domain.entry import RecordedEvent
 
 _ADD: Final = "INSERT OR IGNORE INTO events (key, request_id, at_ms, type, body) VALUES (?, ?, ?, ?, ?)"
 _AT_ONCE: Final = 2000
@@ -22,10 +22,10 @@ class EventTable:
         self._database = database
         self._connection: sqlite3.Connection = database.connection
 
-    def add(self, entries: Sequence[Entry]) -> list[Entry]:
+    def add(self, entries: Sequence[RecordedEvent]) -> list[RecordedEvent]:
         """Keep events; those that weren't there yet."""
         cursor = self._connection.cursor()
-        new: list[Entry] = []
+        new: list[RecordedEvent] = []
         for entry in entries:
             key, body = digest(entry.key, entry.body), compressed(entry.body)
             if cursor.execute(_ADD, (key, entry.request_id, entry.at_ms, entry.type, body)).rowcount == 1:

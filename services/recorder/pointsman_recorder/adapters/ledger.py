@@ -36,7 +36,7 @@ _TWICE_WITHIN_S: Final = 600.0
 _log = Log("ledger")
 
 
-class Page(NamedTuple):
+class LedgerPage(NamedTuple):
     """Some records of the ledger, in its order."""
 
     ledger: str
@@ -50,7 +50,7 @@ class Page(NamedTuple):
     """Sequences of those among them that can't be read."""
 
 
-class Ledger:
+class UsageLedger:
     """Makes the stream where it isn't there, writes, and reads."""
 
     def __init__(self, events: Events, bus: Bus, settings: RecorderSettings) -> None:
@@ -72,7 +72,7 @@ class Ledger:
                 self._bus.link.publish(subject(UsageRecord, each.tenant or NO_TENANT), each.record, reply_to, given)
             await waiting.all()
 
-    async def read(self, ledger: str, after: int) -> AsyncIterator[Page]:
+    async def read(self, ledger: str, after: int) -> AsyncIterator[LedgerPage]:
         """Every record after this sequence of this ledger, for ever; from the first one when it is another ledger.
 
         Raises nats-py's errors, and Missed when the server's messages didn't all arrive: read again from there on.
@@ -82,7 +82,7 @@ class Ledger:
         found = info.created.isoformat() if info.created is not None else ""
         last = after if found == ledger else 0
         # What it had may all be gone by age.
-        yield Page(found, [], last, info.state.last_seq <= last or not info.state.messages, [])
+        yield LedgerPage(found, [], last, info.state.last_seq <= last or not info.state.messages, [])
         consumer = await js.add_consumer(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
             STREAM,
             ConsumerConfig(
@@ -108,7 +108,7 @@ class Ledger:
                     except ValidationError:
                         unreadable.append(message.sequence)
                 end = messages[-1]
-                yield Page(found, records, end.sequence, end.following == 0, unreadable)
+                yield LedgerPage(found, records, end.sequence, end.following == 0, unreadable)
         finally:
             self._pull.close()
 

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from pointsman_runtime.telling.counting import Counter
 
 
-class Metrics:
+class RecorderMetrics:
     """Counters of one recorder."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

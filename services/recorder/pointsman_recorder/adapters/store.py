@@ -12,7 +12,7 @@ from pointsman_contracts.usage import UsageQuery, UsageRecord
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_table import EventTable
 from pointsman_recorder.adapters.usage_table import UsageTable
-from pointsman_recorder.domain.entry import Entry
+from pointsman_recorder.domain.entry import RecordedEvent
 from pointsman_recorder.domain.usage_record import Owed, Sums, day_of
 
 LARGEST_ANSWER: Final = 700_000
@@ -24,7 +24,7 @@ _DAY_MS: Final = 86_400_000
 T = TypeVar("T")
 
 
-class Kept(NamedTuple):
+class KeptBatch(NamedTuple):
     """What became of a batch."""
 
     new: int
@@ -33,7 +33,7 @@ class Kept(NamedTuple):
     """What the new ones owe to the ledger."""
 
 
-class Bounds(NamedTuple):
+class StoreBounds(NamedTuple):
     """How long things are kept, in days, and how large the file may grow."""
 
     event_days: float
@@ -41,10 +41,10 @@ class Bounds(NamedTuple):
     sum_days: float
 
 
-class Store:
+class EventStore:
     """Opens the database at once; close it at the end."""
 
-    def __init__(self, database: Database, bounds: Bounds) -> None:
+    def __init__(self, database: Database, bounds: StoreBounds) -> None:
         self.fresh: Final = database.empty
         """The database was made just now."""
         self._database = database
@@ -53,15 +53,15 @@ class Store:
         self._usage = UsageTable(database)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
 
-    async def keep(self, entries: Sequence[Entry]) -> Kept:
+    async def keep(self, entries: Sequence[RecordedEvent]) -> KeptBatch:
         """Keep events, each once; the usage of those that end a request is owed to the ledger from then on."""
 
-        def keep() -> Kept:
+        def keep() -> KeptBatch:
             with self._transaction():
                 new = self._events.add(entries)
                 owed = [entry.owed for entry in new if entry.owed is not None]
                 self._usage.owe(owed)
-            return Kept(len(new), len(entries) - len(new), owed)
+            return KeptBatch(len(new), len(entries) - len(new), owed)
 
         return await self._run(keep)
 

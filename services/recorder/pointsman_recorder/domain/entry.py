@@ -7,7 +7,7 @@ from pointsman_contracts.response import ResponseCompleted
 from pointsman_recorder.domain.usage_record import Owed, record_of
 
 
-class Entry(NamedTuple):
+class RecordedEvent(NamedTuple):
     """One event of the stream."""
 
     key: str
@@ -30,7 +30,7 @@ class _Head(Part):
     at_ms: int | None = None
 
 
-def entry(kind: str, name: str, body: bytes, stored_ms: int) -> Entry | None:
+def entry(kind: str, name: str, body: bytes, stored_ms: int) -> RecordedEvent | None:
     """From a message's type, id and body; None when it isn't an event that can be read.
 
     `stored_ms` is when the stream got it, for an event that doesn't say when it happened.
@@ -39,8 +39,8 @@ def entry(kind: str, name: str, body: bytes, stored_ms: int) -> Entry | None:
         if kind == _COMPLETED:
             record = record_of(body)
             owed = Owed(record.key, record.identity.tenant, record.encode())
-            return Entry(name, record.request_id, record.at_ms, kind, body, owed)
+            return RecordedEvent(name, record.request_id, record.at_ms, kind, body, owed)
         head = _Head.__pydantic_validator__.validate_json(body)
     except ValueError:
         return None
-    return Entry(name, head.request_id, stored_ms if head.at_ms is None else head.at_ms, kind, body, None)
+    return RecordedEvent(name, head.request_id, stored_ms if head.at_ms is None else head.at_ms, kind, body, None)

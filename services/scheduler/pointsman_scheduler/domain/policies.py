@@ -5,13 +5,13 @@ from typing import Final
 
 from pointsman_core.config import Config
 from pointsman_core.plugins import Gathering
-from pointsman_scheduler.domain.policy import Instances, Policy, Registries, compile_policy
+from pointsman_scheduler.domain.policy import Instances, Policy, PolicyRegistries, compile_policy
 
 
 class PolicyBook:
     """Compiles revisions. Plugins whose configuration doesn't change live on from one revision to the next."""
 
-    def __init__(self, registries: Registries) -> None:
+    def __init__(self, registries: PolicyRegistries) -> None:
         self._registries: Final = registries
         self._instances: Final[dict[str, Instances]] = {}
 

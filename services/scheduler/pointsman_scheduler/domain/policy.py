@@ -22,12 +22,12 @@ from pointsman_plugins.scheduling.points import (
     Scorer,
 )
 from pointsman_scheduler.domain.flow_control import FlowPolicy, FlowRegistries, compile_flow_control
-from pointsman_scheduler.domain.profile import Profile
+from pointsman_scheduler.domain.profile import CompiledProfile
 
 P = TypeVar("P", bound=Plugin)
 
 
-class Registries(NamedTuple):
+class PolicyRegistries(NamedTuple):
     """The plugin types of every extension point."""
 
     producers: Registry[Producer]
@@ -52,7 +52,7 @@ class Policy:
     """12 hexadecimal digits; equal hashes decide alike."""
     producers: tuple[Producer, ...]
     handler: ProfileHandler
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, CompiledProfile]
     pre_requests: tuple[PreRequest, ...]
     observers: tuple[ResponseObserver, ...]
     """Every plugin that hears of answers, of whatever extension point."""
@@ -89,21 +89,21 @@ class Instances:
 
 
 def compile_policy(
-    name: str, settings: SchedulingPolicy, registries: Registries, instances: Instances | None = None
+    name: str, settings: SchedulingPolicy, registries: PolicyRegistries, instances: Instances | None = None
 ) -> Policy:
     """Build a policy. PluginError names the offender, where it stands, and what would be right."""
     with within(name):
         return _compile(name, settings, registries, instances or Instances())
 
 
-def _compile(name: str, settings: SchedulingPolicy, registries: Registries, kept: Instances) -> Policy:
+def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries, kept: Instances) -> Policy:
     with within("deciders"):
         deciders = kept.build("deciders", registries.deciders, [use.spec for use in settings.deciders])
     with within("handler"):
         known = {decider.name: decider for decider in deciders}
         handler = kept.one("handler", registries.handlers, settings.handler.spec, known)
         handler.check(settings.profiles)
-    profiles: dict[str, Profile] = {}
+    profiles: dict[str, CompiledProfile] = {}
     for profile, written in settings.profiles.items():
         with within("profiles", profile):
             profiles[profile] = _profile(profile, written, registries, kept)
@@ -136,7 +136,7 @@ def _compile(name: str, settings: SchedulingPolicy, registries: Registries, kept
     )
 
 
-def _profile(name: str, settings: SchedulingProfile, registries: Registries, kept: Instances) -> Profile:
+def _profile(name: str, settings: SchedulingProfile, registries: PolicyRegistries, kept: Instances) -> CompiledProfile:
     with within("filters"):
         filters = kept.build(name, registries.filters, [use.spec for use in settings.filters])
     with within("scorers"):
@@ -144,11 +144,11 @@ def _profile(name: str, settings: SchedulingProfile, registries: Registries, kep
     with within("picker"):
         picker = kept.one(name, registries.pickers, settings.picker.spec)
     weights = [use.weight for use in settings.scorers]
-    return Profile(name, filters, list(zip(scorers, weights, strict=True)), picker)
+    return CompiledProfile(name, filters, list(zip(scorers, weights, strict=True)), picker)
 
 
 def _producers(
-    settings: SchedulingPolicy, registries: Registries, kept: Instances, consumers: Iterable[Plugin]
+    settings: SchedulingPolicy, registries: PolicyRegistries, kept: Instances, consumers: Iterable[Plugin]
 ) -> list[Producer]:
     """The configured producers, and before them those that are needed and that nobody listed."""
     with within("producers"):

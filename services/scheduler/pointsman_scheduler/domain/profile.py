@@ -12,7 +12,7 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import Removed, Run, Table
 
 
-class Profile:
+class CompiledProfile:
     """Built once for each policy; `run` for each request."""
 
     def __init__(

@@ -13,10 +13,10 @@ from pointsman_plugins.scheduling.points import (
     ResponseObserver,
     Scorer,
 )
-from pointsman_scheduler.domain.policy import Registries
+from pointsman_scheduler.domain.policy import PolicyRegistries
 from pointsman_scheduler.plugins.deciders.prefill import Always, Multimodal, Prefix
 from pointsman_scheduler.plugins.filters.context_length import ContextLength
-from pointsman_scheduler.plugins.filters.healthy import Healthy
+from pointsman_scheduler.plugins.filters.healthy import HealthyWorkers
 from pointsman_scheduler.plugins.filters.lora_capable import LoraCapable
 from pointsman_scheduler.plugins.filters.prefix_affinity import PrefixAffinity
 from pointsman_scheduler.plugins.filters.registered import LabelSelector, Role
@@ -24,16 +24,16 @@ from pointsman_scheduler.plugins.filters.serves import Serves
 from pointsman_scheduler.plugins.filters.session import SessionFilter
 from pointsman_scheduler.plugins.filters.slo_headroom import SloHeadroom
 from pointsman_scheduler.plugins.filters.subset import Subset
-from pointsman_scheduler.plugins.filters.utilization import Utilization
+from pointsman_scheduler.plugins.filters.utilization import UtilizationFilter
 from pointsman_scheduler.plugins.flow_control import flow_registries
 from pointsman_scheduler.plugins.handlers.data_parallel import DataParallel
 from pointsman_scheduler.plugins.handlers.disaggregated import Disaggregated
 from pointsman_scheduler.plugins.handlers.named import HeaderNamed
-from pointsman_scheduler.plugins.handlers.shadow import Shadow
-from pointsman_scheduler.plugins.handlers.single import Single
+from pointsman_scheduler.plugins.handlers.shadow import ShadowHandler
+from pointsman_scheduler.plugins.handlers.single import SingleHandler
 from pointsman_scheduler.plugins.pickers.chance import PowerOfTwo, Random, TopK, WeightedRandom
 from pointsman_scheduler.plugins.pickers.max_score import MaxScore
-from pointsman_scheduler.plugins.pickers.round_robin import RoundRobin
+from pointsman_scheduler.plugins.pickers.round_robin import RoundRobinPicker
 from pointsman_scheduler.plugins.pre_requests.destination import DestinationHeader
 from pointsman_scheduler.plugins.pre_requests.legs import PrefillHeader, RankHeader
 from pointsman_scheduler.plugins.producers.active_blocks import ActiveBlocks
@@ -44,28 +44,34 @@ from pointsman_scheduler.plugins.scorers.affinity import LoraAffinity, SessionSc
 from pointsman_scheduler.plugins.scorers.books import ActiveRequests, NoHitLru, TokenLoad
 from pointsman_scheduler.plugins.scorers.delay import LeastDelay
 from pointsman_scheduler.plugins.scorers.dynamo_cost import DynamoCost
-from pointsman_scheduler.plugins.scorers.latency import Latency
-from pointsman_scheduler.plugins.scorers.load import KvUtilization, LoadAware, Queue, Running
+from pointsman_scheduler.plugins.scorers.latency import PredictedLatency
+from pointsman_scheduler.plugins.scorers.load import KvUtilization, LoadAware, QueueLength, Running
 from pointsman_scheduler.plugins.scorers.prefix_cache import PrefixCache
 
 PRODUCERS: Final[tuple[type[Producer], ...]] = (Session, LatencyPrediction, DelayPrediction, ActiveBlocks)
 DECIDERS: Final[tuple[type[Decider], ...]] = (Prefix, Always, Multimodal)
-HANDLERS: Final[tuple[type[ProfileHandler], ...]] = (Single, Disaggregated, HeaderNamed, Shadow, DataParallel)
+HANDLERS: Final[tuple[type[ProfileHandler], ...]] = (
+    SingleHandler,
+    Disaggregated,
+    HeaderNamed,
+    ShadowHandler,
+    DataParallel,
+)
 FILTERS: Final[tuple[type[Filter], ...]] = (
-    Healthy,
+    HealthyWorkers,
     Subset,
     LoraCapable,
     Serves,
     Role,
     LabelSelector,
     ContextLength,
-    Utilization,
+    UtilizationFilter,
     SessionFilter,
     PrefixAffinity,
     SloHeadroom,
 )
 SCORERS: Final[tuple[type[Scorer], ...]] = (
-    Queue,
+    QueueLength,
     Running,
     LoadAware,
     KvUtilization,
@@ -75,19 +81,19 @@ SCORERS: Final[tuple[type[Scorer], ...]] = (
     ActiveRequests,
     TokenLoad,
     NoHitLru,
-    Latency,
+    PredictedLatency,
     LeastDelay,
     DynamoCost,
 )
-PICKERS: Final[tuple[type[Picker], ...]] = (MaxScore, Random, WeightedRandom, TopK, PowerOfTwo, RoundRobin)
+PICKERS: Final[tuple[type[Picker], ...]] = (MaxScore, Random, WeightedRandom, TopK, PowerOfTwo, RoundRobinPicker)
 PRE_REQUESTS: Final[tuple[type[PreRequest], ...]] = (DestinationHeader, PrefillHeader, RankHeader)
 OBSERVERS: Final[tuple[type[ResponseObserver], ...]] = ()
 
 
-def registries() -> Registries:
+def registries() -> PolicyRegistries:
     """Built-in plugins and those that installed distributions offer."""
     flow = flow_registries()
-    return Registries(
+    return PolicyRegistries(
         producers=Registry(Producer, PRODUCERS),
         deciders=Registry(Decider, DECIDERS),
         handlers=Registry(ProfileHandler, HANDLERS),

@@ -6,22 +6,22 @@ from pointsman_plugins.registry import Registry
 from pointsman_plugins.scheduling.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector
 from pointsman_scheduler.domain.flow_control.policy import FlowRegistries
 from pointsman_scheduler.plugins.detectors.concurrency import Concurrency
-from pointsman_scheduler.plugins.detectors.utilization import Utilization
+from pointsman_scheduler.plugins.detectors.utilization import UtilizationDetector
 from pointsman_scheduler.plugins.fairness.global_strict import GlobalStrict
 from pointsman_scheduler.plugins.fairness.least_attained import LeastAttainedService
-from pointsman_scheduler.plugins.fairness.round_robin import RoundRobin
+from pointsman_scheduler.plugins.fairness.round_robin import RoundRobinFairness
 from pointsman_scheduler.plugins.orderings.arrival import FirstCome
 from pointsman_scheduler.plugins.orderings.deadlines import EarliestDeadline, SloDeadline
 from pointsman_scheduler.plugins.orderings.shortest_prefill import WeightedShortestPrefill
 
-FAIRNESS: Final[tuple[type[FairnessPolicy], ...]] = (RoundRobin, GlobalStrict, LeastAttainedService)
+FAIRNESS: Final[tuple[type[FairnessPolicy], ...]] = (RoundRobinFairness, GlobalStrict, LeastAttainedService)
 ORDERINGS: Final[tuple[type[OrderingPolicy], ...]] = (
     FirstCome,
     EarliestDeadline,
     SloDeadline,
     WeightedShortestPrefill,
 )
-DETECTORS: Final[tuple[type[SaturationDetector], ...]] = (Utilization, Concurrency)
+DETECTORS: Final[tuple[type[SaturationDetector], ...]] = (UtilizationDetector, Concurrency)
 
 
 def flow_registries() -> FlowRegistries:

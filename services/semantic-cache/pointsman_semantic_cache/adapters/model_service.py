@@ -19,7 +19,7 @@ class ServiceSilent(Exception):
         self.detail: Final = detail
 
 
-class Said(NamedTuple):
+class ServiceAnswer(NamedTuple):
     """An answer."""
 
     status: int
@@ -38,7 +38,7 @@ class ModelService:
         self._private: Final = private
         self._session: aiohttp.ClientSession | None = None
 
-    async def ask(self, document: Mapping[str, object]) -> Said:
+    async def ask(self, document: Mapping[str, object]) -> ServiceAnswer:
         """Post a document. Raises ServiceSilent."""
         headers = {"content-type": "application/json"}
         if self._credential is not None:
@@ -53,7 +53,7 @@ class ModelService:
         body = orjson.dumps(document)
         try:
             async with self._session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
-                return Said(response.status, await response.read())
+                return ServiceAnswer(response.status, await response.read())
         except (TimeoutError, aiohttp.ClientError) as error:
             raise ServiceSilent(f"{self._what} doesn't answer", outbound.reason_of(error)) from error
 

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from pointsman_contracts.response import Usage
-from pointsman_semantic_cache.domain.entry import Entry, Meaning, Partition, decode_signature, encode_signature
+from pointsman_semantic_cache.domain.entry import CacheEntry, Meaning, Partition, decode_signature, encode_signature
 from pointsman_semantic_cache.domain.store import NEAREST, Near, StoreUnavailable
 
 TIMEOUT_S: Final = 0.3
@@ -82,7 +82,7 @@ class PostgresStore:
         self._opening = asyncio.Lock()
         self._came: dict[str, int] = {}
 
-    async def exact(self, partition: Partition, key: bytes, now_ms: int) -> Entry | None:
+    async def exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
         """As `Store.exact`."""
         row = await self._ask("fetchrow", _EXACT, *partition, key, now_ms)
         return None if row is None else _entry(row)
@@ -93,7 +93,7 @@ class PostgresStore:
         rows = await self._ask("fetch", _NEAR, *partition, *told)
         return [Near(_entry(row), float(row["similarity"])) for row in rows]
 
-    async def put(self, partition: Partition, entry: Entry, max_bytes: int) -> int:
+    async def put(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int:
         """As `Store.put`; at most a sixty-fourth of `max_bytes` too much is kept."""
         meaning = entry.meaning
         usage = None if entry.usage is None else orjson.dumps(entry.usage.model_dump()).decode()
@@ -164,13 +164,13 @@ def _count(status: str) -> int:
     return int(status.rpartition(" ")[2])
 
 
-def _entry(row: Any) -> Entry:  # an asyncpg.Record, whose columns have any type
+def _entry(row: Any) -> CacheEntry:  # an asyncpg.Record, whose columns have any type
     meaning = None
     if row["vector"] is not None:
         vector = np.array(orjson.loads(row["vector"]), np.float32)
         meaning = Meaning(row["context"], row["embedder"], vector, decode_signature(row["signature"]))
     usage = None if row["usage"] is None else Usage.model_validate_json(row["usage"])
-    return Entry(
+    return CacheEntry(
         row["key"], row["body"], row["content_type"], row["status"], row["named"], row["verdict"], usage,
         row["kept_ms"], row["expires_ms"], meaning,
     )  # fmt: skip

@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from pointsman_contracts.response import Usage
-from pointsman_semantic_cache.domain.entry import Entry, Meaning, Partition, decode_signature, encode_signature
+from pointsman_semantic_cache.domain.entry import CacheEntry, Meaning, Partition, decode_signature, encode_signature
 
 FORMAT: Final = 2
 _HEAD: Final = "head.json"
@@ -49,7 +49,7 @@ class _Head(BaseModel):
     entries: list[_Kept]
 
 
-def write(file: Path, entries: Iterable[tuple[Partition, Entry]]) -> int:
+def write(file: Path, entries: Iterable[tuple[Partition, CacheEntry]]) -> int:
     """Write the entries in place of the snapshot before; returns how many there are. Raises OSError."""
     kept: list[_Kept] = []
     bodies = io.BytesIO()
@@ -69,7 +69,7 @@ def write(file: Path, entries: Iterable[tuple[Partition, Entry]]) -> int:
     return len(kept)
 
 
-def read(file: Path) -> Iterator[tuple[Partition, Entry]]:
+def read(file: Path) -> Iterator[tuple[Partition, CacheEntry]]:
     """What `write` wrote, in its order. Raises SnapshotUnreadable and OSError before the first entry."""
     try:
         with zipfile.ZipFile(file) as archive:
@@ -85,7 +85,7 @@ def read(file: Path) -> Iterator[tuple[Partition, Entry]]:
     return iter(entries)
 
 
-def _kept(partition: Partition, entry: Entry) -> _Kept:
+def _kept(partition: Partition, entry: CacheEntry) -> _Kept:
     meaning = entry.meaning
     told = None
     if meaning is not None:
@@ -109,7 +109,7 @@ def _kept(partition: Partition, entry: Entry) -> _Kept:
     )
 
 
-def _entries(kept: Iterable[_Kept], bodies: bytes) -> Iterator[tuple[Partition, Entry]]:
+def _entries(kept: Iterable[_Kept], bodies: bytes) -> Iterator[tuple[Partition, CacheEntry]]:
     at = 0
     for one in kept:
         meaning = None
@@ -123,7 +123,7 @@ def _entries(kept: Iterable[_Kept], bodies: bytes) -> Iterator[tuple[Partition, 
         at += one.size
         yield (
             one.partition,
-            Entry(
+            CacheEntry(
                 bytes.fromhex(one.key),
                 body,
                 one.content_type,

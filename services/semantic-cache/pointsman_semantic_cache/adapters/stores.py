@@ -9,9 +9,9 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_semantic_cache.adapters import snapshot
 from pointsman_semantic_cache.adapters.postgres_store import PostgresStore
 from pointsman_semantic_cache.adapters.references import ReferenceMissing, secret
-from pointsman_semantic_cache.domain.entry import Entry, Partition
+from pointsman_semantic_cache.domain.entry import CacheEntry, Partition
 from pointsman_semantic_cache.domain.memory import MemoryStore
-from pointsman_semantic_cache.domain.store import Store, StoreUnavailable
+from pointsman_semantic_cache.domain.store import EntryStore, StoreUnavailable
 
 FILE: Final = "answers.snapshot"
 
@@ -29,7 +29,7 @@ class Stores:
         self._written = 0
         self._writing: asyncio.Task[None] | None = None
 
-    def of(self, cache: Cache) -> Store:
+    def of(self, cache: Cache) -> EntryStore:
         """Where a cache's answers are kept. Raises StoreUnavailable."""
         reference = cache.store.url
         if reference is None:
@@ -42,7 +42,7 @@ class Stores:
                 raise StoreUnavailable(str(missing)) from missing
         return store
 
-    def all(self) -> list[Store]:
+    def all(self) -> list[EntryStore]:
         """Every store that was in use."""
         return [self.memory, *self._databases.values()]
 
@@ -96,7 +96,7 @@ class Stores:
 
     async def _write(self, file: Path) -> None:
         changes = self.memory.changes
-        entries: list[tuple[Partition, Entry]] = list(self.memory.entries())
+        entries: list[tuple[Partition, CacheEntry]] = list(self.memory.entries())
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             await asyncio.to_thread(snapshot.write, file, entries)

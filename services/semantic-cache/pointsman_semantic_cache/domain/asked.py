@@ -16,7 +16,7 @@ _TURN: Final = "\x00"
 _TEXT_PARTS: Final = frozenset({"text", "input_text"})
 
 
-class Asked(NamedTuple):
+class CacheQuestion(NamedTuple):
     """One request."""
 
     exact: bytes
@@ -28,7 +28,7 @@ class Asked(NamedTuple):
     tools, several prompts, vectors."""
 
 
-def asked(api: str, body: bytes, edits: Sequence[BodyEdit]) -> Asked | None:
+def asked(api: str, body: bytes, edits: Sequence[BodyEdit]) -> CacheQuestion | None:
     """What a body asks once the gateway's edits are made; None for one that isn't a JSON object."""
     try:
         parsed = cast("object", orjson.loads(body))
@@ -41,8 +41,8 @@ def asked(api: str, body: bytes, edits: Sequence[BodyEdit]) -> Asked | None:
     member = named(api).conversation
     turn, rest = _last_turn(kept.get(member))
     if not turn:
-        return Asked(exact, b"", "")
-    return Asked(exact, fingerprint(api, {**kept, member: rest}), turn)
+        return CacheQuestion(exact, b"", "")
+    return CacheQuestion(exact, fingerprint(api, {**kept, member: rest}), turn)
 
 
 def _last_turn(conversation: object) -> tuple[str, object]:

@@ -18,7 +18,7 @@ OVERHEAD: Final = 512
 
 PASSED: Final = "passed"
 UNCHECKED: Final = "none"
-"""What `Entry.verdict` says."""
+"""What `CacheEntry.verdict` says."""
 
 
 class Partition(NamedTuple):
@@ -46,7 +46,7 @@ class Meaning(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """One answer."""
 
     key: bytes

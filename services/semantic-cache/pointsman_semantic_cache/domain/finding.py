@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pointsman_semantic_cache.domain.entry import Entry, Meaning
+from pointsman_semantic_cache.domain.entry import CacheEntry, Meaning
 from pointsman_semantic_cache.domain.gate.comparing import difference
 from pointsman_semantic_cache.domain.store import Near
 
@@ -11,7 +11,7 @@ from pointsman_semantic_cache.domain.store import Near
 class Found(NamedTuple):
     """What came of close questions."""
 
-    entry: Entry | None
+    entry: CacheEntry | None
     similarity: float
     refused: tuple[str, ...]
     """Why those before it won't do."""

@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pointsman_semantic_cache.domain.entry import Entry, Meaning, Partition
+from pointsman_semantic_cache.domain.entry import CacheEntry, Meaning, Partition
 from pointsman_semantic_cache.domain.store import NEAREST, Near
 
 _FIRST: Final = 16
 
 
-class Place(NamedTuple):
+class EntryPlace(NamedTuple):
     """Where an answer is."""
 
     partition: Partition
@@ -69,7 +69,7 @@ class MemoryStore:
     """Implements `Store`. What wasn't asked for longest goes first."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[Place, Entry] = OrderedDict()
+        self._entries: OrderedDict[EntryPlace, CacheEntry] = OrderedDict()
         self._questions: dict[tuple[Partition, bytes, str], _Questions] = {}
         self._bytes: dict[str, int] = {}
         self.changes = 0
@@ -87,13 +87,13 @@ class MemoryStore:
         """Bytes of all answers."""
         return sum(self._bytes.values())
 
-    def entries(self) -> Iterator[tuple[Partition, Entry]]:
+    def entries(self) -> Iterator[tuple[Partition, CacheEntry]]:
         """Every answer, the one that wasn't asked for longest first."""
         return ((place.partition, entry) for place, entry in self._entries.items())
 
-    def exact(self, partition: Partition, key: bytes, now_ms: int) -> Entry | None:
+    def exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
         """As `Store.exact`."""
-        return self._current(Place(partition, key), now_ms)
+        return self._current(EntryPlace(partition, key), now_ms)
 
     async def near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
         """As `Store.near`."""
@@ -106,7 +106,7 @@ class MemoryStore:
             return []
         found: list[Near] = []
         for key, similarity in list(questions.near(meaning.vector, threshold)):
-            place = Place(partition, key)
+            place = EntryPlace(partition, key)
             entry = self._entries.get(place)
             if entry is not None and entry.expires_ms <= now_ms:
                 self._forget(place)
@@ -116,9 +116,9 @@ class MemoryStore:
                     break
         return found
 
-    def put(self, partition: Partition, entry: Entry, max_bytes: int) -> int:
+    def put(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int:
         """As `Store.put`."""
-        place = Place(partition, entry.key)
+        place = EntryPlace(partition, entry.key)
         self._forget(place)
         self._entries[place] = entry
         cache = partition.cache
@@ -154,7 +154,7 @@ class MemoryStore:
     async def close(self) -> None:
         """As `Store.close`."""
 
-    def _current(self, place: Place, now_ms: int) -> Entry | None:
+    def _current(self, place: EntryPlace, now_ms: int) -> CacheEntry | None:
         entry = self._entries.get(place)
         if entry is None:
             return None
@@ -172,7 +172,7 @@ class MemoryStore:
             gone += 1
         return gone
 
-    def _forget(self, place: Place) -> None:
+    def _forget(self, place: EntryPlace) -> None:
         entry = self._entries.pop(place, None)
         if entry is None:
             return

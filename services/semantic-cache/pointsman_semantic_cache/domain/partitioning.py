@@ -5,7 +5,7 @@ from pointsman_contracts.identity import IDENTITY, person
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import Cache
 from pointsman_semantic_cache.domain.entry import Partition, model_of, place_of
-from pointsman_semantic_cache.domain.policy import Policy
+from pointsman_semantic_cache.domain.policy import CachePolicy
 
 
 def nameless(journey: Journey) -> bool:
@@ -16,7 +16,7 @@ def nameless(journey: Journey) -> bool:
     return not facts.get("tenant") and not person(facts)
 
 
-def partition_of(journey: Journey, name: str, cache: Cache, policy: Policy, guarded: Guarded | None) -> Partition:
+def partition_of(journey: Journey, name: str, cache: Cache, policy: CachePolicy, guarded: Guarded | None) -> Partition:
     """`name`: the cache's. `guarded`: what the guard before the cache says of itself."""
     tenant = subject = ""
     facts = journey.request.attributes.get(IDENTITY)

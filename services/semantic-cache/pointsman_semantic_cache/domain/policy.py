@@ -26,7 +26,7 @@ class ProfilePolicy(NamedTuple):
     """A guard looks at answers, and what it says is done."""
 
 
-class Policy(NamedTuple):
+class CachePolicy(NamedTuple):
     """Compiled once a revision."""
 
     caches: Mapping[str, Cache]
@@ -35,7 +35,7 @@ class Policy(NamedTuple):
     """How long a request may wait for the answer to another one: the edge waits for a decision twice as long."""
 
 
-def compile_policy(config: Config) -> Policy:
+def compile_policy(config: Config) -> CachePolicy:
     """Read the configuration once."""
     document = config.model_dump(mode="json", include=_DECIDE_ANSWERS, exclude={"stages": {"__all__": _TIMES}})
     profiles: dict[str, ProfilePolicy] = {}
@@ -45,7 +45,7 @@ def compile_policy(config: Config) -> Policy:
         text = json.dumps(told, sort_keys=True, separators=(",", ":"))
         guarded = any(use.service == GUARD and not use.shadow for use in active(coming_back))
         profiles[name] = ProfilePolicy(hashlib.sha256(text.encode()).hexdigest()[:16], guarded)
-    return Policy({DEFAULT_CACHE: Cache(), **config.caches}, profiles, config.edge.decision_timeout / 2)
+    return CachePolicy({DEFAULT_CACHE: Cache(), **config.caches}, profiles, config.edge.decision_timeout / 2)
 
 
 def _stages(itinerary: Sequence[StageUse]) -> list[object]:

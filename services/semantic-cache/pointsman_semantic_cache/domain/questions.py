@@ -27,7 +27,7 @@ class _Text(NamedTuple):
     until_s: float
 
 
-class Questions:
+class OpenQuestions:
     """Those of one process. Times are of any clock that only goes forward."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
-from pointsman_semantic_cache.domain.entry import Entry, Meaning, Partition
+from pointsman_semantic_cache.domain.entry import CacheEntry, Meaning, Partition
 
 NEAREST = 8
 """How many questions at most are close enough to look at; the gate refuses some."""
@@ -12,7 +12,7 @@ NEAREST = 8
 class Near(NamedTuple):
     """A question that was close."""
 
-    entry: Entry
+    entry: CacheEntry
     similarity: float
 
 
@@ -20,10 +20,10 @@ class StoreUnavailable(Exception):
     """The store can't be reached. The text is for the operator."""
 
 
-class Store(Protocol):
+class EntryStore(Protocol):
     """Every method raises StoreUnavailable. An awaitable where it could be a value means that somebody is asked."""
 
-    def exact(self, partition: Partition, key: bytes, now_ms: int) -> Entry | Awaitable[Entry | None] | None:
+    def exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | Awaitable[CacheEntry | None] | None:
         """The answer to the very same request; None when there is none that still counts."""
         ...
 
@@ -32,7 +32,7 @@ class Store(Protocol):
         first, `NEAREST` at most."""
         ...
 
-    def put(self, partition: Partition, entry: Entry, max_bytes: int) -> int | Awaitable[int]:
+    def put(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int | Awaitable[int]:
         """Keep an answer, in place of the one before; returns how many others had to go to stay within `max_bytes` of
         all partitions of the cache."""
         ...

@@ -12,7 +12,7 @@ from typing import Final
 import xxhash
 
 from pointsman_core.prefix import salt
-from pointsman_worker_agent.domain.kv_wire import EngineHash, Event, Removed, Stored
+from pointsman_worker_agent.domain.kv_wire import BlocksRemoved, BlocksStored, EngineHash, Event
 
 TOKEN_BYTES: Final = 4
 
@@ -67,9 +67,9 @@ class RankBlocks:
         """Take an event in. `model` is the name that requests without an adapter know the engine's model by,
         `capacity` the size of the cache in the engine's blocks, if it says."""
         delta = Delta()
-        if isinstance(event, Stored):
+        if isinstance(event, BlocksStored):
             self._store(event, model, delta)
-        elif isinstance(event, Removed):
+        elif isinstance(event, BlocksRemoved):
             for each in event.hashes:
                 self._remove(each, delta)
         else:
@@ -90,7 +90,7 @@ class RankBlocks:
         self._suspects.clear()
         return Delta(removed=gone)
 
-    def _store(self, event: Stored, model: str, delta: Delta) -> None:
+    def _store(self, event: BlocksStored, model: str, delta: Delta) -> None:
         if self._block_tokens % event.block_size:
             self.unknown += len(event.hashes)
             return
@@ -225,7 +225,7 @@ def _little_endian(tokens: list[int]) -> bytes:
     return words.tobytes()
 
 
-def _extras(event: Stored, position: int) -> list[object]:
+def _extras(event: BlocksStored, position: int) -> list[object]:
     """What the hash of a block covers besides its tokens and its adapter."""
     keys = event.extra[position] if event.extra is not None and position < len(event.extra) else None
     if not isinstance(keys, list | tuple):
@@ -234,13 +234,13 @@ def _extras(event: Stored, position: int) -> list[object]:
     return [key for key in keys if key != event.lora]  # pyright: ignore[reportUnknownVariableType]
 
 
-def _cache_salt(event: Stored) -> str:
+def _cache_salt(event: BlocksStored) -> str:
     """The request's `cache_salt`, which only the first block's hash names."""
     extras = _extras(event, 0)
     return extras[0] if len(extras) == 1 and isinstance(extras[0], str) else ""
 
 
-def _is_opaque(event: Stored, position: int) -> bool:
+def _is_opaque(event: BlocksStored, position: int) -> bool:
     """Whether images or embeddings are in the block: equal tokens don't mean equal blocks then."""
     extras = _extras(event, position)
     first = position == 0 and event.parent is None

@@ -31,7 +31,7 @@ class MalformedBatch(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class BlocksStored:
     """A run of blocks of one prompt is in the cache."""
 
     hashes: list[EngineHash]
@@ -46,7 +46,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class BlocksRemoved:
     """These blocks left the cache, wherever in a prompt they are."""
 
     hashes: list[EngineHash]
@@ -58,7 +58,7 @@ class Cleared:
     """All blocks left."""
 
 
-Event = Stored | Removed | Cleared
+Event = BlocksStored | BlocksRemoved | Cleared
 
 
 class Decoder:
@@ -104,7 +104,7 @@ class Decoder:
         if parent is not None and not isinstance(parent, int | bytes):
             raise MalformedBatch("BlockStored: parent_block_hash is no hash")
         return [
-            Stored(
+            BlocksStored(
                 hashes,
                 parent,
                 cast("list[int]", tokens),
@@ -119,7 +119,7 @@ class Decoder:
         group = _number(fields.get("group_idx"), "group_idx")
         if group in self._skipped or fields.get("medium") not in DEVICE:
             return []
-        return [Removed(_hashes(fields), group)]
+        return [BlocksRemoved(_hashes(fields), group)]
 
 
 def _kind(event: object) -> object:

@@ -8,7 +8,7 @@ from pointsman_core.config import Config
 from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.sending.provider_pauses import ProviderPauses
-from pointsman_providers.exchange import Call
+from pointsman_providers.exchange import ProviderCall
 from pointsman_providers.resolve import Resolved, resolve
 
 _REMEMBERED: Final = 8
@@ -35,7 +35,7 @@ class ProviderBook:
         """The provider of this name; None: the revision has none."""
         return self._of(policy).get(name or "")
 
-    async def prepared(self, provider: Resolved, call: Call) -> tuple[str, dict[str, str]]:
+    async def prepared(self, provider: Resolved, call: ProviderCall) -> tuple[str, dict[str, str]]:
         """URL and headers of the POST, the credential among them. Raises CredentialMissing."""
         url = provider.url + call.path
         headers = {

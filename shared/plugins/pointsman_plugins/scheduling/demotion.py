@@ -16,7 +16,7 @@ LAST_RETRY_S: Final = 30.0
 
 
 @dataclass(slots=True)
-class Standing:
+class Trust:
     """How far one life of a worker is trusted by those who sent requests to it."""
 
     failures: int = 0

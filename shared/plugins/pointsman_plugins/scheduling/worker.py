@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_plugins.scheduling.demotion import Standing
+from pointsman_plugins.scheduling.demotion import Trust
 from pointsman_plugins.scheduling.request import RequestKey
 
 NEVER: Final = float("-inf")
@@ -158,7 +158,7 @@ class Worker:
         self.report: WorkerLoad | None = None
         self.heard = NEVER
         """Monotonic time at which the last report came in."""
-        self.standing = Standing()
+        self.standing = Trust()
         self.open = 0
         """Requests on the books."""
         self.prefill_tokens = 0

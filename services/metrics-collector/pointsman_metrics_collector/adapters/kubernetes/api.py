@@ -18,8 +18,8 @@ from lightkube.core.exceptions import ConfigError
 from pointsman_metrics_collector.adapters.kubernetes.credential_plugin import PluginAuth
 from pointsman_metrics_collector.adapters.kubernetes.kubeconfig import Access, paths, read
 from pointsman_metrics_collector.domain.kubernetes.answers import (
-    Page,
-    Refused,
+    ListPage,
+    ListRefused,
     Unreachable,
     read_page,
     read_status_body,
@@ -79,7 +79,7 @@ class KubernetesApi:
         """Close all connections."""
         await self._client.aclose()
 
-    async def page(self, collection: Collection[T], rest: str = "", *, whole: bool = False) -> Page[T]:
+    async def page(self, collection: Collection[T], rest: str = "", *, whole: bool = False) -> ListPage[T]:
         """A page of a list, from `rest` on; `whole` asks for all at once. The list is the newest there is: no
         resourceVersion is asked for, since one from a server's cache may be older than what is known."""
         parameters = {} if whole else {"limit": str(PAGE)}
@@ -180,10 +180,10 @@ async def _beginning(answer: httpx2.Response) -> bytes:
     return body
 
 
-def _refused(answer: httpx2.Response, body: bytes) -> Refused:
+def _refused(answer: httpx2.Response, body: bytes) -> ListRefused:
     status = read_status_body(body)
     retry_after = answer.headers.get("retry-after", "")
-    return Refused(
+    return ListRefused(
         answer.status_code,
         status.message or status.reason,
         float(retry_after) if retry_after.isascii() and retry_after.isdecimal() else 0.0,

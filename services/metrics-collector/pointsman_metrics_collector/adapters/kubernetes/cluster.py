@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pointsman_core.config import Config, Kubernetes, Pool
 from pointsman_metrics_collector.adapters.kubernetes.reflector import Reflector
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.kubernetes.answers import Unreachable
 from pointsman_metrics_collector.domain.kubernetes.collections import Collection, Seen, T
 from pointsman_metrics_collector.domain.kubernetes.finding import find, wanted
@@ -32,11 +32,11 @@ _log = Log("kubernetes")
 class Cluster:
     """`connect` makes the connection once a pool needs it; `on_finding` is told of each pool's every other finding."""
 
-    def __init__(self, connect: "Callable[[], KubernetesApi]", on_finding: Callable[[str, Finding], None]) -> None:
+    def __init__(self, connect: "Callable[[], KubernetesApi]", on_finding: Callable[[str, EngineSource], None]) -> None:
         self._connect: Final = connect
         self._on_finding: Final = on_finding
         self._pools: dict[str, tuple[Pool, Kubernetes]] = {}
-        self._findings: dict[str, Finding] = {}
+        self._findings: dict[str, EngineSource] = {}
         self._known: dict[str, set[str]] = {}
         self._reflectors: dict[Collection[KubeObject], Reflector[KubeObject]] = {}
         self._tasks: dict[Collection[KubeObject], asyncio.Task[None]] = {}
@@ -121,7 +121,7 @@ class Cluster:
 
     def _say_unreachable(self, error: Unreachable) -> None:
         for name in self._pools:
-            before = self._findings.get(name, Finding("kubernetes", answered=False))
+            before = self._findings.get(name, EngineSource("kubernetes", answered=False))
             finding = replace(before, problem=f"the API server isn't reached: {error}")
             if before != finding:
                 _log.warning("kubernetes_not_current", what=f"pool {name}", reason=finding.problem)
@@ -138,10 +138,10 @@ class Cluster:
         await end_all(tasks)
 
 
-def _differ(one: Finding, other: Finding) -> bool:
+def _differ(one: EngineSource, other: EngineSource) -> bool:
     """Whether anything differs, draining included, which doesn't make an engine another."""
     return one != other or _draining(one) != _draining(other)
 
 
-def _draining(finding: Finding) -> Mapping[tuple[str, str], bool]:
+def _draining(finding: EngineSource) -> Mapping[tuple[str, str], bool]:
     return {key: engine.draining for key, engine in finding.engines.items()}

@@ -15,7 +15,7 @@ import httpx2
 from lightkube.core.exceptions import ConfigError
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from pointsman_metrics_collector.adapters.kubernetes.kubeconfig import Plugin
+from pointsman_metrics_collector.adapters.kubernetes.kubeconfig import ExecPlugin
 
 VERSIONS: Final = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 TIMEOUT_S: Final = 30.0
@@ -45,7 +45,7 @@ class PluginAuth(httpx2.Auth):
     Raises ConfigError with what is wrong.
     """
 
-    def __init__(self, plugin: Plugin, cluster: Mapping[str, JsonValue]) -> None:
+    def __init__(self, plugin: ExecPlugin, cluster: Mapping[str, JsonValue]) -> None:
         if plugin.api_version not in VERSIONS:
             raise ConfigError(
                 f"the credential plugin's apiVersion {plugin.api_version} isn't one of {', '.join(VERSIONS)}"
@@ -109,7 +109,7 @@ def _read(printed: bytes) -> _Status:
         raise ConfigError("the credential plugin printed no ExecCredential") from None
 
 
-def _told(plugin: Plugin, cluster: Mapping[str, JsonValue]) -> dict[str, object]:
+def _told(plugin: ExecPlugin, cluster: Mapping[str, JsonValue]) -> dict[str, object]:
     spec: dict[str, object] = {"interactive": False}
     if plugin.provide_cluster_info:
         spec["cluster"] = {name: cluster[name] for name in _TOLD if name in cluster}

@@ -33,7 +33,7 @@ class Variable(BaseModel):
     value: str
 
 
-class Plugin(BaseModel):
+class ExecPlugin(BaseModel):
     """A command that prints credentials (`client.authentication.k8s.io`)."""
 
     model_config = ConfigDict(extra="ignore")
@@ -53,7 +53,7 @@ class Access(NamedTuple):
     proxy: str | None = None
     server_name: str = ""
     """The name that the server's certificate must have; empty for the host that is connected to."""
-    plugin: Plugin | None = None
+    plugin: ExecPlugin | None = None
     cluster: Mapping[str, JsonValue] = MappingProxyType({})
     """The cluster's entry, for a plugin that asks for it."""
 
@@ -118,7 +118,7 @@ def _access(config: SingleConfig, entries: Mapping[str, Mapping[str, Entry]]) ->
             config,
             str(proxy) if proxy else None,
             str(name) if name else "",
-            None if plugin is None else Plugin.model_validate(plugin),
+            None if plugin is None else ExecPlugin.model_validate(plugin),
             cluster,
         )
     except ValidationError:

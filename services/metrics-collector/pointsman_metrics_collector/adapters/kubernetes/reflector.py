@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, Generic
 
 from pointsman_metrics_collector.domain.kubernetes.answers import (
     FORBIDDEN,
-    Change,
     Lines,
-    Page,
-    Refused,
+    ListPage,
+    ListRefused,
     Unreachable,
     UnreadableAnswer,
+    WatchEvent,
     advised,
     gone,
     read_change,
@@ -83,14 +83,14 @@ class Reflector(Generic[T]):
             try:
                 await self._list_if_allowed()
                 await self._follow()
-            except (Unreachable, Refused, UnreadableAnswer) as error:
+            except (Unreachable, ListRefused, UnreadableAnswer) as error:
                 await self._failed(error)
 
     async def _list_if_allowed(self) -> None:
         """A list, or what is known where the role allows only to watch."""
         try:
             await self._list()
-        except Refused as error:
+        except ListRefused as error:
             if error.code != FORBIDDEN:
                 raise
             self._not_listed(error)
@@ -103,7 +103,7 @@ class Reflector(Generic[T]):
         while page.rest:
             try:
                 page = await self._api.page(self._collection, page.rest)
-            except Refused as error:
+            except ListRefused as error:
                 if not gone(error):
                     raise
                 # The list expired between two pages; a whole one can't.
@@ -131,8 +131,8 @@ class Reflector(Generic[T]):
                     await self._watch()
             except TimeoutError:
                 return
-            except (Unreachable, Refused, UnreadableAnswer) as error:
-                if isinstance(error, Refused) and error.code == FORBIDDEN:
+            except (Unreachable, ListRefused, UnreadableAnswer) as error:
+                if isinstance(error, ListRefused) and error.code == FORBIDDEN:
                     if self._unlisted:
                         raise
                     await self._poll(error)
@@ -153,18 +153,18 @@ class Reflector(Generic[T]):
         used."""
         try:
             await self._api.may_list(self._collection)
-        except Refused as error:
+        except ListRefused as error:
             if error.code != FORBIDDEN:
                 raise
             self._not_listed(error)
             return False
         return bool(self._unlisted)
 
-    def _not_listed(self, error: Refused) -> None:
+    def _not_listed(self, error: ListRefused) -> None:
         self._unlisted = f"{self._collection}: only watched, deletions may be missed: {advised(error)}"
         self._show_old(self._shortcomings())
 
-    async def _poll(self, error: Refused) -> None:
+    async def _poll(self, error: ListRefused) -> None:
         """The next list stands for the watch."""
         self._unwatched = f"{self._collection}: listed every {self._poll_s:g} s, not watched: {advised(error)}"
         self._show_old(self._shortcomings())
@@ -185,7 +185,7 @@ class Reflector(Generic[T]):
                 if changed:
                     self._show()
 
-    def _apply(self, change: Change[T]) -> bool:
+    def _apply(self, change: WatchEvent[T]) -> bool:
         """Take an event in; says whether it was more than a bookmark."""
         self._version = change.version
         if not change.name:
@@ -220,9 +220,9 @@ class Reflector(Generic[T]):
             unreadable = f"{self._collection}: not what their kind says: {names}"
         return "; ".join(filter(None, (self._unlisted, self._unwatched, unreadable)))
 
-    async def _failed(self, error: Unreachable | Refused | UnreadableAnswer) -> None:
+    async def _failed(self, error: Unreachable | ListRefused | UnreadableAnswer) -> None:
         """What is known stays, and is said to be old; then wait."""
-        absent = isinstance(error, Refused) and error.code == 404 and self._collection.optional
+        absent = isinstance(error, ListRefused) and error.code == 404 and self._collection.optional
         # A kind that is taken away has its objects deleted first; a server that only begins forgets it for a moment.
         if absent and not self._objects:
             self._unreadable.clear()
@@ -230,7 +230,7 @@ class Reflector(Generic[T]):
             await asyncio.sleep(ABSENT_S)
             return
         self._show_old(f"{self._collection}: {advised(error)}")
-        await self._pause(min(error.retry_after_s, LONGEST_RETRY_S) if isinstance(error, Refused) else 0.0)
+        await self._pause(min(error.retry_after_s, LONGEST_RETRY_S) if isinstance(error, ListRefused) else 0.0)
 
     async def _pause(self, least_s: float = 0.0) -> None:
         """Wait longer with every failure in a row (full jitter, as `pointsman_runtime.bus.backoff`)."""
@@ -247,6 +247,6 @@ class Reflector(Generic[T]):
             self._on_change()
 
 
-def _take(page: Page[T], objects: dict[str, T], unreadable: set[str]) -> None:
+def _take(page: ListPage[T], objects: dict[str, T], unreadable: set[str]) -> None:
     objects.update({each.metadata.name: each for each in page.objects})
     unreadable.update(page.unreadable)

@@ -9,7 +9,7 @@ from typing import Final, Generic, NamedTuple, cast
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from pointsman_metrics_collector.domain.kubernetes.collections import T, T_co
-from pointsman_metrics_collector.domain.kubernetes.objects import KubeObject, Metadata, Status
+from pointsman_metrics_collector.domain.kubernetes.objects import ErrorStatus, KubeObject, Metadata
 
 LONGEST_LINE: Final = 8 * 2**20
 """Bytes of one event. etcd takes objects of 1.5 MiB."""
@@ -25,7 +25,7 @@ class UnreadableAnswer(Exception):
     """The answer isn't what the API says it is; the text says how."""
 
 
-class Refused(Exception):
+class ListRefused(Exception):
     """The API server answers with an error."""
 
     def __init__(self, code: int, words: str, retry_after_s: float = 0.0) -> None:
@@ -34,14 +34,14 @@ class Refused(Exception):
         self.retry_after_s = retry_after_s
 
 
-def gone(error: Refused | UnreadableAnswer) -> bool:
+def gone(error: ListRefused | UnreadableAnswer) -> bool:
     """Whether what was asked for is too old to be known: only a new list helps."""
     return isinstance(error, UnreadableAnswer) or error.code == GONE
 
 
-def advised(error: Unreachable | Refused | UnreadableAnswer) -> str:
+def advised(error: Unreachable | ListRefused | UnreadableAnswer) -> str:
     """What went wrong, and what to do about it."""
-    if isinstance(error, Refused):
+    if isinstance(error, ListRefused):
         if error.code == 401:
             return f"{error}; its token isn't accepted: expired, revoked, or of another cluster"
         if error.code == FORBIDDEN:
@@ -56,7 +56,7 @@ def advised(error: Unreachable | Refused | UnreadableAnswer) -> str:
     )
 
 
-class Page(NamedTuple, Generic[T_co]):
+class ListPage(NamedTuple, Generic[T_co]):
     """A part of a list."""
 
     objects: tuple[T_co, ...]
@@ -68,7 +68,7 @@ class Page(NamedTuple, Generic[T_co]):
     """Where the list goes on; empty at its end."""
 
 
-class Change(NamedTuple, Generic[T_co]):
+class WatchEvent(NamedTuple, Generic[T_co]):
     """One event of a watch."""
 
     version: str
@@ -94,7 +94,7 @@ class _Event(BaseModel):
     object: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
 
 
-def read_page(kind: type[T], body: bytes) -> Page[T]:
+def read_page(kind: type[T], body: bytes) -> ListPage[T]:
     """Read a list. Raises UnreadableAnswer."""
     try:
         page = _List.model_validate_json(body)
@@ -110,10 +110,10 @@ def read_page(kind: type[T], body: bytes) -> Page[T]:
             unreadable.append(found)
         else:
             objects.append(found)
-    return Page(tuple(objects), tuple(unreadable), page.metadata.resource_version, page.metadata.continue_)
+    return ListPage(tuple(objects), tuple(unreadable), page.metadata.resource_version, page.metadata.continue_)
 
 
-def read_change(kind: type[T], line: bytes) -> Change[T]:
+def read_change(kind: type[T], line: bytes) -> WatchEvent[T]:
     """Read one line of a watch. Raises Refused for an error event, UnreadableAnswer for what is no event."""
     try:
         event = _Event.model_validate_json(line)
@@ -121,7 +121,7 @@ def read_change(kind: type[T], line: bytes) -> Change[T]:
         raise UnreadableAnswer("a line of the watch that is no event") from error
     if event.type == "ERROR":
         status = read_status(event.object)
-        raise Refused(status.code, status.message or status.reason)
+        raise ListRefused(status.code, status.message or status.reason)
     try:
         metadata = KubeObject.model_validate(event.object).metadata
     except ValidationError as error:
@@ -130,32 +130,32 @@ def read_change(kind: type[T], line: bytes) -> Change[T]:
         raise UnreadableAnswer("an event without a resourceVersion")
     match event.type:
         case "BOOKMARK":
-            return Change(metadata.resource_version)
+            return WatchEvent(metadata.resource_version)
         case "DELETED":
-            return Change(metadata.resource_version, metadata.name)
+            return WatchEvent(metadata.resource_version, metadata.name)
         case "ADDED" | "MODIFIED":
             found = _object(kind, event.object)
             if isinstance(found, str):
-                return Change(metadata.resource_version, metadata.name, unreadable=True)
-            return Change(metadata.resource_version, metadata.name, found)
+                return WatchEvent(metadata.resource_version, metadata.name, unreadable=True)
+            return WatchEvent(metadata.resource_version, metadata.name, found)
         case _:
             raise UnreadableAnswer(f"an event of the unknown type {event.type[:40]!r}")
 
 
-def read_status(document: object) -> Status:
+def read_status(document: object) -> ErrorStatus:
     """What an error says; nothing when it isn't a Status."""
     try:
-        return Status.model_validate(document)
+        return ErrorStatus.model_validate(document)
     except ValidationError:
-        return Status()
+        return ErrorStatus()
 
 
-def read_status_body(body: bytes) -> Status:
+def read_status_body(body: bytes) -> ErrorStatus:
     """The same of an answer's body."""
     try:
-        return Status.model_validate_json(body)
+        return ErrorStatus.model_validate_json(body)
     except ValidationError:
-        return Status()
+        return ErrorStatus()
 
 
 class Lines:

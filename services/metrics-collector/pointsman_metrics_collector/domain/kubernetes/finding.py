@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pointsman_contracts.pool import PoolRules
 from pointsman_core.config import Kubernetes, Pool
-from pointsman_metrics_collector.domain.finding import Finding
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.kubernetes.collections import (
     Collection,
     Look,
@@ -32,8 +32,8 @@ def wanted(where: Kubernetes, namespace: str, look: Look) -> Iterator[Collection
 
 
 def find(
-    name: str, pool: Pool, where: Kubernetes, namespace: str, look: Look, before: Finding | None, known: set[str]
-) -> Finding | None:
+    name: str, pool: Pool, where: Kubernetes, namespace: str, look: Look, before: EngineSource | None, known: set[str]
+) -> EngineSource | None:
     """The finding that comes after `before`; None while there is no answer from the cluster.
 
     What can't be seen now stays as it was, and the problem says so. `known` as `pod_engines`.
@@ -65,7 +65,7 @@ def find(
     problem = "; ".join(dict.fromkeys(filter(None, problems)))
     if before is None and not answered and not problem:
         return None
-    return Finding("kubernetes", engines, problem, rules, answered)
+    return EngineSource("kubernetes", engines, problem, rules, answered)
 
 
 def _pods(where: Kubernetes, namespace: str, look: Look) -> tuple[Collection[Pod], tuple[int, ...]] | None:

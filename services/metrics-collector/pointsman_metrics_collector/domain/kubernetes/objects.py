@@ -176,7 +176,7 @@ class InferenceModelRewrite(KubeObject):
     spec: InferenceModelRewriteSpec = InferenceModelRewriteSpec()
 
 
-class Status(_Camel):
+class ErrorStatus(_Camel):
     """What the API server answers instead of an object."""
 
     code: int = 0

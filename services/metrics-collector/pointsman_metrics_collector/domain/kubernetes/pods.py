@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pointsman_core.config import Kubernetes, Pool
-from pointsman_engines.report import Worker
-from pointsman_metrics_collector.domain.engines import Engine, Key, base_models, kind
+from pointsman_engines.report import ReportedWorker
+from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, base_models, kind
 from pointsman_metrics_collector.domain.kubernetes.objects import Pod
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -19,7 +19,7 @@ ACTIVE_PORTS: Final = ("llm-d.ai/active-ports", "inference.networking.k8s.io/act
 
 def pod_engines(
     pool_name: str, pool: Pool, where: Kubernetes, ports: tuple[int, ...], pods: Mapping[str, Pod], known: set[str]
-) -> dict[Key, Engine]:
+) -> dict[Key, ScrapedEngine]:
     """An engine for each port of each pod that takes requests, or did.
 
     `known` are uids of pods that were ready before; it is brought up to date. A pod that isn't ready any more, or
@@ -36,15 +36,17 @@ def pod_engines(
     }
 
 
-def _engines(pool_name: str, pool: Pool, where: Kubernetes, ports: tuple[int, ...], pod: Pod) -> Iterable[Engine]:
+def _engines(
+    pool_name: str, pool: Pool, where: Kubernetes, ports: tuple[int, ...], pod: Pod
+) -> Iterable[ScrapedEngine]:
     address = pod.status.pod_ip
     host = f"[{address}]" if ":" in address else address
     labels = dict(pod.metadata.labels)
     if pod.spec.node_name:
         labels.setdefault(HOSTNAME, pod.spec.node_name)
     for port in _active(pod, ports):
-        yield Engine(
-            worker=Worker(
+        yield ScrapedEngine(
+            worker=ReportedWorker(
                 pool=pool_name,
                 worker=pod.metadata.name if len(ports) == 1 else f"{pod.metadata.name}:{port}",
                 url=f"{where.scheme}://{host}:{port}",

@@ -17,7 +17,7 @@ from pointsman_contracts.limits import (
     WindowStanding,
 )
 from pointsman_preprocessor.domain.budgets.ledger import BudgetLedger
-from pointsman_preprocessor.domain.limits.counter import Counter, window_name
+from pointsman_preprocessor.domain.limits.counter import UseCounter, window_name
 from pointsman_preprocessor.domain.limits.journal import Granted
 
 MOST_COUNTERS: Final = 8192
@@ -74,7 +74,7 @@ class Book:
         """Requests that were counted in a scope shared by those that had no room."""
         self.granted = 0
         """Requests that were counted, from keeper to keeper."""
-        self._counters: dict[_CounterKey, Counter] = {}
+        self._counters: dict[_CounterKey, UseCounter] = {}
         self._charges: dict[tuple[str, str], list[_Charge]] = {}
 
     @property
@@ -177,7 +177,7 @@ class Book:
         return count
 
     def used(self, limit: str, window: LimitWindow, scope: str, now: float) -> float:
-        """What a count holds, as `Counter.used`."""
+        """What a count holds, as `UseCounter.used`."""
         counter = self._counters.get((limit, window_name(window), scope))
         return 0.0 if counter is None else counter.used(now)
 
@@ -218,7 +218,7 @@ class Book:
                 self._counter(each.limit, window, each.scope).reopen(each.cost, each.risk)
         self.changed = True
 
-    def _charge(self, ask: LimitAsk, scope: str, names: list[str], counters: list[Counter], at: float) -> None:
+    def _charge(self, ask: LimitAsk, scope: str, names: list[str], counters: list[UseCounter], at: float) -> None:
         cost = 0.0 if ask.reactive else ask.cost
         for place, counter in enumerate(counters):
             counter.add(ask.windows[place], cost, at, ask.risk)
@@ -255,11 +255,11 @@ class Book:
         self.overflowed += 1
         return OVERFLOW
 
-    def _counter(self, limit: str, window: str, scope: str) -> Counter:
+    def _counter(self, limit: str, window: str, scope: str) -> UseCounter:
         key = (limit, window, scope)
         found = self._counters.get(key)
         if found is None:
-            found = self._counters[key] = Counter(window)
+            found = self._counters[key] = UseCounter(window)
         return found
 
     def _oldest(self, edge: str, request_id: str) -> list[_Charge]:
@@ -284,5 +284,5 @@ class Book:
                 counter.take_back(charge.cost, charge.at, now)
 
 
-def _standings(counters: list[Counter], windows: tuple[LimitWindow, ...], now: float) -> tuple[WindowStanding, ...]:
+def _standings(counters: list[UseCounter], windows: tuple[LimitWindow, ...], now: float) -> tuple[WindowStanding, ...]:
     return tuple([counter.standing(windows[place], now) for place, counter in enumerate(counters)])

@@ -19,7 +19,7 @@ def window_name(window: LimitWindow) -> str:
     return _name(window.unit, window.period_s, window.measure)
 
 
-class Counter:
+class UseCounter:
     """Requests by their arrivals, tokens in a window, or what is open."""
 
     __slots__ = ("_arrivals", "_open", "_risk", "_usage", "period_s")

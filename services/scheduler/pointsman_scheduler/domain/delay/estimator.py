@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 
 from pointsman_plugins.scheduling.arrays import FEW, Floats
-from pointsman_scheduler.domain.delay.formula import BOUNDLESS, Figures, Standing, Terms, ask, delay, stand
+from pointsman_scheduler.domain.delay.formula import BOUNDLESS, EngineDelay, EngineFigures, Terms, ask, delay, stand
 from pointsman_scheduler.domain.delay.one_by_one import delays
 from pointsman_scheduler.domain.delay.pass_model import PassModel
-from pointsman_scheduler.domain.delay.shadow import Sent, Shadow
+from pointsman_scheduler.domain.delay.shadow import EngineShadow, Sent
 
 _POPULARITY_MS: Final = 30_000.0
 _POPULAR_KEPT: Final = 20_000
@@ -28,8 +28,8 @@ _AHEAD_GAIN: Final = 0.01
 LEAST_AHEAD: Final = 2.0
 """Requests that a token computed needlessly is taken to delay, even on an idle fleet."""
 
-_WAITING, _CARRIED, _QUEUED = (Figures._fields.index(name) for name in ("waiting", "carried", "queued"))
-_DUE: Final = len(Figures._fields)
+_WAITING, _CARRIED, _QUEUED = (EngineFigures._fields.index(name) for name in ("waiting", "carried", "queued"))
+_DUE: Final = len(EngineFigures._fields)
 """The row after the figures."""
 
 
@@ -41,16 +41,16 @@ class DelayEstimator:
         self.batch_tokens: Final = batch_tokens
         """Prompt tokens that a pass is taken to compute."""
         self._weight: Final = first_token_weight
-        self._shadows: dict[int, Shadow] = {}
+        self._shadows: dict[int, EngineShadow] = {}
         self._requests: dict[Hashable, Sent] = {}
-        self._order: list[Shadow] = []
-        self._rows: dict[Shadow, int] = {}
-        self._changed: set[Shadow] = set()
+        self._order: list[EngineShadow] = []
+        self._rows: dict[EngineShadow, int] = {}
+        self._changed: set[EngineShadow] = set()
         """Those whose row isn't what it says any more."""
-        self._figures: list[Figures] = []
+        self._figures: list[EngineFigures] = []
         self._due: list[float] = []
-        """`Shadow.due` of each worker."""
-        self._standings: list[Standing[float]] = []
+        """`EngineShadow.due` of each worker."""
+        self._standings: list[EngineDelay[float]] = []
         """Of a few workers, from the first that are asked for until the model's rates change; so are those in
         columns."""
         self._columns: Floats | None = None
@@ -162,7 +162,7 @@ class DelayEstimator:
         if standing is None:
             standing = np.array(stand(tuple(columns[:_DUE]), float(self.batch_tokens), self._rates))
             self._standing_columns = standing
-        return delay(Standing(*standing), uncached, hit, worth * (best - hit) / uncached, terms)
+        return delay(EngineDelay(*standing), uncached, hit, worth * (best - hit) / uncached, terms)
 
     def _terms(self, prompt: int, max_output: int | None, now: float, least_queued: float) -> Terms:
         ahead = max(self._ahead, LEAST_AHEAD)
@@ -190,10 +190,10 @@ class DelayEstimator:
             self._popularity = {name: use for name, use in self._popularity.items() if use[1] > recent}
         return 1.0 - 1.0 / (1.0 + count / (holders + 1))
 
-    def _shadow(self, life: int) -> Shadow:
+    def _shadow(self, life: int) -> EngineShadow:
         shadow = self._shadows.get(life)
         if shadow is None:
-            shadow = self._shadows[life] = Shadow(self.model, self.batch_tokens)
+            shadow = self._shadows[life] = EngineShadow(self.model, self.batch_tokens)
         return shadow
 
     def _catch_up(self, now: float) -> None:

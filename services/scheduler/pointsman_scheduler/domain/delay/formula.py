@@ -24,7 +24,7 @@ from pointsman_plugins.scheduling.arrays import Floats, Number
 from pointsman_scheduler.domain.delay.pass_model import Rates
 
 
-class Figures(NamedTuple):
+class EngineFigures(NamedTuple):
     """What is known of one engine: numbers; or of all: columns. Times in milliseconds."""
 
     free_at: float
@@ -57,7 +57,7 @@ BOUNDLESS: Final = 1e18
 """More tokens than any cache holds. Infinity wouldn't do: it times 0 is no number."""
 
 
-class Standing(NamedTuple, Generic[Number]):
+class EngineDelay(NamedTuple, Generic[Number]):
     """What an engine's figures and the rates come to, whatever is asked: worth keeping from one request to the next."""
 
     free_at: Number
@@ -138,7 +138,7 @@ def ask(
     )  # fmt: skip
 
 
-def stand(at: tuple[Number, ...], budget: float, rates: Rates) -> Standing[Number]:
+def stand(at: tuple[Number, ...], budget: float, rates: Rates) -> EngineDelay[Number]:
     """What `delay` needs to know of an engine, or of all."""
     free_at, idle, waiting, whole, last, shared, decoding, context, carried, queued, speed, capacity = at
     prefill, linear, square, _, decode, batch, growth = rates
@@ -147,14 +147,14 @@ def stand(at: tuple[Number, ...], budget: float, rates: Rates) -> Standing[Numbe
     joined_ms = last * (linear + square * last)
     before = joined_ms + whole * (budget * (linear + square * budget)) + prefill * passes
     there = decoding + queued
-    return Standing(
+    return EngineDelay(
         free_at, waiting, passes, before, last, joined_ms, shared, step, 0.5 * idle * step, there,
         batch * (there + 1.0) + growth * carried, 0.5 * decoding + 0.67 * queued, capacity - carried,
         step / (context + 1.0), speed,
     )  # fmt: skip
 
 
-def delay(at: Standing[Floats], uncached: Floats, hit: Floats, worth: Floats, terms: Terms) -> Floats:
+def delay(at: EngineDelay[Floats], uncached: Floats, hit: Floats, worth: Floats, terms: Terms) -> Floats:
     """The cost of each choice. `worth`: the part of this request's prefill that a copy of its prefix would save later
     requests, in [0,1)."""
     (

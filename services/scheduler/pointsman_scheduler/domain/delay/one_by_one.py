@@ -5,11 +5,11 @@ Both give the same floats, bit for bit, as long as token counts are whole.
 
 from collections.abc import Sequence
 
-from pointsman_scheduler.domain.delay.formula import Standing, Terms
+from pointsman_scheduler.domain.delay.formula import EngineDelay, Terms
 
 
 def delays(
-    engines: Sequence[Standing[float]], held: Sequence[float], prompt: int, worth: float, terms: Terms
+    engines: Sequence[EngineDelay[float]], held: Sequence[float], prompt: int, worth: float, terms: Terms
 ) -> list[float]:
     """The cost of each choice. `held`: prompt tokens that each worker holds, less than `prompt`. `worth`: the part of
     the prompt's prefill that one more copy of the longest known prefix would save later requests, in [0,1)."""

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from pointsman_plugins.scheduling.arrays import Floats
-from pointsman_scheduler.domain.delay.formula import Figures
+from pointsman_scheduler.domain.delay.formula import EngineFigures
 from pointsman_scheduler.domain.delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, PREFILL, PassModel
 
 _SPEED_AFTER: Final = 60
@@ -38,7 +38,7 @@ class Sent:
         "uncached",
     )
 
-    def __init__(self, shadow: "Shadow", now: float, prompt: int, hit: int, *, told: bool) -> None:
+    def __init__(self, shadow: "EngineShadow", now: float, prompt: int, hit: int, *, told: bool) -> None:
         self.shadow: Final = shadow
         self.told: Final = told
         """Whether somebody will say when its first token comes: nobody knows of an answer that isn't streamed."""
@@ -53,7 +53,7 @@ class Sent:
         self.passed: Floats | None = None
 
 
-class Shadow:
+class EngineShadow:
     """One engine. Times are milliseconds of one clock.
 
     Prompts are taken up in the order in which they were sent, `batch_tokens` a pass, as chunked prefill does. A first
@@ -197,7 +197,7 @@ class Shadow:
                 return math.inf
         return self.pass_end
 
-    def figures(self, capacity: float) -> Figures:
+    def figures(self, capacity: float) -> EngineFigures:
         """As the formula wants them; `capacity` as there."""
         context = self.context
         whole = last = shared = 0.0
@@ -209,7 +209,7 @@ class Shadow:
                     break
                 shared += 1
                 covered += request.left
-        return Figures(
+        return EngineFigures(
             self.pass_end if self.busy else 0.0, 0.0 if self.busy else 1.0, float(self.waiting), whole, last, shared,
             float(self.decoding), context, context + self.queued_prompt, float(self.queued), self.speed, capacity,
         )  # fmt: skip

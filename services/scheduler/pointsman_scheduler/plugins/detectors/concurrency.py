@@ -8,7 +8,7 @@ from pydantic import Field
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.flow_control import SaturationDetector
-from pointsman_scheduler.plugins.detectors.stages import Stages, fullest
+from pointsman_scheduler.plugins.detectors.stages import WorkerRoles, fullest
 
 
 class ConcurrencyParams(Params):
@@ -26,7 +26,7 @@ class Concurrency(SaturationDetector[ConcurrencyParams]):
     type_name = "concurrency"
 
     def setup(self) -> None:
-        self._stages = Stages()
+        self._stages = WorkerRoles()
 
     def saturation(self, fleet: Fleet, now: float) -> float:
         requests = fleet.open / self.params.max_requests

@@ -9,7 +9,7 @@ from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.worker import DECODE, PREFILL
 
 
-class Stages:
+class WorkerRoles:
     """Which workers do which part, kept until the fleet changes. A worker that does both counts in both; one that
     does neither (encode) counts in none."""
 

@@ -7,10 +7,10 @@ from pointsman_plugins.plugin import Params
 from pointsman_plugins.scheduling.arrays import FEW, Floats
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.flow_control import SaturationDetector
-from pointsman_scheduler.plugins.detectors.stages import Stages, fullest, fullest_of_few
+from pointsman_scheduler.plugins.detectors.stages import WorkerRoles, fullest, fullest_of_few
 
 
-class UtilizationParams(Params):
+class UtilizationDetectorParams(Params):
     queue: float = Field(default=5.0, gt=0)
     """Requests waiting in an engine at which it is saturated."""
     kv: float = Field(default=0.8, gt=0, le=1)
@@ -22,7 +22,7 @@ class UtilizationParams(Params):
     """Prompt tokens that an engine computes in one pass (vLLM's `max_num_batched_tokens`)."""
 
 
-class Utilization(SaturationDetector[UtilizationParams]):
+class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
     """Reads what engines report, corrected by the requests that were sent since: what leaves the queue in one turn
     counts for the next. A worker that may not be chosen, for its silence or otherwise, doesn't count, nor does one that
     tells no load: a pool of those is never saturated; `concurrency` bounds what is open there.
@@ -34,7 +34,7 @@ class Utilization(SaturationDetector[UtilizationParams]):
     type_name = "utilization"
 
     def setup(self) -> None:
-        self._stages = Stages()
+        self._stages = WorkerRoles()
 
     def saturation(self, fleet: Fleet, now: float) -> float:
         params, stages = self.params, self._stages.of(fleet)
@@ -57,7 +57,7 @@ class Utilization(SaturationDetector[UtilizationParams]):
         return fullest_of_few(counts, stages)
 
 
-def _fullness_of_few(figures: list[list[float]], params: UtilizationParams) -> list[float]:
+def _fullness_of_few(figures: list[list[float]], params: UtilizationDetectorParams) -> list[float]:
     """As `_fullness`, by branches: to the last digit, so differences are added where they look superfluous."""
     pass_tokens, burst, full_queue, full_cache = float(params.pass_tokens), params.burst, params.queue, params.kv
     values: list[float] = []
@@ -81,7 +81,7 @@ def _fullness_of_few(figures: list[list[float]], params: UtilizationParams) -> l
     return values
 
 
-def _fullness(figures: tuple[Floats, ...], params: UtilizationParams) -> Floats:
+def _fullness(figures: tuple[Floats, ...], params: UtilizationDetectorParams) -> Floats:
     """Of all workers."""
     waiting, prefill_tokens, reported_waiting, reported_running, kv_usage = figures
     # Of the requests that are ahead of the prefill, the next pass takes as many as its tokens are of theirs.

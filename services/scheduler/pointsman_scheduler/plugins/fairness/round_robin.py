@@ -8,7 +8,7 @@ from pointsman_plugins.scheduling.flow_control import Demand, FairnessPolicy, Tu
 SLACK = 64
 
 
-class RoundRobin(FairnessPolicy):
+class RoundRobinFairness(FairnessPolicy):
     """Equal shares in requests."""
 
     type_name: ClassVar[str] = "round-robin"

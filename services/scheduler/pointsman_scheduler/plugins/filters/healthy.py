@@ -13,7 +13,7 @@ from pointsman_plugins.scheduling.worker import NEVER, Worker
 _REFUSING: Final = ("draining", "unreachable")
 
 
-class Healthy(Filter):
+class HealthyWorkers(Filter):
     """Removes workers that are draining, unreachable for their agent, silent, or demoted.
 
     When that leaves nobody, those that may well work are let through: silent ones, because then the bus or the agents

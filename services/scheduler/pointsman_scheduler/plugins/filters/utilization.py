@@ -24,21 +24,21 @@ _COLUMNS: Final[dict[Metric, Callable[[Candidates], Floats]]] = {
 }
 
 
-class Limit(Params):
+class MetricLimit(Params):
     metric: Metric
     max: float = Field(ge=0)
     """A worker above it is removed."""
 
 
-class UtilizationParams(Params):
-    limits: tuple[Limit, ...] = Field(min_length=1)
+class UtilizationFilterParams(Params):
+    limits: tuple[MetricLimit, ...] = Field(min_length=1)
     """Each with `metric`, one of `open` (requests on the schedulers' books), `running`, `waiting` and `kv-usage` (the
     engine's), and `max`."""
     when_all_exceed: Literal["reject", "keep"] = "reject"
     """What happens when nobody is within all limits: 429, or the filter lets everybody through."""
 
 
-class Utilization(Filter[UtilizationParams]):
+class UtilizationFilter(Filter[UtilizationFilterParams]):
     """Removes workers over any of the limits."""
 
     type_name = "utilization"

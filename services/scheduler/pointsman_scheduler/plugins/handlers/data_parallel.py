@@ -11,7 +11,7 @@ from pointsman_plugins.scheduling.points import ResponseObserver
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import Run, Selection
 from pointsman_plugins.scheduling.worker import Hold
-from pointsman_scheduler.plugins.handlers.single import Single
+from pointsman_scheduler.plugins.handlers.single import SingleHandler
 
 
 class DataParallelParams(Params):
@@ -19,7 +19,7 @@ class DataParallelParams(Params):
     """Requests by which the rank that suits the prompt may be ahead of the emptiest one."""
 
 
-class DataParallel(Single[DataParallelParams], ResponseObserver[DataParallelParams]):
+class DataParallel(SingleHandler[DataParallelParams], ResponseObserver[DataParallelParams]):
     """One scheduling profile, then a rank of the chosen worker: ranks keep caches of their own, so prompts with the
     same first block go to the same rank, unless that has `imbalance` requests more than another."""
 

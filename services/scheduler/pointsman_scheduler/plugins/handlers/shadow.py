@@ -14,7 +14,7 @@ class ShadowParams(Params):
     """Scheduling profile whose choice is used; all others are shadows."""
 
 
-class Shadow(ProfileHandler[ShadowParams]):
+class ShadowHandler(ProfileHandler[ShadowParams]):
     """Runs the primary profile, then all others on the same candidates. Nothing that a shadow does reaches the
     request: it runs later, reserves nothing, and may fail."""
 

@@ -9,7 +9,7 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import Run, Selection
 
 
-class Single(ProfileHandler[ParamsT_co]):
+class SingleHandler(ProfileHandler[ParamsT_co]):
     """Runs the only profile and uses its choice."""
 
     type_name = "single"

@@ -12,7 +12,7 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.plugins.pickers.ranking import PickerParams
 
 
-class RoundRobin(Picker[PickerParams]):
+class RoundRobinPicker(Picker[PickerParams]):
     """Each candidate in turn, in the order of their names; totals don't matter. Every scheduler has a turn of its
     own."""
 

@@ -14,7 +14,7 @@ from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PRED
 from pointsman_scheduler.plugins.scorers.load import fewest_first
 
 
-class LatencyParams(Params):
+class PredictedLatencyParams(Params):
     ttft_weight: float = Field(default=0.8, ge=0)
     """Weight of the time to the first token."""
     itl_weight: float = Field(default=0.2, ge=0)
@@ -29,13 +29,13 @@ class LatencyParams(Params):
     """Weight of the cached prefix, until predictions are trusted."""
 
     @model_validator(mode="after")
-    def _weighs_something(self) -> "LatencyParams":
+    def _weighs_something(self) -> "PredictedLatencyParams":
         if not self.ttft_weight + self.itl_weight or not self.kv_weight + self.queue_weight + self.prefix_weight:
             raise ValueError("at least one weight of each group must be above 0")
         return self
 
 
-class Latency(Scorer[LatencyParams]):
+class PredictedLatency(Scorer[PredictedLatencyParams]):
     """With objectives on the request, workers predicted to keep them score in (0.5, 1], the others in [0, 0.5] by how
     little they miss. Without, the least predicted latency scores 1. Without predictions, free KV cache, short queue
     and cached prefix are weighed (as in llm-d-router 0.10)."""

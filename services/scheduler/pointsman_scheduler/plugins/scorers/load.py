@@ -26,7 +26,7 @@ def fewest_first(figures: Floats) -> Scores:
     return (most - figures) / (most - least)
 
 
-class Queue(Scorer):
+class QueueLength(Scorer):
     """Fewer requests waiting in the engine is better, relative to the other candidates."""
 
     type_name = "queue"

@@ -1,0 +1,55 @@
+"""One name means one thing: a public class has a name that no other public class of the product has."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+ALLOWED = {
+    "Handlers": "each service has one, in `handlers.py`",
+    "Answer": "of the bus, of Envoy and of a probe",
+    "Asked": "one request, as each of two test servers keeps it",
+    "Band": "in the configuration, and compiled from it",
+    "Call": "of gRPC, and of an engine's HTTP connection",
+    "Decider": "asks the stages for a decision at the edge; an extension point of the scheduler",
+    "Edge": "in the configuration, and compiled from it",
+    "EngineClient": "forwards requests at the edge; asks for metrics at the agent",
+    "Finding": "of a detector, and of a probe",
+    "Gate": "of the scheduler, and in the cache's configuration",
+    "Host": "of services, and what a service sees of it",
+    "Missing": "counts replies that didn't come; an absence in probes and decisions",
+    "Parked": "on the bus, and what flow control keeps of it",
+    "Place": "of a worker, of an answer and of a held request",
+    "ProtocolViolation": "of ext_proc, and of NATS",
+    "ProviderAnswer": "behind Envoy, and over the frontend's own connection",
+    "Reading": "of answers, and of an engine's state",
+    "Served": "in the configuration, and by a test's engines",
+    "Service": "a row of the table of services, and the running one",
+    "Surroundings": "of an edge, and of a test",
+    "Waiting": "in a queue, and at the gate",
+}
+"""Name → why it occurs more than once."""
+
+
+def _public_classes() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for top in ("contracts", "shared", "services", "tools"):
+        for file in (ROOT / top).rglob("*.py"):
+            parts = file.relative_to(ROOT).parts
+            if "tests" in parts or not any(part.startswith("pointsman_") for part in parts):
+                continue
+            for node in ast.parse(file.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].append("/".join(parts))
+    return found
+
+
+def test_a_class_name_is_used_once_or_has_a_reason() -> None:
+    twice = {name: files for name, files in _public_classes().items() if len(files) > 1 and name not in ALLOWED}
+    assert not twice
+
+
+def test_a_reason_is_kept_only_for_a_name_that_occurs_more_than_once() -> None:
+    found = _public_classes()
+    assert not [name for name in ALLOWED if len(found[name]) < 2]
