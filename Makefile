@@ -1,6 +1,6 @@
 # Everything starts here, on a machine with Python 3.11 or newer and make. `make` alone lists the commands.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines check format generate test-isolated bench clean
+.PHONY: help demo test test-engines check format generate test-isolated bench dist clean
 
 UV := .uv/bin/uv
 RUN := .venv/bin
@@ -76,6 +76,9 @@ test-isolated: environment ## Run each member's tests with nothing installed but
 
 bench: environment ## Measure what the gateway costs a request (benchmarks/overhead)
 	$(RUN)/python -m benchmarks.overhead $(ARGS)
+
+dist: environment ## Build the wheels of a release into dist/, the same bytes from the same commit
+	$(RUN)/python scripts/build_wheels.py
 
 clean: ## Remove environments, caches and what was run
 	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis .import_linter_cache run

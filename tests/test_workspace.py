@@ -113,6 +113,14 @@ def test_a_member_has_one_name(member: Member) -> None:
         assert scripts, f"a service is started by its command {expected}"
 
 
+def test_every_version_is_the_workspaces() -> None:
+    """`scripts/set_version.py` writes them."""
+    version = WORKSPACE["project"]["version"]
+    assert {member.project["version"] for member in MEMBERS} == {version}
+    chart = (ROOT / "deploy" / "helm" / "pointsman" / "Chart.yaml").read_text()
+    assert re.findall(r"^(?:version|appVersion): (.*)$", chart, re.MULTILINE) == [version, version]
+
+
 @each_member
 def test_a_member_is_typed_explained_and_private(member: Member) -> None:
     assert (member.folder / member.module / "py.typed").exists()

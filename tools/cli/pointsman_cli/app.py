@@ -1,5 +1,6 @@
 """The commands and their options; what they do is in the modules of their names, which a command loads as it runs."""
 
+import importlib.metadata
 import os
 import sys
 from contextlib import suppress
@@ -18,7 +19,6 @@ from pointsman_cli.words import CommandError, counted
 
 app = typer.Typer(
     name="pointsman",
-    help="Decides which model and which engine serves each LLM request.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -57,6 +57,22 @@ ReplicasOption = Annotated[
 SeparateOption = Annotated[
     bool, typer.Option("--separate", help="Run each service as a process of its own instead of bundled in one.")
 ]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"pointsman {importlib.metadata.version('pointsman-cli')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def pointsman(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Decides which model and which engine serves each LLM request."""
+    del version
 
 
 @app.command()

@@ -1,6 +1,9 @@
 """`pointsman demo`: a stack, mixed traffic, who served what and why, and what it cost."""
 
 import asyncio
+import os
+import shutil
+import sys
 import time
 from collections.abc import Sequence
 
@@ -92,9 +95,15 @@ async def _drive(door: str, users: Sequence[User], seconds: float, measures: Mea
         await asyncio.gather(*(live(user) for user in users))
 
 
+def _command() -> str:
+    """The command as it was called, or as it is found on the path."""
+    called = sys.argv[0]
+    return "pointsman" if shutil.which("pointsman") == called else os.path.relpath(called)
+
+
 def _what_next(console: Console) -> None:
     for line in (
         "Why each request went where it did is an event: docs/auditing.md reads them.",
-        "Next: `.venv/bin/pointsman up`, then a first request as in README.md.",
+        f"Next: `{_command()} up`, then a first request as in README.md.",
     ):
         console.print(Text(line, "dim"), soft_wrap=True)
