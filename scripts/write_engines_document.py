@@ -51,6 +51,17 @@ to 30 minutes on two cores, and 6 GB of disk. It says `SKIPPED` where the wheel 
 
 """
 
+PREFILL_AND_DECODE: Final = """
+## Prefill and decode on two engines
+
+Not run: between two engines vLLM for CPUs has no connector that works without a sidecar. With the profile handler
+`disaggregated` the gateway sends one request, to the engine that decodes, with its body as it came and with the address
+of the one that computes the prompt in `x-prefiller-host-port`. llm-d's routing sidecar before the decoding engine reads
+that header and does what vLLM's own proxy example does: a request with `max_tokens` 1 and `kv_transfer_params` to the
+first engine, then the request with the `kv_transfer_params` of that answer to the second. The rank of a data-parallel
+engine goes in `x-data-parallel-rank`, which vLLM reads.
+"""
+
 
 def _cell(result: dict[str, Any], key: str) -> str:
     found = result["features"].get(key)
@@ -77,7 +88,7 @@ def written() -> str:
         cells = [_suite_cell(result, name) for result in results]
         cells += ["documented" if name in each["documented"] else "no" for each in others]
         lines.append(f"| {title} | {' | '.join(cells)} |")
-    parts = [HEAD + "\n".join(lines), "\n## Runs\n"]
+    parts = [HEAD + "\n".join(lines), PREFILL_AND_DECODE, "## Runs\n"]
     for result in results:
         parts.append(f"### {result['engine']} {result['version']}, {result['date']}\n")
         if result.get("how"):
