@@ -90,7 +90,7 @@ async def envoy_door(
         executable = await asyncio.to_thread(envoy.executable)
     except CommandError as error:
         pytest.skip(f"Envoy isn't here: {error}")
-    adapter = processes.fork("pointsman-epp-adapter", env=fleet.env)
+    adapter = processes.start("pointsman-epp-adapter", env=fleet.env)
     await adapter.wait_ready()
     serving = next(str(line["url"]) for line in adapter.log_lines() if line["event"] == "serving")
     port = int(serving.rpartition(":")[2])

@@ -116,7 +116,7 @@ async def test_cached_tokens_are_predicted_and_the_fleet_reuses_what_one_engine_
     await converse(fleet.door, fleet.model, http, turns)
     await eventually(lambda: len(decisions) >= len(turns), timeout=60)
     believed = {each.request_id: each.cached_tokens for each in decisions}
-    chosen = {each.request_id: each.primary for each in decisions}
+    chosen = {each.request_id: each.endpoints[0] for each in decisions}
     exact = [turn for turn in turns if believed[turn.request_id] == turn.cached]
     off = [(believed[turn.request_id], turn.cached, turn.prompt) for turn in turns if turn not in exact]
     reuse, possible = sum(turn.cached for turn in turns), sum(turn.cached for turn in alone)
