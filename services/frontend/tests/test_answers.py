@@ -7,6 +7,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Target
 from pointsman_contracts.pool import PoolSnapshot
@@ -268,20 +269,37 @@ async def test_a_sampled_request_has_one_trace_through_edge_stages_and_engine(st
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     parent = f"00-{'ab' * 16}-{'cd' * 8}-01"
     async with ScriptedEngine() as engine:
-        edge = await start_edge(engine.url, tracing=Tracing(provider.get_tracer("test")))
+        edge = await start_edge(engine.url, tracing=Tracing(provider))
         await raw_request(edge.url, post(CHAT, BODY, f"traceparent: {parent}", "x-request-id: mine"))
         await raw_request(edge.url, post(CHAT, BODY, f"traceparent: {parent[:-1]}0"))
         await raw_request(edge.url, post(CHAT, BODY, "traceparent: nonsense"))
     engine_span, request_span = exporter.get_finished_spans()
     request_id, engine_id = _span_id(request_span), _span_id(engine_span)
-    assert (request_span.name, engine_span.name) == ("request", "engine")
+    assert (request_span.name, engine_span.name) == ("POST /v1/chat/completions", "chat llama-8b")
+    assert (request_span.kind, engine_span.kind) == (SpanKind.SERVER, SpanKind.CLIENT)
     assert request_span.parent is not None
     assert f"{request_span.parent.span_id:016x}" == "cd" * 8
     assert engine_span.parent is not None
     assert f"{engine_span.parent.span_id:016x}" == request_id
     assert request_span.attributes == {
-        "request_id": "mine", "api": "chat.completions", "status": 200, "level": "full",
-    }  # fmt: skip
+        "pointsman.request_id": "mine",
+        "pointsman.pool": "llama-8b",
+        "pointsman.endpoint": "worker-1",
+        "pointsman.profile": "standard",
+        "pointsman.level": "full",
+        "pointsman.cached_tokens": 0,
+        "pointsman.attempts": 1,
+        "http.response.status_code": 200,
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "llama-8b",
+        "gen_ai.response.model": "llama-8b",
+        "gen_ai.usage.input_tokens": 5,
+        "gen_ai.usage.output_tokens": 2,
+        "gen_ai.response.finish_reasons": ("stop",),
+    }
+    assert engine_span.attributes is not None
+    assert engine_span.attributes["server.address"] == "127.0.0.1"
+    assert engine_span.attributes["gen_ai.request.model"] == "llama-8b"
     told = [traceparent for _, _, traceparent in edge.stages.asked]
     assert told == [f"00-{'ab' * 16}-{request_id}-01", f"{parent[:-1]}0", None]
     given = [request.header("traceparent") for request in engine.received]

@@ -22,6 +22,7 @@ from pointsman_edge.sending.own_answers import OUTCOME, Place, routing_answer
 from pointsman_edge.taking_in.bodies import check_length
 from pointsman_edge.taking_in.request_headers import ClientHeaders, check_content
 from pointsman_edge.telling.request_record import RequestRecord
+from pointsman_edge.telling.request_span import request_attributes
 from pointsman_edge.telling.stored_responses import StoredResponse
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import Span
@@ -50,7 +51,7 @@ class EdgeRequest(ABC):
         self.reviewed_after = True
         """Whether stages are asked after the last byte: not where the answer passed by this edge."""
         self.span: Span | None = None
-        """Of the whole request, once its head is understood."""
+        """Of the whole request, once its head is understood, if it is traced."""
         self._stored: StoredResponse | None = None
         """The response that the path names, if this edge knows it."""
         self.due = math.inf
@@ -128,10 +129,12 @@ class EdgeRequest(ABC):
         """
         edge, record, tracing = self.edge, self.record, self.edge.tracing
         record.held = edge.bodies.hold(record.request_id, body)
-        span = self.span = tracing.begin(
-            "request", tracing.adopt(headers.traceparent), request_id=record.request_id, api=record.api.name
-        )
-        record.traceparent = span.traceparent
+        parent = tracing.adopt(headers.traceparent)
+        if parent is not None:
+            self.span = tracing.begin(
+                f"{self.method} {record.api.path}", parent, "server", pointsman__request_id=record.request_id
+            )
+            record.traceparent = self.span.traceparent
         if self.requested.response is not None:
             stored = self._stored = edge.responses.find(self.requested.response, record.policy.config)
             if stored is not None:
@@ -202,9 +205,6 @@ class EdgeRequest(ABC):
     def _end(self) -> None:
         edge, record = self.edge, self.record
         self.closed()
-        if self.span is not None:
-            problem = None if record.outcome == "ok" else record.outcome
-            self.span.end(problem, status=record.status, level=record.level)
         del edge.open[record.request_id]
         edge.metrics.open -= 1
         try:
@@ -213,6 +213,8 @@ class EdgeRequest(ABC):
             self._unsettled(error)
         if record.api is RESPONSES:
             edge.responses.remember(record)
+        if self.span is not None and self.span.recording:
+            self.span.end_with(request_attributes(record), None if record.outcome == "ok" else record.outcome)
         edge.metrics.completed(record)
         edge.events.completed(record, time.monotonic())
         if self.reviewed_after:

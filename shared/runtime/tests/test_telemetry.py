@@ -23,7 +23,7 @@ def recording(service: str) -> tuple[Tracing, InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = provider_for(Process(service, f"{service}-1"))
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return Tracing(provider.get_tracer("test"), provider, ratio=1.0), exporter
+    return Tracing(provider, ratio=1.0), exporter
 
 
 async def run(buses: Buses, traceparent: str | None) -> list[InMemorySpanExporter]:

@@ -165,8 +165,10 @@ class Stack:
         logins: Login = nobody,
         served: Served | None = None,
         bundled: bool = False,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.nats = nats
+        self._settings = dict(settings or {})
         self.bundled = bundled
         """Whether services share processes."""
         self._served = served or Served()
@@ -184,7 +186,8 @@ class Stack:
     @property
     def env(self) -> dict[str, str]:
         """What every service of this stack is told."""
-        return {"POINTSMAN_NATS_URL": self.nats.url, "POINTSMAN_CONFIG": "kv" if self._stored else str(self.config)}
+        config = "kv" if self._stored else str(self.config)
+        return {"POINTSMAN_NATS_URL": self.nats.url, "POINTSMAN_CONFIG": config, **self._settings}
 
     @property
     def door_address(self) -> tuple[str, int]:
@@ -314,12 +317,14 @@ class StackFactory:
         logins: Login = nobody,
         served: Served | None = None,
         bundled: bool = False,
+        settings: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[Stack]:
         """A stack with the sample configuration, this `static` policy everywhere (None: as it says), a `hop_budget`
         in which a busy machine lets every stage answer (None: the product's own), and `changes` of top-level keys; the
         engines have what is `served`, by default what the sample of this repository names; `stored` applies it instead
         of giving services the file, `cache` lets the engines tell of theirs, `nats` is a server that isn't started
-        yet; `bundled` runs the n-th replica of every service in one process."""
+        yet; `bundled` runs the n-th replica of every service in one process; `settings` are environment
+        variables of every process."""
         self._count += 1
         folder = self._folder / f"stack-{self._count}"
         folder.mkdir()
@@ -336,7 +341,10 @@ class StackFactory:
         processes = Processes(folder)
         await asyncio.to_thread(nats.start)
         try:
-            stack = Stack(nats, processes, folder, config, stored=stored, logins=logins, served=served, bundled=bundled)
+            stack = Stack(
+                nats, processes, folder, config,
+                stored=stored, logins=logins, served=served, bundled=bundled, settings=settings,
+            )  # fmt: skip
             await stack.begin(replicas or {}, engines, speedup, cache)
             yield stack
         finally:

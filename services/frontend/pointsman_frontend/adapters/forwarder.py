@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pointsman_apis.errors import SERVER_ERROR
-from pointsman_contracts.journey import BodyEdit, retold
+from pointsman_contracts.journey import BodyEdit, Target, retold
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
@@ -19,6 +19,7 @@ from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_edge.telling.request_record import RequestRecord
+from pointsman_edge.telling.request_span import operation, server
 from pointsman_frontend.adapters.client import Headers, ResponseWriter
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
@@ -27,6 +28,7 @@ from pointsman_frontend.adapters.relay import Answering, is_stream, relay_of, re
 from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
 from pointsman_frontend.domain.retry_budget import RetryBudget
 from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.telemetry import NO_SPAN, Span
 
 _log = Log("engines")
 
@@ -106,7 +108,7 @@ class Forwarder:
         if not endpoint.url:
             return await self._ask_provider(request, endpoint)
         sent_at = time.monotonic()
-        span = self._tracing.begin("engine", request.record.traceparent, worker=worker)
+        span = self._begin_span(record, endpoint, endpoint.target or request.decision.target)
         self._load.began(worker)
         problem: str | None = "aborted"
         try:
@@ -124,7 +126,8 @@ class Forwarder:
             problem = None
         finally:
             self._load.ended(worker)
-            span.end(problem)
+            if span.recording:
+                span.end(problem, error__type=problem)
         return None
 
     async def _ask_provider(self, request: Outgoing, endpoint: ChosenEndpoint) -> EndpointFailed | None:
@@ -132,7 +135,7 @@ class Forwarder:
         record, decision = request.record, request.decision
         target = endpoint.target or decision.target
         sent_at = time.monotonic()
-        span = self._tracing.begin("provider", request.record.traceparent, worker=endpoint.worker, model=target.model)
+        span = self._begin_span(record, endpoint, target)
         problem: str | None = "aborted"
         try:
             try:
@@ -152,7 +155,8 @@ class Forwarder:
                 record.limited(*told(answer))
             problem = None
         finally:
-            span.end(problem)
+            if span.recording:
+                span.end(problem, error__type=problem)
         return None
 
     async def _relay(self, request: Outgoing, endpoint: ChosenEndpoint, engine: Answering, sent_at: float) -> None:
@@ -183,6 +187,20 @@ class Forwarder:
             await _end_cut_off(record, client, engine.status, str(cut))
         finally:
             record.attempted(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
+
+    def _begin_span(self, record: RequestRecord, endpoint: ChosenEndpoint, target: Target) -> Span:
+        if record.traceparent is None:
+            return NO_SPAN
+        return self._tracing.begin(
+            f"{operation(record)} {target.model}",
+            record.traceparent,
+            "client",
+            gen_ai__operation__name=operation(record),
+            gen_ai__provider__name=target.provider,
+            gen_ai__request__model=target.model,
+            pointsman__endpoint=endpoint.worker,
+            **server(endpoint.url),
+        )
 
     def _tell_failure(self, record: RequestRecord, failure: EndpointFailed, following: ChosenEndpoint | None) -> None:
         worker = record.attempts[-1].worker
