@@ -10,8 +10,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from pointsman_edge.telling.request_record import RequestRecord
-from pointsman_runtime.telling.telemetry import Attribute
 
+Value = str | int | tuple[str, ...] | None
+"""Of an attribute; None is left out."""
 OPERATIONS: Final = {
     "chat.completions": "chat", "messages": "chat", "responses": "chat", "completions": "text_completion",
 }  # fmt: skip
@@ -25,7 +26,7 @@ def operation(record: RequestRecord) -> str:
     return OPERATIONS.get(record.api.name, record.api.name or "unknown")
 
 
-def request_attributes(record: RequestRecord) -> Mapping[str, Attribute]:
+def request_attributes(record: RequestRecord) -> Mapping[str, Value]:
     """Of the span of the whole request, once it has ended and its usage is settled."""
     usage, target = record.usage, record.target
     return {
@@ -55,7 +56,7 @@ def finish_reasons(record: RequestRecord) -> tuple[str, ...] | None:
     return tuple(found) or None
 
 
-def server(url: str) -> dict[str, Attribute]:
+def server(url: str) -> dict[str, str | int | None]:
     """The attributes that name a peer."""
     parts = urlsplit(url)
     return {"server__address": parts.hostname, "server__port": parts.port}
