@@ -9,13 +9,13 @@ import pytest
 import pytest_asyncio
 
 from pointsman_testing.scripted_engine import Received, ScriptedEngine
-from pointsman_testing.stack import POOL, Stack, StackFactory
+from pointsman_testing.stack import Stack, StackFactory
 
-MODEL = "llama-3.1-8b"
+MODEL, POOL = "llama-3.1-8b", "scripted"
 SOUND = b"ID3\0" + bytes(range(256))
 RESPONSE = (
-    b'{"id": "resp_1", "object": "response", "created_at": 1, "model": "llama-3.1-8b", "status": "completed", "output": [],'
-    b' "parallel_tool_calls": true, "tool_choice": "auto", "tools": []}'
+    b'{"id": "resp_1", "object": "response", "created_at": 1, "model": "llama-3.1-8b", "status": "completed",'
+    b' "output": [], "parallel_tool_calls": true, "tool_choice": "auto", "tools": []}'
 )
 ANSWERS = {
     "/v1/models": b'{"data": [{"id": "llama-3.1-8b", "max_model_len": 4096}]}',

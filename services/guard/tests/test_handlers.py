@@ -122,10 +122,11 @@ class World:
         policy: str | None = None,
         changed: tuple[BodyEdit, ...] = (),
         request_id: str | None = None,
+        api: str = "chat.completions",
         **entry: object,
     ) -> str:
         request_id = request_id or f"request-{len(self.bodies)}"
-        self.bodies[request_id] = orjson.dumps(body)
+        self.bodies[request_id] = body if isinstance(body, bytes) else orjson.dumps(body)
         stage = Stage.model_validate({"service": "guard", "policy": policy, **entry})
         back = Stage(service="guard", policy=policy, answer=AnswerUse(mode="window", content="text"))
         journey = builders.journey(
@@ -133,7 +134,7 @@ class World:
             edge=EDGE,
             revision=1,
             request=RequestFacts(
-                api="chat.completions",
+                api=api,
                 fingerprint=b"as sent",
                 attributes={"identity": {"plan": self.plan}} if self.plan else {},
             ),
@@ -389,6 +390,51 @@ async def test_a_failing_guardian_is_told_once_until_it_has_answered_in_between(
 async def test_a_prompt_of_token_ids_can_not_be_checked_and_is_refused(world: World) -> None:
     world.send_body({"model": "m", "prompt": [1, 2, 3]})
     assert "unreadable.tokens" in (await world.refused()).message
+
+
+FORM: Final = (
+    b'--b\r\nContent-Disposition: form-data; name="prompt"\r\n\r\n%b\r\n'
+    b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n\0\xff\r\n--b--\r\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        ("rerank", {"model": "m", "query": "a", "documents": ["b", ATTACK]}),
+        ("generate", {"text": ATTACK}),
+        ("classify", {"anything": {"at": ["all", ATTACK]}}),
+        ("audio.transcriptions", FORM % ATTACK.encode()),
+        ("detokenize", {"tokens": [1, 2]}),
+    ],
+)
+async def test_an_attack_in_what_passes_and_tokens_in_place_of_texts_are_refused(
+    world: World, api: str, body: object
+) -> None:
+    world.send_body(body, api=api)
+    assert (await world.refused()).status == 403
+
+
+async def test_what_has_no_body_passes_and_a_file_is_flagged_as_unread(world: World) -> None:
+    world.send_body(b"", api="responses.retrieve")
+    told = Guarded.of((await world.passed()).request.attributes)
+    assert told is not None
+    assert told.verdict == "passed"
+    world.send_body(FORM % b"hello", api="audio.transcriptions")
+    told = Guarded.of((await world.passed()).request.attributes)
+    assert told is not None
+    assert (told.verdict, told.categories) == ("flagged", ("unreadable.media",))
+
+
+async def test_personal_data_in_what_passes_is_replaced_too(world: World) -> None:
+    world.send_body({"query": f"Mail {MAIL}", "documents": ["b"]}, api="rerank")
+    await world.passed()
+    [edit] = world.edited[-1].edits
+    assert (edit.field, MAIL in str(edit.value)) == ("query", False)
+    world.send_body(FORM % f"Mail {MAIL}".encode(), api="audio.transcriptions")
+    await world.passed()
+    [edit] = world.edited[-1].edits
+    assert (edit.field, MAIL in str(edit.value)) == ("prompt", False)
 
 
 async def test_a_request_that_has_ended_isn_t_checked(world: World) -> None:

@@ -231,3 +231,43 @@ models: {m: {pool: p, groups: [own]}}
     assert (refused.status, refused.code) == (401, "invalid_api_key")
     assert [edit.name for edit in refused.answer_headers] == ["www-authenticate"]
     world.threads.shutdown()
+
+
+FORM: Final = (
+    b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\n%b\r\n'
+    b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n\0\xff\r\n--b--\r\n'
+)
+KIND: Final = {"content-type": "multipart/form-data; boundary=b"}
+
+
+async def test_what_passes_becomes_facts_without_a_prefix_and_without_a_fingerprint(buses: Buses) -> None:
+    world = World(buses, text="pools: {p: {models: [m]}, q: {models: [whisper]}}\npreprocessing: []\n")
+    await buses.meet()
+    world.send(FORM % b"whisper", path="/v1/audio/transcriptions", headers=KIND)
+    world.send(b"", path="/pools/q/tokenizer_info", method="GET")
+    world.send(b'{"model": "m", "query": "canary-7c1f", "documents": ["b"]}', path="/v1/rerank")
+    world.send(b"", path="/v1/responses/resp_1", method="GET", model="m")
+    await eventually(lambda: len(world.journeys) == 4)
+    found = {journey.request.api: journey for journey in world.journeys}
+    assert {name: journey.model for name, journey in found.items()} == {
+        "audio.transcriptions": "whisper", "tokenizer_info": "whisper", "rerank": "m", "responses.retrieve": "m",
+    }  # fmt: skip
+    assert found["rerank"].request.prompt_tokens == 4
+    for journey in world.journeys:
+        assert (journey.request.blocks, journey.request.fingerprint) == (b"", b"")
+        assert journey.request.max_output_tokens == 0
+        assert b"canary" not in journey.encode()
+    world.threads.shutdown()
+
+
+async def test_limits_hold_for_what_passes_as_for_a_chat(buses: Buses) -> None:
+    text = "pools: {p: {models: [m]}}\npreprocessing: [{use: request-limit, per: [], rate: 1/min}]\n"
+    world = World(buses, text=text)
+    await buses.meet()
+    world.send(b'{"model": "m", "query": "a", "documents": ["b"]}', path="/v1/rerank", request_id="r1")
+    world.send(b'{"text": "a"}', path="/generate", request_id="r2")
+    await eventually(lambda: world.answers)
+    (answer,) = world.answers
+    assert isinstance(answer, Rejection)
+    assert (answer.status, len(world.journeys)) == (429, 1)
+    world.threads.shutdown()

@@ -17,13 +17,14 @@ _CONTENT: Final = frozenset(
 """Fields that hold what people wrote, even where it looks like an identifier."""
 
 
-def readable_fields(document: Document) -> dict[str, JsonValue]:
-    """The numbers, booleans and short identifiers of the top level."""
+def readable_fields(document: Document, *, identifiers: bool = True) -> dict[str, JsonValue]:
+    """The numbers, booleans and short identifiers of the top level. Without `identifiers` the model is the only text:
+    in a body of which little is known, any other may be a prompt."""
     fields: dict[str, JsonValue] = {}
     for name, value in document.items():
         kind = type(value)
         if kind is str:
-            if name in _CONTENT or not _IDENTIFIER.fullmatch(cast("str", value)):
+            if (name in _CONTENT if identifiers else name != "model") or not _IDENTIFIER.fullmatch(cast("str", value)):
                 continue
         elif kind is not bool and kind is not int and kind is not float:
             continue

@@ -175,7 +175,7 @@ def describe(
         else b"",
         features=features(body),
         headers=headers.readable,
-        fields=readable_fields(document),
+        fields=readable_fields(document, identifiers=not body.api.passed),
         attributes=incoming.attributes,
         session=headers.session,
         priority=headers.priority,
