@@ -5,7 +5,7 @@ hashes and identifiers, never prompt text, and is at most `JOURNEY_LIMIT` bytes.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self, TypedDict, Unpack
 
 from pydantic import Field, JsonValue
 
@@ -47,6 +47,18 @@ class PreprocessRequest(Message):
     body_bytes: int | None = None
     """Set when the body is too large for a message of the bus and none follows: its length. The preprocessor asks the
     edge for it in parts."""
+
+    def changed(self, **changes: Unpack["RequestChanges"]) -> Self:
+        """A copy with these fields changed. Raises TypeError for an unknown field."""
+        return self._with(changes)
+
+
+class RequestChanges(TypedDict, total=False):
+    """The fields of `PreprocessRequest` that an edge changes when it sends the request again."""
+
+    attempt: int
+    headers: dict[str, str]
+    body_bytes: int | None
 
 
 class BlockChain(Part):
@@ -115,7 +127,21 @@ class RequestFacts(Part):
             return self
         chains = {chain.block_tokens: chain.blocks for chain in self.other_chains} | {self.block_tokens: self.blocks}
         blocks = chains.get(block_tokens, b"")
-        return self.model_copy(update={"block_tokens": block_tokens, "blocks": blocks, "other_chains": ()})
+        return self.changed(block_tokens=block_tokens, blocks=blocks, other_chains=())
+
+    def changed(self, **changes: Unpack["FactsChanges"]) -> Self:
+        """A copy with these fields changed. Raises TypeError for an unknown field."""
+        return self._with(changes)
+
+
+class FactsChanges(TypedDict, total=False):
+    """The fields of `RequestFacts` that stages change."""
+
+    block_tokens: int
+    blocks: bytes
+    other_chains: tuple[BlockChain, ...]
+    fingerprint: bytes
+    attributes: dict[str, JsonValue]
 
 
 AFTER: Final = "after"
@@ -157,6 +183,10 @@ class Stage(Part):
     memo: str | None = None
     """What a stage on the way in noted for itself on the way back; opaque to everybody else, and facts only."""
 
+    def noted(self, memo: str | None) -> Self:
+        """The same entry with another memo."""
+        return self._with({"memo": memo})
+
 
 class StageReport(Part):
     """What one stage did to a request, for the decision event."""
@@ -171,6 +201,18 @@ class StageReport(Part):
     """Milliseconds inside the stage, without the bus."""
     note: str | None = None
     """Why, in words without prompt text, e.g. the rule that matched."""
+
+    def changed(self, **changes: Unpack["ReportChanges"]) -> Self:
+        """A copy with these fields changed. Raises TypeError for an unknown field."""
+        return self._with(changes)
+
+
+class ReportChanges(TypedDict, total=False):
+    """The fields of `StageReport` that are changed after a stage has made it."""
+
+    outcome: str
+    took_ms: float
+    note: str | None
 
 
 class Target(Part):
@@ -216,7 +258,8 @@ def retold(edits: tuple[HeaderEdit, ...], target: Target) -> tuple[HeaderEdit, .
     """The edits for a request that `target` serves now. The base model is empty when nobody knows it."""
     names = {"model": target.model, "base_model": target.model if target.lora is None else target.base or ""}
     return tuple(
-        edit if edit.tells not in names else edit.model_copy(update={"value": names[edit.tells]}) for edit in edits
+        edit if edit.tells not in names else HeaderEdit(name=edit.name, value=names[edit.tells], tells=edit.tells)
+        for edit in edits
     )
 
 
@@ -263,3 +306,24 @@ class Journey(Message):
     def wanted(self) -> str:
         """The model to route by; `model` is for the client's eyes."""
         return self.rewritten or self.model
+
+    def changed(self, **changes: Unpack["JourneyChanges"]) -> Self:
+        """A copy with these fields changed. Raises TypeError for an unknown field."""
+        return self._with(changes)
+
+
+class JourneyChanges(TypedDict, total=False):
+    """The fields of a journey that stages change."""
+
+    request: RequestFacts
+    target: Target | None
+    alternatives: tuple[Target, ...]
+    profile: str | None
+    itinerary: tuple[Stage, ...]
+    response: tuple[Stage, ...]
+    headers: tuple[HeaderEdit, ...]
+    body: tuple[BodyEdit, ...]
+    answer_headers: tuple[HeaderEdit, ...]
+    level: str
+    reasons: tuple[str, ...]
+    trail: tuple[StageReport, ...]

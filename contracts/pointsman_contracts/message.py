@@ -1,6 +1,7 @@
 """The base of every message on the bus and the address that names its subject."""
 
-from typing import ClassVar, Literal, NamedTuple, Self
+from collections.abc import Mapping
+from typing import ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -27,6 +28,10 @@ class Address(NamedTuple):
         return f"{self.domain}.{self.name}.v{self.version}"
 
 
+_new: Final = object.__new__
+_set: Final = object.__setattr__
+
+
 class Part(BaseModel):
     """A value inside a message. Frozen; unknown fields are ignored so that newer senders can be read.
 
@@ -39,6 +44,20 @@ class Part(BaseModel):
         ser_json_bytes="base64",
         val_json_bytes="base64",
     )
+
+    def _with(self, changes: Mapping[str, object]) -> Self:
+        """A copy with other values in some fields, which aren't validated. Raises TypeError for a field that the class
+        doesn't have. Costs a request less than half of `model_copy`; subclasses type the changes."""
+        fields = {**self.__dict__, **changes}
+        if len(fields) != len(self.__dict__):
+            unknown = ", ".join(sorted(fields.keys() - self.__dict__.keys()))
+            raise TypeError(f"{type(self).__name__} has no field {unknown}")
+        copy = _new(type(self))
+        _set(copy, "__dict__", fields)
+        _set(copy, "__pydantic_fields_set__", self.__pydantic_fields_set__ | changes.keys())
+        _set(copy, "__pydantic_extra__", None)
+        _set(copy, "__pydantic_private__", None)
+        return copy
 
 
 class Message(Part):

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from pointsman_apis.prompt_texts import SPOKEN
 from pointsman_contracts.guarding import GUARDED, Guarded
 from pointsman_contracts.identity import plan_of
-from pointsman_contracts.journey import Journey, Stage
+from pointsman_contracts.journey import FactsChanges, Journey, JourneyChanges, Stage
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_core.config import DEFAULT_GUARD
@@ -112,8 +112,8 @@ class Handlers:
             )
         if judgement.failures and stage.on_error == "deny":
             return _unchecked(hop)
-        changes: dict[str, object] = {}
-        facts: dict[str, object] = {}
+        changes: JourneyChanges = {}
+        facts: FactsChanges = {}
         restores = False
         if judgement.redact and stage.mode != "shadow":
             restores = policy.guard.restore
@@ -133,7 +133,7 @@ class Handlers:
             changes["level"] = "degraded"
             changes["reasons"] = (*journey.reasons, *(f"guard: {failure}" for failure in judgement.failures))
         facts["attributes"] = _told(journey, policy, judgement, restores=restores)
-        changes["request"] = journey.request.model_copy(update=facts)
+        changes["request"] = journey.request.changed(**facts)
         return hop.advance(note=note, **changes)
 
     def review(self, review: ResponseReview) -> Verdict | Awaitable[Verdict]:
@@ -264,7 +264,7 @@ def _park(hop: Hop[Journey]) -> None:
 
 def _noted(entry: Stage, policy: str | None, memo: str) -> Stage:
     mine = entry.service == STAGE and (entry.policy or DEFAULT_GUARD) == (policy or DEFAULT_GUARD)
-    return entry.model_copy(update={"memo": memo}) if mine else entry
+    return entry.noted(memo) if mine else entry
 
 
 def _told(journey: Journey, policy: GuardPolicy, judgement: Judgement, *, restores: bool) -> dict[str, JsonValue]:

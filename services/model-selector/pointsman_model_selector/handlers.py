@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.journey import Journey, retold
+from pointsman_contracts.journey import Journey, JourneyChanges, retold
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
@@ -90,7 +90,7 @@ class Handlers:
         counter.inc()
 
 
-def _changes(journey: Journey, selected: Selected) -> dict[str, object]:
+def _changes(journey: Journey, selected: Selected) -> JourneyChanges:
     target = selected.model.target
     changes = settled(journey, target, selected.model.block_tokens)
     changes["alternatives"] = tuple(candidate.target for candidate in selected.fallbacks)

@@ -5,7 +5,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.journey import Journey
+from pointsman_contracts.journey import Journey, JourneyChanges
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
 from pointsman_core.permission import allowed_models
@@ -49,7 +49,7 @@ class Handlers:
         try:
             picked = routing.pick(journey, self._pools, time.monotonic())
             route = picked.route
-            changes: dict[str, object] = {
+            changes: JourneyChanges = {
                 "profile": picked.profile,
                 "itinerary": route.request,
                 "response": route.response,
@@ -57,7 +57,7 @@ class Handlers:
             if not route.selects:
                 allowed = allowed_models(journey.request.attributes)
                 target = routing.target(journey.wanted, self._pools, journey.model, allowed)
-                changes |= settled(journey, target, routing.block_tokens(target))
+                changes.update(settled(journey, target, routing.block_tokens(target)))
                 changes["alternatives"] = routing.fallbacks(journey.wanted, allowed)
         except Refusal as refusal:
             return hop.refuse(refusal)

@@ -96,8 +96,7 @@ def _fitting(journey: Journey, block_tokens: int) -> Journey:
         return journey
     reason = f"prefix not known: hashed in blocks of {request.block_tokens} tokens, the pool has {block_tokens}"
     facts = request.in_blocks_of(block_tokens)
-    changes = {"request": facts, "level": "degraded", "reasons": (*journey.reasons, reason)}
-    return journey.model_copy(update=changes)
+    return journey.changed(request=facts, level="degraded", reasons=(*journey.reasons, reason))
 
 
 def _request(journey: Journey, target: Target) -> ScheduleRequest:

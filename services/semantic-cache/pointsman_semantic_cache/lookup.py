@@ -7,7 +7,7 @@ from typing import Final
 from pointsman_apis import named
 from pointsman_contracts.guarding import Guarded
 from pointsman_contracts.identity import plan_of
-from pointsman_contracts.journey import HeaderEdit, Journey, Stage
+from pointsman_contracts.journey import HeaderEdit, Journey, JourneyChanges, Stage
 from pointsman_contracts.reply import Answer
 from pointsman_core.config import DEFAULT_CACHE, WORDS, Cache, Embeddings
 from pointsman_runtime.bus.errors import BusError
@@ -244,7 +244,7 @@ class Lookup:
         self._around.metrics.looked_up(
             self._name, "failed" if missing is not None else result, plan_of(journey.request.attributes)
         )
-        changes: dict[str, object] = {
+        changes: JourneyChanges = {
             "answer_headers": (*journey.answer_headers, HeaderEdit(name=TOLD, value=result)),
         }
         if memo is not None:
@@ -253,7 +253,8 @@ class Lookup:
                 self._around.questions.remember(asking, self._text, time.monotonic())
             changes["response"] = _with_memo(journey.response, self._name, memos.encode(memo))
         if missing is not None:
-            changes |= {"level": "degraded", "reasons": (*journey.reasons, f"{SERVICE}: {missing}")}
+            changes["level"] = "degraded"
+            changes["reasons"] = (*journey.reasons, f"{SERVICE}: {missing}")
         return self._hop.advance(note=f"{result}: {note}", **changes)
 
     def _land(self) -> None:
@@ -294,7 +295,4 @@ def _named(stage: Stage) -> str:
 
 
 def _with_memo(stages: Sequence[Stage], name: str, memo: str) -> tuple[Stage, ...]:
-    return tuple(
-        stage.model_copy(update={"memo": memo}) if stage.service == SERVICE and _named(stage) == name else stage
-        for stage in stages
-    )
+    return tuple(stage.noted(memo) if stage.service == SERVICE and _named(stage) == name else stage for stage in stages)

@@ -90,7 +90,7 @@ async def walk(config: Config, sample: SampleRequest, *, trusted: bool = False) 
         rows.append(Row("profile-picker", "", "rejected", None, _words(told)))
         return Walk([*rows, *unsettled(config, None)], told, identity, None)
     rows.append(Row("profile-picker", "", "passed", None, f"{picked.profile}: {picked.note}"))
-    journey = journey.model_copy(update={"profile": picked.profile})
+    journey = journey.changed(profile=picked.profile)
     if not picked.route.selects:
         try:
             allowed = allowed_models(journey.request.attributes)
@@ -98,7 +98,7 @@ async def walk(config: Config, sample: SampleRequest, *, trusted: bool = False) 
         except Refusal as error:
             rows.append(Row("profile-picker", "", "rejected", None, _words(error)))
             return Walk([*rows, *unsettled(config, picked.profile)], error, identity, None)
-        journey = journey.model_copy(update=settled(journey, target, None))
+        journey = journey.changed(**settled(journey, target, None))
     profile = config.profiles[picked.profile]
     return await _stages(config, sample, journey, profile, rows, identity)
 
@@ -217,7 +217,7 @@ async def _stage(
     if use.service == "model-selector":
         question = ModelQuestion(journey, ModelStates(), time.monotonic(), time.time_ns() // 1_000_000)
         selected = compiled.selectors[use.policy or ""].select(question)
-        after = journey if use.shadow else journey.model_copy(update={"target": selected.model.target})
+        after = journey if use.shadow else journey.changed(target=selected.model.target)
         return "passed", selected.note, after
     if use.service == "guard":
         policy = compiled.guards[use.policy or DEFAULT_GUARD]

@@ -60,7 +60,7 @@ class Decider:
     async def _decide_beside(
         self, worker: str, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
     ) -> Settled:
-        here = request.model_copy(update={"headers": {**request.headers, WORKER[0]: worker}})
+        here = request.changed(headers={**request.headers, WORKER[0]: worker})
         try:
             reply = await self._decide(here, body, policy, traceparent)
         except Closed:

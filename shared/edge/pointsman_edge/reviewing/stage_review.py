@@ -115,7 +115,7 @@ class StageTrail:
         before = self._reports.get(review.position)
         if before is not None:
             graver = report if _WEIGHT[outcome] > _WEIGHT[before.outcome] else before
-            report = graver.model_copy(update={"took_ms": round(before.took_ms + took_ms, 3)})
+            report = graver.changed(took_ms=round(before.took_ms + took_ms, 3))
         self._reports[review.position] = report
 
     def reports(self) -> tuple[StageReport, ...]:
@@ -125,4 +125,4 @@ class StageTrail:
 
 def in_shadow(report: StageReport) -> StageReport:
     """The report of a stage whose verdict isn't acted on. A failure is reported as that of any other stage."""
-    return report if report.outcome == "failed" else report.model_copy(update={"outcome": f"shadow_{report.outcome}"})
+    return report if report.outcome == "failed" else report.changed(outcome=f"shadow_{report.outcome}")

@@ -59,22 +59,22 @@ def merged(journey: Journey, answer: Journey, took_ms: float) -> Journey:
     """The journey with what a stage may change taken from its answer. What a request is and which way it goes stays.
     A target that the stage chose is settled as a model-selector's is: in the body, the blocks and the headers."""
     target = None if answer.target is None else _known(journey, answer.target)
-    following = journey.model_copy(
-        update={
-            "request": _facts(journey, answer),
-            "alternatives": tuple(_known(journey, target) for target in answer.alternatives),
-            "headers": answer.headers,
-            "body": answer.body,
-            "answer_headers": _answer_headers(journey, answer),
-            "level": answer.level,
-            "reasons": answer.reasons,
-            "itinerary": journey.itinerary[1:],
-            "trail": (*journey.trail, _report(journey, answer, took_ms, "passed")),
-        }
+    following = journey.changed(
+        request=_facts(journey, answer),
+        alternatives=tuple(_known(journey, target) for target in answer.alternatives),
+        headers=answer.headers,
+        body=answer.body,
+        answer_headers=_answer_headers(journey, answer),
+        level=answer.level,
+        reasons=answer.reasons,
+        itinerary=journey.itinerary[1:],
+        trail=(*journey.trail, _report(journey, answer, took_ms, "passed")),
     )
     if target is None or target == journey.target:
-        return following if target is not None else following.model_copy(update={"target": None})
-    return following.model_copy(update={**settled(following, target), "headers": retold(following.headers, target)})
+        return following if target is not None else following.changed(target=None)
+    changes = settled(following, target)
+    changes["headers"] = retold(following.headers, target)
+    return following.changed(**changes)
 
 
 def nowhere(journey: Journey, answer: Settled, servers: Servers) -> bool:
@@ -116,13 +116,13 @@ def _facts(journey: Journey, answer: Journey) -> RequestFacts:
     before, after = journey.request.attributes, answer.request.attributes
     facts = answer.request
     if facts.fingerprint and answer.body != journey.body:
-        facts = facts.model_copy(update={"fingerprint": b""})
+        facts = facts.changed(fingerprint=b"")
     if before.get(IDENTITY) == after.get(IDENTITY):
         return facts
     kept = {name: value for name, value in after.items() if name != IDENTITY}
     if IDENTITY in before:
         kept[IDENTITY] = before[IDENTITY]
-    return facts.model_copy(update={"attributes": kept})
+    return facts.changed(attributes=kept)
 
 
 def rejected(journey: Journey, answer: Rejection, took_ms: float) -> Rejection:
@@ -140,7 +140,7 @@ def shadowed_by(journey: Journey, answer: Settled, took_ms: float) -> Journey:
     return shadowed(
         journey,
         "rejected",
-        report.model_copy(update={"note": f"{answer.status} {answer.code or answer.type}"[:NOTE_LIMIT]}),
+        report.changed(note=f"{answer.status} {answer.code or answer.type}"[:NOTE_LIMIT]),
     )
 
 

@@ -87,11 +87,8 @@ def next_model(journey: Journey, status: int, report: StageReport) -> Journey | 
     if journey.itinerary[0].service != "scheduler":
         return None
     target, *others = journey.alternatives
-    return journey.model_copy(
-        update={
-            **settled(journey, target),
-            "alternatives": tuple(others),
-            "headers": retold(journey.headers, target),
-            "trail": (*journey.trail, report),
-        }
-    )
+    changes = settled(journey, target)
+    changes["alternatives"] = tuple(others)
+    changes["headers"] = retold(journey.headers, target)
+    changes["trail"] = (*journey.trail, report)
+    return journey.changed(**changes)

@@ -1,10 +1,10 @@
 """One message at one stage: what a handler gets beside the message, and how the request goes on."""
 
 import time
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Final, Generic, Protocol, TypeVar, Unpack, cast
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.journey import HeaderEdit, Journey, PreprocessRequest, Stage, StageReport
+from pointsman_contracts.journey import HeaderEdit, Journey, JourneyChanges, PreprocessRequest, Stage, StageReport
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
 from pointsman_contracts.response import Usage
 from pointsman_contracts.services import STAGES
@@ -76,12 +76,12 @@ class Hop(Generic[M]):
             note=note,
         )
 
-    def advance(self, *, note: str | None = None, **changes: Any) -> Journey:
+    def advance(self, *, note: str | None = None, **changes: Unpack[JourneyChanges]) -> Journey:
         """The journey with this stage done: off the itinerary, on the trail, with `changes` of its fields."""
         journey = cast("Journey", self.message)
         changes.setdefault("itinerary", journey.itinerary[1:])
         changes["trail"] = (*changes.get("trail", journey.trail), self.report(note=note))
-        return journey.model_copy(update=changes)
+        return journey.changed(**changes)
 
     def reject(
         self,
@@ -245,5 +245,5 @@ class Hop(Generic[M]):
         journey = self.message
         if not isinstance(journey, Journey) or not journey.alternatives or not rejection.trail:
             return None
-        report = rejection.trail[-1].model_copy(update={"note": f"{rejection.status} {rejection.code or ''}".rstrip()})
+        report = rejection.trail[-1].changed(note=f"{rejection.status} {rejection.code or ''}".rstrip())
         return elsewhere.next_model(journey, rejection.status, report)

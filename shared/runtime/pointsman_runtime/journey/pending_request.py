@@ -228,7 +228,7 @@ class PendingRequest(Waiter):
         self._attempt += 1
         self._bus.replies.extend(self, min(now + self._budget(), self._deadline))
         try:
-            self._publish(self._request.model_copy(update={"attempt": self._attempt}), now, resent=True)
+            self._publish(self._request.changed(attempt=self._attempt), now, resent=True)
         except NobodyListens as missing:
             if not self._hold(Place(FIRST_STAGE), missing, now):
                 self._fail(missing)
@@ -258,7 +258,7 @@ class PendingRequest(Waiter):
         envelope, body = request.encode(), self._body
         if len(headers) + len(envelope) + 1 + len(body) > self._bus.link.max_payload:
             # The preprocessor asks for it in parts.
-            envelope, body = request.model_copy(update={"body_bytes": len(body)}).encode(), b""
+            envelope, body = request.changed(body_bytes=len(body)).encode(), b""
         self._bus.link.publish(to, b"\n".join((envelope, body)), self._reply_to, headers)
 
     def _end(self, now: float) -> None:

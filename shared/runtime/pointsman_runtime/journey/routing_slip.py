@@ -3,7 +3,7 @@
 from typing import Final
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.journey import Journey, Stage, StageReport
+from pointsman_contracts.journey import Journey, JourneyChanges, Stage, StageReport
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Rejection
 from pointsman_contracts.services import STAGES
 
@@ -28,10 +28,11 @@ def skipped(journey: Journey, instance: str, reason: str) -> Journey:
     to skip."""
     stage = journey.itinerary[0]
     report = StageReport(stage=stage.service, instance=instance, outcome="skipped", note=reason)
-    changes: dict[str, object] = {"itinerary": journey.itinerary[1:], "trail": (*journey.trail, report)}
+    changes: JourneyChanges = {"itinerary": journey.itinerary[1:], "trail": (*journey.trail, report)}
     if stage.mode != SHADOW:
-        changes |= {"level": "degraded", "reasons": (*journey.reasons, reason)}
-    return journey.model_copy(update=changes)
+        changes["level"] = "degraded"
+        changes["reasons"] = (*journey.reasons, reason)
+    return journey.changed(**changes)
 
 
 def in_shadow(journey: Journey) -> bool:
@@ -42,8 +43,8 @@ def in_shadow(journey: Journey) -> bool:
 def shadowed(journey: Journey, verdict: str, report: StageReport) -> Journey:
     """The journey behind a stage in shadow: unchanged but for its report. `verdict`: `passed`, `rejected`,
     `answered`."""
-    told = report.model_copy(update={"outcome": f"{SHADOW}_{verdict}"})
-    return journey.model_copy(update={"itinerary": journey.itinerary[1:], "trail": (*journey.trail, told)})
+    told = report.changed(outcome=f"{SHADOW}_{verdict}")
+    return journey.changed(itinerary=journey.itinerary[1:], trail=(*journey.trail, told))
 
 
 def with_memos(journey: Journey, noted: tuple[Stage, ...]) -> Journey:
@@ -52,10 +53,8 @@ def with_memos(journey: Journey, noted: tuple[Stage, ...]) -> Journey:
     same = len(noted) == len(journey.response)
     if not same or all(mine.memo == other.memo for mine, other in zip(journey.response, noted, strict=True)):
         return journey
-    kept = tuple(
-        mine.model_copy(update={"memo": other.memo}) for mine, other in zip(journey.response, noted, strict=True)
-    )
-    return journey.model_copy(update={"response": kept})
+    kept = tuple(mine.noted(other.memo) for mine, other in zip(journey.response, noted, strict=True))
+    return journey.changed(response=kept)
 
 
 def unanswered(journey: Journey, sender: str) -> Rejection:

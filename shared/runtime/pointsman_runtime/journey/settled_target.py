@@ -1,10 +1,10 @@
 """What settling a request's target changes in its journey. Pure."""
 
-from pointsman_contracts.journey import BodyEdit, Journey, Target
+from pointsman_contracts.journey import BodyEdit, Journey, JourneyChanges, Target
 from pointsman_core.prefix import salted
 
 
-def settled(journey: Journey, target: Target, block_tokens: int | None = None) -> dict[str, object]:
+def settled(journey: Journey, target: Target, block_tokens: int | None = None) -> JourneyChanges:
     """The changes. `block_tokens` is of the target's pool; None at a provider and where nobody knows it: the scheduler
     looks whether the blocks have its pool's size.
 
@@ -15,7 +15,7 @@ def settled(journey: Journey, target: Target, block_tokens: int | None = None) -
     if facts.blocks:
         plain = facts.blocks if before is None else salted(facts.blocks, before.model, before.lora or "")
         blocks = salted(plain, target.model, target.lora or "")
-        facts = facts.model_copy(update={"blocks": blocks, "other_chains": ()})
+        facts = facts.changed(blocks=blocks, other_chains=())
     kept = tuple(edit for edit in journey.body if edit.field != "model")
     body = kept if target.model == journey.model else (*kept, BodyEdit(field="model", value=target.model))
     return {"target": target, "request": facts, "body": body}
