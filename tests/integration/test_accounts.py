@@ -210,8 +210,9 @@ async def _look_as_the_operator(accounts: Accounts, monkeypatch: pytest.MonkeyPa
     await history(None, console)
     await explain(None, request_id, timedelta(minutes=5), console, as_json=False)
     _, digest, _ = api_keys.made(record := ApiKey(id="somebody", tenant="books"))
-    await stored_keys.store(None, digest, record)
-    assert await stored_keys.revoke(None, record.id) == 1
+    async with stored_keys.opened(None) as keys:
+        await keys.create(digest, record)
+        assert await keys.revoke(record.id) == 1
 
 
 @pytest.mark.parametrize("user", [*LOGINS, AGENTS[0].user])

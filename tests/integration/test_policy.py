@@ -184,14 +184,16 @@ async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(p
     await apply(policed, with_stored)
     record = ApiKey(tenant="acme", id="robot", scopes=("inference",))
     key, digest, _ = api_keys.made(record)
-    await stored_keys.store(policed.nats.url, digest, record)
+    async with stored_keys.opened(policed.nats.url) as keys:
+        await keys.create(digest, record)
 
     async def answered(wanted: int) -> bool:
         status, _, _ = await ask(policed, key)
         return status == wanted
 
     await eventually(lambda: asyncio.ensure_future(answered(200)))
-    assert await stored_keys.revoke(policed.nats.url, "robot") == 1
+    async with stored_keys.opened(policed.nats.url) as keys:
+        assert await keys.revoke("robot") == 1
     await eventually(lambda: asyncio.ensure_future(answered(401)))
     await apply(policed, EXAMPLE)
 
