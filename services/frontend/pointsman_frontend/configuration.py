@@ -1,4 +1,4 @@
-"""What the configuration means to the frontend."""
+"""Checks a configuration for the frontend."""
 
 from pointsman_core.config import Config
 from pointsman_edge.deciding.policy import compile_policy
@@ -6,6 +6,6 @@ from pointsman_providers import resolve
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError when this service would refuse the configuration."""
+    """Raise ConfigError if this service would refuse the configuration."""
     resolve.check(config)
     compile_policy(config, 0)

@@ -1,1 +1,1 @@
-"""What every edge does alike, whichever protocol its requests arrive by."""
+"""The code that both edges share: HTTP and ext_proc."""

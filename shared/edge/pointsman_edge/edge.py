@@ -68,7 +68,7 @@ class EdgeOptions:
     events_kept: int
     """Events that wait while the bus is away."""
     own_worker: str | None = None
-    """The worker that this edge stands beside."""
+    """The worker beside this edge, which its requests prefer."""
 
 
 class OpenRequest(Protocol):
@@ -121,7 +121,7 @@ class Edge:
         self._table.take(snapshot, time.monotonic())
 
     def open_requests(self, query: OpenRequestsQuery) -> OpenRequests:
-        """Those of the requests asked about that haven't ended."""
+        """Answer which of the requests in the query haven't ended."""
         return OpenRequests(request_ids=tuple(each for each in query.request_ids if each in self.open))
 
     def boot_of(self, pool: str, worker: str) -> str:

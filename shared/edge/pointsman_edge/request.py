@@ -33,7 +33,7 @@ _log = Log("edge")
 
 
 class EdgeRequest(ABC):
-    """A request from its head to its last event. A protocol's class says how it is read and answered."""
+    """A request from its head to its last event. The class of a protocol reads and answers it."""
 
     __slots__ = ("_stored", "due", "edge", "method", "record", "requested", "review", "reviewed_after", "span")
 
@@ -92,7 +92,7 @@ class EdgeRequest(ABC):
 
     @abstractmethod
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
-        """Answer with a whole response. `details`: its reason in one word."""
+        """Send a whole response. `details`: its reason in one word."""
 
     @abstractmethod
     async def interrupted(self, interruption: BaseException) -> None:

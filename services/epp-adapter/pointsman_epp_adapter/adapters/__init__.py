@@ -1,1 +1,1 @@
-"""gRPC: what Envoy sends, what it is told."""
+"""gRPC: reads Envoy's messages and answers them."""

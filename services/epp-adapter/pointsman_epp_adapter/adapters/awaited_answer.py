@@ -1,4 +1,4 @@
-"""The answer to a request that Envoy was told to send on."""
+"""The answer to a request that Envoy forwards."""
 
 from abc import ABC, abstractmethod
 from typing import Final

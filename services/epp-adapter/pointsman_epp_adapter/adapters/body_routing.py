@@ -48,7 +48,7 @@ class BodyRouting:
         self._of_base = seconds.labels("base-model-to-header").observe
 
     async def name(self, stream: Stream, head: RequestHead) -> None:
-        """Tell Envoy the headers of one request. Raises Refusal."""
+        """Answer Envoy with the headers of one request. Raises Refusal."""
         if head.end:
             self._bodyless.inc()
             for message in wire.decided(_changes(None, None), "", {}, buffered_body=False):

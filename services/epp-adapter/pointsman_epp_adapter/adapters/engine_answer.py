@@ -31,7 +31,7 @@ _BROKEN: Final = "Envoy ended the record before the answer was: the client left,
 
 
 class EngineAnswer(AwaitedAnswer):
-    """One answer, from when Envoy was told where to send the request."""
+    """One answer, from the moment at which Envoy learns where to send the request."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class EngineAnswer(AwaitedAnswer):
         self._counted = counted
         self._answer: Answer | None = None
         self._told = mode
-        """How Envoy sends the body, as it was told when the answer began."""
+        """How Envoy sends the body, as set when the answer began."""
         self._seen = mode is not BodyMode.NONE
         """Whether Envoy shows the end of the answer."""
         self._started = False
@@ -132,7 +132,7 @@ class EngineAnswer(AwaitedAnswer):
         if not self._started:
             self._first_byte()
         duplex = self._mode is BodyMode.FULL_DUPLEX_STREAMED
-        # A whole body that has trailers doesn't say that it ends.
+        # A whole body that has trailers isn't marked as the last piece.
         last = piece.end or (self._told is BodyMode.BUFFERED and answer.whole_with(piece.data))
         data = answer.feed(piece.data, end=last)
         if self._reviewed is not None:
@@ -152,7 +152,7 @@ class EngineAnswer(AwaitedAnswer):
             await stream.write(wire.response_piece(data))
 
     async def _rest(self, stream: Stream) -> None:
-        """What was held of an answer that ends with trailers. Raises Refusal when Envoy takes none of it any more."""
+        """As `AwaitedAnswer._rest`."""
         if self._answer is not None:
             data = self._answer.feed(b"", end=True)
             if self._mode is not BodyMode.FULL_DUPLEX_STREAMED:
@@ -168,7 +168,7 @@ class EngineAnswer(AwaitedAnswer):
         self._ended()
 
     def _wanted(self, answer: Answer) -> BodyMode | None:
-        """How Envoy is to send the body, when not as it is configured to: not at all when nobody needs it."""
+        """How Envoy is to send the body; None: as configured. NONE if no part of the edge needs the body."""
         review = self._review
         if self._mode is BodyMode.FULL_DUPLEX_STREAMED:
             return None  # Envoy doesn't change it then
@@ -207,7 +207,7 @@ class EngineAnswer(AwaitedAnswer):
             self._edge.events.started(self._record, self._worker, now - self._sent_at)
 
     def _tell_served(self, address: str) -> None:
-        """Those before the one that answered have failed: Envoy goes down the list in order."""
+        """Record the endpoints before the one that answered as failed: Envoy tries them in order."""
         index = served_by(self._chosen, address)
         if index == 0:
             return
@@ -221,12 +221,12 @@ class EngineAnswer(AwaitedAnswer):
         self._edge.load.began(worker)
 
     async def _answered_by_envoy(self, head: ResponseHead, stream: Stream) -> None:
-        """Raises Refusal when no endpoint answered; what a filter or a route says passes as it is."""
+        """Raises Refusal if no endpoint answered; the answer of a filter or a route passes unchanged."""
         record = self._record
         if head.status < FAILED:
             await self._refused_by_envoy(head, stream)
             return
-        # How far down the list it came isn't told; a second try may be all that its retry policy allows.
+        # Envoy doesn't report how many endpoints it tried; its retry policy may allow only two.
         self._failed(self._chosen[0], self._chosen[1] if len(self._chosen) > 1 else None)
         refusal = unanswered(head.status)
         record.end("timeout" if refusal.status == 504 else "engine_error", refusal.status, refusal.message)

@@ -81,7 +81,7 @@ def messages(
     the engine: the client's own object if nothing in it changes. `bodyless`: the request ended with its headers."""
     addresses = ",".join([each.address for each in found])
     others.set.append((DESTINATION.encode(), addresses.encode()))
-    # Past the list, Envoy would go on to engines that nobody chose.
+    # After the last endpoint, Envoy would retry at engines that weren't chosen.
     others.set.append((b"x-envoy-max-retries", b"%d" % (len(found) - 1)))
     if not bodyless and (body is not whole.data or not whole.buffered):
         others.set.append((b"content-length", b"%d" % len(body)))

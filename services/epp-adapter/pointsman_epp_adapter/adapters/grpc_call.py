@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 MESSAGE_LIMIT: Final = 64 * 2**20
-"""A buffered body comes in one message; how much of it is taken, the configuration says."""
+"""Bytes. A buffered body comes in one message; `edge.max_body` limits it further."""
 _PREFIX: Final = 5
 """Bytes before each message: whether it is compressed, and how long it is."""
 
@@ -56,7 +56,7 @@ class Peer(Protocol):
 
 
 class Call:
-    """Its method reads and writes; its connection tells it what has come. One reader at a time."""
+    """The method reads and writes messages; the connection feeds it. One reader at a time."""
 
     __slots__ = (
         "_failure",
@@ -83,7 +83,7 @@ class Call:
         self.closed = False
         """Nothing that is written gets to the client any more."""
         self.ended = False
-        """The client says no more."""
+        """The client has closed its side."""
         self.heard: Callable[[], None] | None = None
         """Called when a message has come, or the end."""
         self._peer = peer
@@ -101,7 +101,7 @@ class Call:
         return self._messages
 
     async def read(self) -> bytes | None:
-        """The next message; None when the client says no more. Raises CallFailed when it said what can't be read."""
+        """The next message; None after the last one. Raises CallFailed for a message that can't be read."""
         while not self._messages:
             if self._failure is not None:
                 raise self._failure

@@ -1,6 +1,6 @@
 """One connection of a gRPC client's: HTTP/2 by libnghttp2, and gRPC's headers and statuses on it.
 
-All of it runs on the event loop; why not gRPC's own server for asyncio, tells docs/adr/0011.
+All of it runs on the event loop; docs/adr/0011 explains why it isn't gRPC's own server for asyncio.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class GrpcConnection(asyncio.Protocol):
         self.lost: Final = self._loop.create_future()
         """Done when the socket is closed, which is some time after `close` where the client is slow to agree."""
         self.told: Final = self._loop.create_future()
-        """Done when the client has heard `refuse_more`, or is gone."""
+        """Done when the client has received `refuse_more`, or is gone."""
         self._socket: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -117,8 +117,8 @@ class GrpcConnection(asyncio.Protocol):
         self.lost.set_result(None)
 
     def refuse_more(self) -> None:
-        """Tell the client to open further calls elsewhere. Those that it began before it heard are served: the last of
-        them is named once it has (RFC 9113, section 6.8)."""
+        """Have the client open further calls elsewhere. Calls that it began before it received this are
+        served: the last of them is named afterwards (RFC 9113, section 6.8)."""
         if self._transport is not None:
             self._http.send_shutdown_notice()
             self._http.ping()
@@ -235,7 +235,7 @@ class GrpcConnection(asyncio.Protocol):
             self._http.send_response(stream_id, headers, end_stream=True)
 
     def _flush_soon(self) -> None:
-        """Once the tasks have run that are ready now: what they say leaves in one piece."""
+        """Flush after the tasks that are ready now have run: their output leaves in one piece."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)

@@ -16,7 +16,7 @@ from pointsman_epp_adapter.adapters.wire import SERVICE
 LIVENESS: Final = "liveness"
 """Served for as long as there is an answer at all."""
 NAMES: Final = ("", SERVICE, "inference-extension", "readiness", LIVENESS)
-"""Services that health is told of; the last three are what charts of other endpoint pickers ask for."""
+"""Services whose health can be asked for; charts of other endpoint pickers ask for the last three."""
 _HEALTH: Final = b"/grpc.health.v1.Health/"
 _SERVING: Final = HealthCheckResponse(status=HealthCheckResponse.SERVING)
 _NOT_SERVING: Final = HealthCheckResponse(status=HealthCheckResponse.NOT_SERVING)
@@ -37,13 +37,13 @@ class GrpcHealth:
         self._news = asyncio.Event()
 
     def tell(self, *, serving: bool) -> None:
-        """What is answered from here on."""
+        """Set the health that is reported from now on."""
         if serving != self._serving and not self._ended:
             self._serving = serving
             self._tell()
 
     def end(self) -> None:
-        """Not serving any more, whatever is told; nobody watches any longer."""
+        """Report NOT_SERVING from now on, and end every watch."""
         self._serving, self._ended = False, True
         self._tell()
 
@@ -65,7 +65,7 @@ class GrpcHealth:
         await call.write(answer.SerializeToString())
 
     async def _watch(self, call: Call) -> None:
-        """Until the client has heard enough, whose call is cancelled then."""
+        """Send every change until the client cancels its call."""
         name = await _asked(call)
         while True:
             news = self._news

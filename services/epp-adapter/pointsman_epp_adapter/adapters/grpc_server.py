@@ -17,7 +17,7 @@ _PROBES: Final = 100
 _FAREWELL_S: Final = 1.0
 """How long a client has for each of its parts of the end: a round trip to hear of it, and one that TLS wants."""
 _ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
-"""A client that is gone without a word is missed within a minute, and what it had open ends. Seconds, a count,
+"""A client that vanishes is noticed within a minute, and its calls end. Seconds, a count,
 milliseconds; a system that hasn't one of these waits as it is set to."""
 
 
@@ -64,7 +64,7 @@ class GrpcServer:
         self.url = f"grpc{'s' if tls else ''}://{host}:{port}"
 
     def tell_health(self, *, serving: bool) -> None:
-        """What gRPC health says from here on."""
+        """Set the health that gRPC reports from now on."""
         self._health.tell(serving=serving)
 
     async def stop(self) -> None:

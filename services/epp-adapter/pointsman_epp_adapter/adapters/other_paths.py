@@ -63,7 +63,7 @@ class OtherPaths:
         ours = [
             (DESTINATION.encode(), addresses.encode()),
             (b"x-gateway-worker-id", chosen[0].worker.encode("ascii", "replace")),
-            # Past the list, Envoy would go on to engines that nobody chose.
+            # After the last endpoint, Envoy would retry at engines that weren't chosen.
             (b"x-envoy-max-retries", b"%d" % (len(chosen) - 1)),
         ]
         names = {name.decode("ascii") for name, _ in ours}

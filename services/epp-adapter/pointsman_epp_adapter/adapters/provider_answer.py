@@ -26,7 +26,7 @@ _BROKEN: Final = "Envoy ended the exchange before the answer was: the client lef
 
 
 class ProviderAnswer(AwaitedAnswer):
-    """One answer, from when Envoy was told where to send the request."""
+    """One answer, from the moment at which Envoy learns where to send the request."""
 
     def __init__(
         self, envoy: EnvoyEdge, record: RequestRecord, mode: BodyMode, sent: ProviderRequest, review: AnswerReview
@@ -127,7 +127,7 @@ class ProviderAnswer(AwaitedAnswer):
         await reviewed.piece(data, last=last, end=end)
 
     async def _rest(self, stream: Stream) -> None:
-        """What was held of an answer that ends with trailers. Raises Refusal when Envoy takes none of it any more."""
+        """As `AwaitedAnswer._rest`."""
         if self._duplex or self._reviewed is None:
             await self._piece(b"", stream, last=True, end=False)
             return
@@ -140,7 +140,7 @@ class ProviderAnswer(AwaitedAnswer):
         self._ended()
 
     def _translated(self, data: bytes, *, last: bool) -> bytes:
-        """What of it the client can have now. Raises BrokenAnswer."""
+        """The bytes that the client can have now. Raises BrokenAnswer."""
         if self._events is not None:
             if self._reviewed is not None and self._reviewed.withholds:
                 return b""

@@ -1,4 +1,4 @@
-"""An answer before which stages stand, on its way through Envoy: nothing goes on that they haven't let pass."""
+"""An answer through Envoy that response stages review: no byte passes before they let it."""
 
 from collections.abc import AsyncIterator, Callable
 
@@ -13,13 +13,13 @@ from pointsman_epp_adapter.domain.mutation import Header, header_changes
 
 
 class ReviewedAnswer:
-    """One answer. `piece` raises Withheld while none of it is out; a stream that had begun ends as its API says, and
-    whatever follows stays here."""
+    """One answer. `piece` raises Withheld while none of it is out; a stream that had begun ends in the words of its
+    API, and later pieces are dropped."""
 
     def __init__(
         self, review: AnswerReview, record: RequestRecord, stream: Stream, mode: BodyMode, ended: Callable[[], None]
     ) -> None:
-        """`mode` is how Envoy is told to send the body; `ended` is called before Envoy gets its end, upon which it
+        """`mode`: how Envoy sends the body; `ended` is called before Envoy gets the end of the answer, after which it
         may close the stream."""
         self._review = review
         self._record = record
@@ -97,7 +97,7 @@ class ReviewedAnswer:
         await self._out(b"".join(out), last=last, end=end)
 
     async def _out(self, data: bytes, *, last: bool, end: bool) -> None:
-        """What Envoy is told instead of a piece, or in full duplex in addition to what it was told before."""
+        """Answer a piece with other bytes or, in full duplex, send further ones."""
         self.bytes_out += len(data)
         if last:
             self._ended()

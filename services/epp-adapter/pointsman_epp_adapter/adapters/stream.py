@@ -18,11 +18,11 @@ _AHEAD: Final = 2
 
 
 class EnvoyGone(Exception):
-    """Envoy says no more: its client left, or it went on without us."""
+    """Envoy closed the stream: its client left, or it goes on without the picker."""
 
 
 class ProtocolViolation(Exception):
-    """Envoy, or somebody who isn't one, sent what can't come here. The text has no content of the request."""
+    """A message that the protocol doesn't allow here. The text has no content of the request."""
 
 
 class WholeBody(NamedTuple):
@@ -83,7 +83,7 @@ class Stream:
         elif self._call.ended:
             self._interruption = EnvoyGone()
         elif len(unread) > _AHEAD:
-            self._interruption = ProtocolViolation("messages that nobody asked for while a request is decided")
+            self._interruption = ProtocolViolation("unexpected messages while a request is decided")
         else:
             return
         if self._listener is not None:
@@ -107,7 +107,7 @@ class Stream:
             if isinstance(event, Trailers) and event.of_request and not buffered:
                 return WholeBody(_joined(pieces), buffered, trailers=True)
             if isinstance(event, ResponseHead):
-                # The body is more than Envoy holds, say, or comes too slowly for it.
+                # For example, the body is larger than Envoy's buffer, or arrives too slowly.
                 raise AnsweredByEnvoy(event.status, event.details)
             if not isinstance(event, Body) or not event.of_request:
                 raise ProtocolViolation(f"{type(event).__name__} while a request's body is expected")

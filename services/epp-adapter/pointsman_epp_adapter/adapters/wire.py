@@ -72,7 +72,7 @@ def decode(data: bytes) -> Event:
 
 
 def answer_in(data: bytes) -> ResponseHead | None:
-    """The head of an answer, if that is what the message is. What can't be read is for the reader to tell."""
+    """The head of an answer, if the message is one. Its reader reports a message that can't be read."""
     try:
         event = decode(data)
     except DecodeError:
@@ -201,7 +201,7 @@ def _request_head(message: Any) -> RequestHead:
         config = message.protocol_config
         modes = BodyMode(config.request_body_mode), BodyMode(config.response_body_mode)
     else:
-        # Who doesn't say is held to the Endpoint Picker Protocol.
+        # Without a protocol config, the Endpoint Picker Protocol's modes apply.
         modes = BodyMode.FULL_DUPLEX_STREAMED, BodyMode.FULL_DUPLEX_STREAMED
     return RequestHead(
         _headers(head), head.end_of_stream, _host(_attribute(message, "source.address")), _subset(message), *modes

@@ -1,1 +1,1 @@
-"""What ext_proc asks of an endpoint picker. Values in, values out; time is an argument."""
+"""The rules of ext_proc and of endpoint pickers. Values in, values out; time is an argument."""

@@ -29,7 +29,7 @@ class Answer:
         self.rewriting = rewriting
         self.bytes = 0
         self.tail = api.usage()
-        """What tells its usage."""
+        """Reads the usage of the answer."""
         self._events = WholeEvents() if self.stream else None
         self._held: list[bytes] = []
 

@@ -15,9 +15,9 @@ def any_engine(
     eligible: Eligible,
     model: str | None = None,
 ) -> tuple[ChosenEndpoint, ...]:
-    """Those of all pools that serve, of `model` where one is named, fewest own attempts first.
+    """The serving engines of all pools (those with `model`, if one is given), fewest own attempts first.
 
-    Raises NoEndpoints when there is none.
+    Raises NoEndpoints if none is known.
     """
     found = sorted(
         eligible.of(_serving(pools.values(), config, model)),

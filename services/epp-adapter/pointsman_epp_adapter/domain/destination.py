@@ -23,7 +23,7 @@ class Destination(NamedTuple):
 
 
 def destinations(endpoints: Iterable[ChosenEndpoint]) -> list[Destination]:
-    """Those that Envoy can reach, in order, each address once.
+    """The endpoints that Envoy can reach, in order, each address once.
 
     Envoy takes addresses, not names, and sends every attempt the same body to the same path: an endpoint that serves
     another model, or whose URL has a path, is left out.
@@ -37,7 +37,7 @@ def destinations(endpoints: Iterable[ChosenEndpoint]) -> list[Destination]:
 
 
 def within(chosen: list[Destination], subset: tuple[str, ...] | None) -> list[Destination]:
-    """Those that Envoy's subset names. None: Envoy doesn't restrict the choice."""
+    """The destinations in Envoy's subset. None: Envoy doesn't restrict the choice."""
     if subset is None:
         return chosen
     kept = named([Place(each.address, each.address.rpartition(":")[0].strip("[]")) for each in chosen], subset)

@@ -1,4 +1,4 @@
-"""What Envoy says, message by message."""
+"""Envoy's messages."""
 
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -21,13 +21,13 @@ class BodyMode(IntEnum):
 
 
 class RequestHead(NamedTuple):
-    """The headers of a request, and what Envoy says about it."""
+    """The headers of a request, and its attributes from Envoy."""
 
     headers: list[Header]
     end: bool
     """Whether there is no body."""
     peer: str
-    """Address of Envoy's client; empty when Envoy isn't told to send the attribute `source.address`."""
+    """Address of Envoy's client; empty unless Envoy is configured to send the attribute `source.address`."""
     subset: tuple[str, ...] | None
     """Endpoints that Envoy restricts the choice to."""
     request_mode: BodyMode
@@ -45,11 +45,11 @@ class ResponseHead(NamedTuple):
     headers: list[Header]
     end: bool
     served: str
-    """Address of the endpoint that answered; empty when Envoy doesn't say."""
+    """Address of the endpoint that answered; empty if Envoy doesn't report it."""
     details: str
-    """Envoy's `response.code_details`; empty when it isn't told to send them."""
+    """Envoy's `response.code_details`; empty unless it is configured to send them."""
     mode: BodyMode | None
-    """How Envoy sends the body. None: it was told with the request's headers."""
+    """How Envoy sends the body. None: as stated with the request's headers."""
 
     @property
     def status(self) -> int:

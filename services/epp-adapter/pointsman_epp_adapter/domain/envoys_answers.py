@@ -1,4 +1,4 @@
-"""What clients are told when Envoy itself ends a request: in their API's words instead of Envoy's text."""
+"""Errors for requests that Envoy itself ends, in the words of the client's API instead of Envoy's text."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What changes in a request's headers on its way from Envoy to the engine."""
+"""Changes of headers, for Envoy to make."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
@@ -68,7 +68,7 @@ def client_headers(sent: Sequence[Header], own: Sequence[Header], *, changed: bo
 
 
 def header_changes(sent: Sequence[Header], wanted: Sequence[Header]) -> HeaderChanges:
-    """What makes `wanted` of the headers that Envoy has."""
+    """The changes that turn the headers that Envoy has into `wanted`."""
     there, kept = set(sent), {name for name, _ in wanted}
     gone = {name for name, _ in sent if name not in kept and not name.startswith(b":")}
     return HeaderChanges(

@@ -19,7 +19,7 @@ OWNED: Final = ("x-llm-d-inference-*", "x-llm-d-model-name-rewrite", "x-llm-d-re
 def told(headers: dict[str, str], subset: tuple[str, ...] | None) -> tuple[dict[str, str], str | None]:
     """The headers for the stages, each wish under the one name that they read, and the model to rewrite to.
 
-    `subset` is Envoy's own word and is in force whoever the client is; None when Envoy said nothing.
+    `subset` comes from Envoy itself and applies to every client; None: Envoy sets none.
     """
     fairness = _taken(headers, FAIRNESS)
     objective = _taken(headers, OBJECTIVE)
@@ -78,5 +78,5 @@ def restricted(head: RequestHead) -> RequestHead:
 
 
 def served(head: ResponseHead) -> Header:
-    """Who answered, as Envoy reports it."""
+    """The endpoint that answered, as Envoy reports it."""
     return SERVED, head.served.encode("ascii", "replace") or _UNTOLD

@@ -11,7 +11,7 @@ _LONGEST: Final = 1024
 
 
 def routing_name(body: bytes) -> bytes | None:
-    """What a header can hold of the body's `model`; None when it names none, or none that is a name."""
+    """The body's `model` as a header value; None if the body names none, or the name can't be in a header."""
     try:
         model = requested_model(body)
     except Refusal:

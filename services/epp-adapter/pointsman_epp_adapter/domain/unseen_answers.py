@@ -1,4 +1,4 @@
-"""Stages that a profile, or every answer, wants on the way back, where this edge runs none."""
+"""Decisions with response stages for answers that Envoy doesn't show."""
 
 from collections.abc import Sequence
 

@@ -82,8 +82,8 @@ class EngineClient:
         return await self._begin(await self._connect(call.origin, limits.connect_s), call, limits)
 
     def release(self, call: Call, connection: EngineConnection) -> None:
-        """Done with an answer: keep the connection if it can serve again; otherwise it is cut, which tells the
-        engine to stop."""
+        """Done with an answer: keep the connection if it can serve again; otherwise it is cut, which makes the
+        engine stop."""
         self._not_busy(call, connection)
         if connection.finish():
             idle = self._idle.setdefault(call.origin, [])
@@ -93,7 +93,7 @@ class EngineClient:
                 connection.close()
 
     def hangs(self, worker: str, *, certain: bool) -> int:
-        """This engine is said not to answer: send what waits there elsewhere, where that is possible.
+        """This engine is reported not to answer: send the requests that wait there elsewhere, if possible.
 
         With `certain`, answers under way that have been silent for `HUNG_S` are cut off too. Returns how many
         attempts were ended.
@@ -150,7 +150,7 @@ class EngineClient:
         try:
             connection.send(call.head, call.body, limits.first_byte_s, limits.idle_s)
             await connection.first_byte()
-        # Also when the caller is cancelled: the engine must not go on for nobody.
+        # Also if the caller is cancelled: the engine must stop generating.
         except BaseException:
             self._not_busy(call, connection)
             connection.close()

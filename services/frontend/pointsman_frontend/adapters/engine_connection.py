@@ -14,7 +14,7 @@ LONGEST_HEAD: Final = 65536
 """Bytes of status line and headers, or of what isn't body after them (chunk sizes, trailers), that an engine may send
 in a row."""
 READ_AHEAD: Final = 262144
-"""Bytes that wait for a slow client before the engine is told to wait."""
+"""Bytes that wait for a slow client before reading from the engine pauses."""
 
 _REFUSING: Final = frozenset({*range(300, 400), 502, 503, 504, *range(600, 1000)})
 """Statuses of an engine that can't answer. A redirect would show the client an address that isn't for it; HTTP has
@@ -125,7 +125,7 @@ class EngineConnection(asyncio.Protocol):
         return self._answering
 
     def silent_s(self, now: float) -> float:
-        """How long the engine hasn't said anything; `now` is monotonic."""
+        """Seconds since the engine last sent anything; `now` is monotonic."""
         return 0.0 if self._paused else now - self._heard_at
 
     def give_up(self, detail: str) -> None:
@@ -152,7 +152,7 @@ class EngineConnection(asyncio.Protocol):
         return False
 
     def close(self) -> None:
-        """Close without a word."""
+        """Close at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -161,7 +161,7 @@ class EngineConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._busy:
-            # An engine that speaks unasked is out of step: what it says next would answer the wrong request.
+            # Unasked bytes: the next answer would be taken for that of the wrong request.
             self.close()
             return
         self.untouched = False

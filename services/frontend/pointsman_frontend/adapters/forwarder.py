@@ -86,7 +86,7 @@ class Forwarder:
                 left.clear()
             following = left.pop(0) if left and (is_external(left[0]) or self._budget.spend()) else None
             self._tell_failure(request.record, later, following)
-            # What a fallback has no word for isn't why the request failed.
+            # A fallback that doesn't support the request isn't the reason for its failure.
             failure = later if failure is None or later.outcome != UNSUPPORTED else failure
         raise refusal_of(failure) or _unanswered(failure, len(request.record.attempts))
 

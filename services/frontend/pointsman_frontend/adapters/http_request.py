@@ -44,7 +44,7 @@ class HttpEdge:
 
 
 class HttpRequest(EdgeRequest):
-    """One request to the path of an API. The task that serves it is cancelled once, and `_reason` says why."""
+    """One request to the path of an API. The task that serves it is cancelled once, for `_reason`."""
 
     __slots__ = ("_client", "_http", "_reason", "_receive", "_refusal", "_scope", "_task")
 
@@ -92,8 +92,8 @@ class HttpRequest(EdgeRequest):
         if isinstance(reply, Answer):
             await self._give(reply)
         elif headers.routing:
-            told, document = self.route(reply, [Place(each.worker, each.url) for each in reply.endpoints])
-            await client.answer(200, told, document)
+            route_headers, document = self.route(reply, [Place(each.worker, each.url) for each in reply.endpoints])
+            await client.answer(200, route_headers, document)
         else:
             writer = self._writer(reply)
             request = Outgoing(record, reply, writer, self.method, self._target(), headers.engine)

@@ -25,7 +25,7 @@ _NO_LIMITS: Final = ProviderLimits()
 
 
 class ProviderFailed(EndpointFailed):
-    """A provider didn't answer. `refusal` is what the client gets when nobody else does either."""
+    """A provider didn't answer. `refusal` is the client's error if no other endpoint answers either."""
 
     def __init__(
         self, outcome: str, detail: str, refusal: Refusal, status: int | None = None, told: ProviderLimits = _NO_LIMITS
@@ -59,7 +59,7 @@ class ProviderAnswer:
 
     @property
     def usage(self) -> Usage | None:
-        """What the provider reported, as far as it was read."""
+        """The provider's report, as far as it was read."""
         return self._answer.usage
 
     async def begin(self) -> None:
@@ -68,7 +68,7 @@ class ProviderAnswer:
             self.headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
             self._stream = self._answer.stream()
             self._waiting = await self._next(self._stream)
-            # A model may think for longer before its first word than it may pause after that.
+            # A model may take longer until its first token than between two later ones.
             self._silence_s = self._idle_s
             return
         self._waiting = self._answer.whole(await _read(self._response, LONGEST_DOCUMENT))
@@ -91,8 +91,8 @@ class ProviderAnswer:
             raise AnswerCutOff(type(error).__name__) from None
 
     def close(self) -> None:
-        """Done: the connection serves again when the answer is complete; otherwise it is cut, which tells the provider
-        to stop."""
+        """Done: the connection serves again when the answer is complete; otherwise it is cut, which makes the provider
+        stop."""
         if self._complete:
             self._response.release()
         else:
@@ -174,7 +174,7 @@ class ProviderClient:
             raise ProviderFailed("failed", type(error).__name__, broken, _status(response)) from None
         finally:
             if response is not None and not begun:
-                response.close()  # the caller is gone, or the answer is no use: nobody reads on
+                response.close()  # the caller is gone, or the answer is of no use
 
     async def _post(self, provider: Resolved, call: ProviderCall) -> "aiohttp.ClientResponse":
         import yarl

@@ -14,7 +14,7 @@ from pointsman_providers.errors import CREDENTIAL
 from pointsman_providers.exchange import ProviderQuestion
 
 UNSUPPORTED: Final = "unsupported"
-"""Outcome of an attempt at a provider that has no word for a field of the request."""
+"""Outcome of an attempt at a provider that doesn't support a field of the request."""
 
 
 class Providers:
@@ -62,12 +62,12 @@ def final(failure: EndpointFailed) -> bool:
 
 
 def refusal_of(failure: EndpointFailed | None) -> Refusal | None:
-    """What the client gets for a provider that didn't answer; None for other failures."""
+    """The client's error for a provider that didn't answer; None for other failures."""
     return failure.refusal if isinstance(failure, ProviderFailed) else None
 
 
 def told(answer: ProviderAnswer | EndpointFailed) -> tuple[int | None, float | None]:
-    """What an answer or a refusal said of the provider's limits: unix milliseconds of the pause's end, quota left."""
+    """The provider's limits by an answer or a failure: the pause's end in unix milliseconds, and the quota left."""
     if not isinstance(answer, ProviderAnswer | ProviderFailed):
         return None, None
     pause, remaining = answer.limits

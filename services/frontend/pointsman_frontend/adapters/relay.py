@@ -72,7 +72,7 @@ async def relay_stream(
 async def relay_document(
     engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, name: Rewriting | None
 ) -> None:
-    """Pass a body on. Raises AnswerCutOff; `client.started` tells whether some of it is out."""
+    """Pass a body on. Raises AnswerCutOff; `client.started`: whether a part of it has left."""
     pieces: list[bytes] = []
     size = 0
     while size <= WHOLE and (data := await engine.read()):
@@ -115,7 +115,7 @@ async def _relay_large(
 async def _relay_renamed(
     engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, begun: bytes, name: Passing
 ) -> None:
-    # In chunks: how often the name stands in it, and so its length, is known at its end.
+    # In chunks: the length with the other name is only known at the end.
     await client.start(engine.status, headers)
     await client.write(name.feed(begun))
     while data := await engine.read():

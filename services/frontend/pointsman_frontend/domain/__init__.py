@@ -1,1 +1,1 @@
-"""What this edge alone knows about requests and answers. Values in, values out; time is an argument."""
+"""Rules of HTTP requests and answers. Values in, values out; time is an argument."""

@@ -40,7 +40,7 @@ class ResponseHeaderRules:
         self._passes: dict[bytes, bool] = {}
 
     def pass_on(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Those (lower-case) headers that concern the client, in order."""
+        """The (lower-case) headers for the client, in order."""
         passes = self._passes
         kept: list[tuple[bytes, bytes]] = []
         for header in headers:

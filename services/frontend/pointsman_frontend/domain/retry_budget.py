@@ -3,7 +3,7 @@
 from typing import Final
 
 RATIO: Final = 0.1
-"""Attempts earned by each request (user-pains.md 25: at most 10 % of the request rate)."""
+"""Attempts earned by each request: at most 10 % of the request rate."""
 BURST: Final = 200.0
 """Attempts that may be saved: the requests that one dying engine leaves behind at once."""
 

@@ -28,7 +28,7 @@ class GoogleTokens:
     async def token(self, secret: str | None) -> str:
         """A token that is valid for a while: of the account, or of the one that the cloud gives this process.
 
-        Raises ValueError when there is none to be had.
+        Raises ValueError if no token can be obtained.
         """
         from google.auth.exceptions import GoogleAuthError
 

@@ -24,7 +24,7 @@ class Credentials:
         self._google = GoogleTokens()
 
     def secret(self, reference: str) -> str:
-        """What `env:NAME` or `file:PATH` holds, without white space around it. Raises CredentialMissing."""
+        """The value of `env:NAME` or `file:PATH`, without surrounding white space. Raises CredentialMissing."""
         kind, _, name = reference.partition(":")
         text = os.environ.get(name, "") if kind == "env" else self._read(name)
         text = text.strip()

@@ -27,7 +27,7 @@ class Decider:
     def __init__(
         self, stages: Stages, pools: Mapping[str, PoolSnapshot], load: EngineLoad, own_worker: str | None = None
     ) -> None:
-        """`own_worker`: the worker that this edge stands beside; None: every request goes where the stages say."""
+        """`own_worker`: the worker beside this edge; None: every request goes where the stages decide."""
         self._stages = stages
         self._pools = pools
         self._load = load

@@ -1,4 +1,4 @@
-"""What this edge knows of engines by itself: its own open attempts, and which failed lately."""
+"""This edge's own view of engines: its open attempts, and the engines that failed lately."""
 
 from typing import Final
 
@@ -15,11 +15,11 @@ class EngineLoad:
         self._failed: dict[str, float] = {}
 
     def began(self, worker: str) -> None:
-        """An attempt was sent."""
+        """An attempt begins."""
         self._open[worker] = self._open.get(worker, 0) + 1
 
     def ended(self, worker: str) -> None:
-        """It is over, however."""
+        """The attempt has ended."""
         left = self._open[worker] - 1
         if left:
             self._open[worker] = left
@@ -27,15 +27,15 @@ class EngineLoad:
             del self._open[worker]
 
     def failed(self, worker: str, now: float) -> bool:
-        """It didn't answer. True when that is news: it hadn't failed lately."""
-        news = not self.avoided(worker, now)
+        """Record a failure. Returns whether it is the first one lately."""
+        first = not self.avoided(worker, now)
         if len(self._failed) >= _REMEMBERED:
             self._failed = {name: at for name, at in self._failed.items() if now - at < AVOIDED_S}
         self._failed[worker] = now
-        return news
+        return first
 
     def open_on(self, worker: str) -> int:
-        """Attempts open there."""
+        """Open attempts at this worker."""
         return self._open.get(worker, 0)
 
     def avoided(self, worker: str, now: float) -> bool:

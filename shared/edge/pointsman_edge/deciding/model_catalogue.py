@@ -1,4 +1,4 @@
-"""The models that somebody may name: all that there are, or those that the identity may use."""
+"""The list of models: all of them, or those that the client's identity may use."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ Header = tuple[bytes, bytes]
 
 
 class NotListed(Refusal):
-    """The stages let nobody see the list."""
+    """The stages refuse the list of models."""
 
     def __init__(self, rejection: Rejection) -> None:
         refusal = refusal_of(rejection)
@@ -42,7 +42,7 @@ class NotListed(Refusal):
 
 
 class ModelCatalogue:
-    """Asks the preprocessor who it is that asks, where the configuration wants to know."""
+    """Asks the preprocessor for the client's identity if the configuration restricts models by it."""
 
     def __init__(
         self,
@@ -83,11 +83,13 @@ class ModelCatalogue:
         try:
             reply = await self._decider.ask(request, policy)
         except StagesMissing as missing:
-            raise Closed("The gateway can't tell at the moment; try again shortly.", detail=str(missing)) from missing
+            raise Closed(
+                "The gateway can't list the models at the moment; try again shortly.", detail=str(missing)
+            ) from missing
         if isinstance(reply, Rejection):
             raise NotListed(reply)
         if not isinstance(reply, Answer):
-            raise Refusal(500, "The list of models can't be told.", type="server_error", code="internal_error")
+            raise Refusal(500, "The list of models can't be read.", type="server_error", code="internal_error")
         allowed = cast("Sequence[str] | None", orjson.loads(reply.body)["models"])
         return [name for name in known if allowed is None or _may_name(config, allowed, name)]
 
@@ -95,7 +97,7 @@ class ModelCatalogue:
 def _may_name(config: Config, allowed: Sequence[str], name: str) -> bool:
     if may_use(allowed, name, _groups(config, name)):
         return True
-    # A name that is rewritten is worth what it leads to.
+    # A rewritten name is allowed if one of its targets is.
     targets = [target for rewrite in config.rewrites if name in rewrite.match for target in rewrite.to]
     return any(may_use(allowed, target, _groups(config, target)) for target in targets)
 

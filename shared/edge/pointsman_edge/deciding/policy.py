@@ -10,7 +10,7 @@ from pointsman_edge.deciding.prices import Prices
 from pointsman_edge.deciding.static_choice import StaticPolicy, static_policy
 
 _COUNTING: Final = frozenset({"stream-usage", "token-limit", "infra-token-limit"})
-"""Preprocessing plugins that come to nothing where usage isn't read."""
+"""Preprocessing plugins that need the usage of answers."""
 
 
 class EngineLimits(NamedTuple):
@@ -31,10 +31,10 @@ class EdgePolicy(NamedTuple):
     engine: EngineLimits
     static: StaticPolicy
     postprocessing: tuple[Stage, ...]
-    """Stages that every answer passes, errors too."""
+    """Stages that review every answer, errors too."""
     prices: Prices
     counts_tokens: bool
-    """What answers used must be known, whoever asked for it."""
+    """Whether the usage of every answer must be known, even if the client didn't ask for it."""
 
 
 def compile_policy(config: Config, revision: int) -> EdgePolicy:

@@ -1,4 +1,4 @@
-"""What the models of a configuration cost, by who serves them."""
+"""Prices of the configured models, by pool or provider."""
 
 from typing import Final
 

@@ -19,18 +19,18 @@ from pointsman_core.unknown_model import unknown_model
 
 
 class Eligible(NamedTuple):
-    """What trusted proxies say about it."""
+    """The restrictions that trusted proxies set. None: no restriction."""
 
     worker: str | None = None
     subset: tuple[str, ...] | None = None
 
     @classmethod
     def by(cls, headers: Mapping[str, str]) -> "Eligible":
-        """As the headers of the request say; untrusted ones are gone before."""
+        """Read them from a request's headers, from which untrusted ones are removed."""
         return cls(given_worker(headers), subset_of(headers))
 
     def of(self, engines: Iterable[WorkerView]) -> list[WorkerView]:
-        """Those that may be chosen, before anything else chooses among them."""
+        """The engines that may be chosen."""
         left = [view for view in engines if self.worker in (None, view.worker)]
         if self.subset is None:
             return left
@@ -45,7 +45,7 @@ ALL: Final = Eligible()
 
 
 class Closed(Refusal):
-    """503 with Retry-After: what is missing can't be done without."""
+    """503 with Retry-After: a part is missing that the configuration insists on."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ def outside_subset() -> Closed:
 
 
 class StaticPolicy(NamedTuple):
-    """What a configuration lets the edge decide alone."""
+    """What the edge may decide alone under a configuration."""
 
     closed: str | None
     """Why it may not; None when it may."""
     profile: str
-    """The profile that requests get; empty when that takes the profile-picker to say."""
+    """The profile of every request; empty if only the profile-picker can choose it."""
     selectable: tuple[str, ...]
     """Models that a model-selector of a possible profile chooses among, in the configuration's order."""
     rewrites: Rewrites
@@ -93,7 +93,7 @@ class StaticPolicy(NamedTuple):
 
 
 class StaticChoice(NamedTuple):
-    """Where the request goes, in order, and what changes in its body."""
+    """The endpoints in order, and the edits of the body."""
 
     target: Target
     endpoints: tuple[ChosenEndpoint, ...]
@@ -101,7 +101,7 @@ class StaticChoice(NamedTuple):
 
 
 class EngineState(NamedTuple):
-    """What the edge knows of engines by itself, asked by worker."""
+    """The edge's own view of engines, by worker."""
 
     open_on: Callable[[str], int]
     avoided: Callable[[str], bool]
@@ -160,11 +160,11 @@ def choose(
     edits = (BodyEdit(field="model", value=target.model),) if target.model != model else ()
     if target.provider is not None:
         if eligible.worker not in (None, target.provider):
-            raise _nobody(model, eligible)
+            raise _no_engine(model, eligible)
         return StaticChoice(target, (ChosenEndpoint(worker=target.provider, url="", target=target),), edits)
     workers = _workers(config, target, pools, eligible)
     if not workers:
-        raise _nobody(model, eligible)
+        raise _no_engine(model, eligible)
     offset = turn % len(workers)
     workers = sorted(
         workers[offset:] + workers[:offset],
@@ -178,7 +178,7 @@ def choose(
 def elsewhere(
     config: Config, pools: Mapping[str, PoolSnapshot], target: Target, engines: EngineState
 ) -> ChosenEndpoint | None:
-    """Where another model than the decided one is served: its provider, or the least busy engine of its pool; None when
+    """An endpoint for another model than the decided one: its provider, or the least busy engine of its pool; None if
     none is known."""
     if target.provider is not None:
         return ChosenEndpoint(worker=target.provider, url="", target=target)
@@ -192,7 +192,7 @@ def elsewhere(
     return ChosenEndpoint(worker=best.worker, url=best.url, target=target)
 
 
-def _nobody(model: str, eligible: Eligible) -> Closed:
+def _no_engine(model: str, eligible: Eligible) -> Closed:
     if eligible.worker is not None:
         return NoEndpoints("The worker that was given can't be reached at the moment; try again shortly.")
     if eligible.subset is not None:
@@ -201,7 +201,7 @@ def _nobody(model: str, eligible: Eligible) -> Closed:
 
 
 def _possible(config: Config) -> Mapping[str, Profile]:
-    """The profiles that a request may get, as far as that is known without the profile-picker."""
+    """The profiles that a request may get, as far as the edge knows without the profile-picker."""
     picker = config.profile_picker
     if picker.use == "single":
         chosen = (picker.model_extra or {}).get("profile") or picker.default
@@ -242,7 +242,7 @@ def _target(
     if policy.selectable and (model == AUTO or model.startswith(f"{AUTO}/")):
         return _selected(config, policy, pools, model.partition("/")[2], eligible)
     if policy.cluster_rewrites:
-        raise Closed(f"Whether there is a model {asked[:100]!r} can't be told at the moment; try again shortly.")
+        raise Closed(f"Whether there is a model {asked[:100]!r} isn't known at the moment; try again shortly.")
     raise unknown_model(asked, model_names(config, pools))
 
 
@@ -261,7 +261,7 @@ def _selected(
 
 
 def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot], eligible: Eligible) -> list[WorkerView]:
-    """Engines that serve the target, those that were serving at the last word before any others."""
+    """Engines that serve the target: those that were serving in the last snapshot, or else all of them."""
     pool = target.pool or ""
     snapshot = pools.get(pool)
     if snapshot is None or not snapshot.workers:
@@ -274,7 +274,7 @@ def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot], 
         for view in eligible.of(snapshot.workers)
         if view.url and view.state != "draining" and (not view.models or target.model in (*view.models, *view.loras))
     ]
-    # The last word may be old: with nobody said to serve, trying is better than refusing.
+    # The snapshot may be old: if none is serving in it, trying one is better than refusing.
     return [view for view in able if view.state == "serving"] or able
 
 

@@ -1,7 +1,7 @@
 """The events of a stream that a stage hasn't let pass yet.
 
-Whatever is at most `overlap` characters long is shown to the stage whole before any of it leaves: the last characters
-of a window stay here and are shown again at the beginning of the next one.
+The stage sees any text of at most `overlap` characters as a whole before a part of it leaves: the last characters of a
+window stay here and are shown again at the beginning of the next one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -98,8 +98,8 @@ class AnswerWindow:
             if self._sentences:
                 self._sentence_ends = slot.text.rstrip(_CLOSING)[-1:] in _SENTENCE_ENDS
         for choice, parts in came.items():
-            # The texts of a choice come one after the other, or side by side where an engine says one twice: nothing is
-            # left to come of one that the next event goes on without.
+            # The texts of a choice come one after the other, or side by side if an engine sends one twice: a text that
+            # the next event doesn't continue is complete.
             self._closed |= self._open.get(choice, set()) - parts
             self._open[choice] = parts
         if self._others:
@@ -109,14 +109,14 @@ class AnswerWindow:
                 del self._others[part]
 
     def texts(self) -> tuple[AnswerText, ...]:
-        """What is held, by text, in the order in which they began."""
+        """The texts that are held, in the order in which they began."""
         found: dict[str, tuple[str, list[str]]] = {}
         for slot in self._fresh():
             found.setdefault(slot.part, (slot.kind, []))[1].append(slot.text)
         return tuple(AnswerText(part=part, kind=kind, text="".join(all_)) for part, (kind, all_) in found.items())
 
     def encode(self) -> bytes:
-        """What is held, as bytes."""
+        """The events that are held, as bytes."""
         return b"".join(held.event.encode() for held in self._held)
 
     def replace(self, edits: Mapping[str, str]) -> None:
@@ -125,7 +125,7 @@ class AnswerWindow:
         changed: list[tuple[_Held, Slot, str]] = []
         for part, text in edits.items():
             places = [(held, slot) for held in self._held for slot in held.fresh if slot.part == part]
-            # What stays here for the next window must stand in an event of its own.
+            # The part that stays here for the next window needs an event of its own.
             cut = max(0, len(text) - self._overlap) if len(places) > 1 and self._size is not None else len(text)
             for position, (held, slot) in enumerate(places):
                 last = position == len(places) - 1

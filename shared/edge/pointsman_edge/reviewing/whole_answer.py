@@ -1,4 +1,4 @@
-"""An answer that isn't streamed, between the stages on the way back."""
+"""An answer that isn't streamed, while response stages review it."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ class WholeAnswer:
 
     @property
     def body(self) -> bytes:
-        """As the client gets it: the very bytes that came, unless a stage changed something."""
+        """The body for the client: the engine's own bytes, unless a stage changed something."""
         if self._changed:
             self._body = orjson.dumps(self._document)
             self._changed = False

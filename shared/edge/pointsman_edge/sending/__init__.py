@@ -1,1 +1,1 @@
-"""What an engine or a provider gets, and what the client gets of its answer."""
+"""Writes requests to engines and providers, and the headers and names in their answers."""

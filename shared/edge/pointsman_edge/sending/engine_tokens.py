@@ -22,7 +22,7 @@ _BESIDE_THE_PROMPT: Final = frozenset((
 
 
 def token_ids(tokens: PromptTokens) -> list[int]:
-    """As numbers."""
+    """The ids as numbers."""
     return array("I", tokens.ids).tolist()
 
 

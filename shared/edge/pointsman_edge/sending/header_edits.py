@@ -17,15 +17,15 @@ _NAME: Final = re.compile(HEADER_NAME)
 _KEPT: Final = HOP_BY_HOP | {
     b"content-length", b"content-type", b"content-encoding", b"date", b"server", b"x-request-id", b"request-id",
 }  # fmt: skip
-"""What an answer is framed and known by isn't for stages to change."""
+"""Headers that frame or identify an answer: stages can't change them."""
 INVALID: Final = "invalid"
-"""Stands for every name that no header can have."""
+"""Counted instead of a name that no header can have."""
 
 Header = tuple[bytes, bytes]
 
 
 class _Name(NamedTuple):
-    """What is known of a header by its name."""
+    """The properties of a header name."""
 
     written: bytes
     """In lower case."""
@@ -49,8 +49,8 @@ def _silent(name: str) -> None:
 
 
 def folded(edits: Sequence[HeaderEdit], dropped: Callable[[str], None] = _silent) -> dict[bytes, bytes | None]:
-    """What becomes of a request's headers, by their lower-case names; None: removed. `dropped` is called with the name
-    of each header that an edit may not touch. A value may come from a request, so control characters become spaces."""
+    """The new values of a request's headers by lower-case name; None: removed. `dropped` is called with the name of
+    each header that an edit may not touch. A value may come from a request, so control characters become spaces."""
     last: dict[bytes, bytes | None] = {}
     for edit in edits:
         name = _name(edit.name)
@@ -62,13 +62,13 @@ def folded(edits: Sequence[HeaderEdit], dropped: Callable[[str], None] = _silent
 
 
 def folded_answer(edits: Sequence[HeaderEdit]) -> dict[bytes, bytes | None]:
-    """As `folded`, of an answer: what frames it stays."""
+    """As `folded`, for an answer: the headers that frame it stay."""
     names = ((_name(edit.name), edit.value) for edit in edits)
     return {name.written: _encoded(value) for name, value in names if name.valid and not name.frames_answer}
 
 
 def with_edits(headers: list[Header], last: dict[bytes, bytes | None]) -> list[Header]:
-    """The headers with what `folded` tells."""
+    """The headers with the changes of `folded`."""
     if not last:
         return headers
     kept = [header for header in headers if header[0] not in last]

@@ -38,12 +38,12 @@ class ModelName:
         return self._served.sub(lambda _: self._asked, self.put(data))
 
     def in_pieces(self) -> "PassingName":
-        """For a document that passes as it arrives."""
+        """A renamer for a document that passes as it arrives."""
         return PassingName(self, tuple(old for old, _ in self._replacements))
 
 
 class PassingName:
-    """Puts the name into one document, however it is cut: what may be the begin of a member waits."""
+    """Puts the name into one document, wherever it is split: bytes that may begin a member wait."""
 
     __slots__ = ("_held", "_longest", "_members", "_name")
 
@@ -66,14 +66,14 @@ class PassingName:
         return self._name.put(data[:cut])
 
     def rest(self) -> bytes:
-        """What is held, once the engine has ended the document."""
+        """The bytes that are held, after the engine has ended the document."""
         held, self._held = self._held, b""
         return self._name.put(held)
 
 
 @lru_cache(maxsize=256)
 def renaming(served: str, asked: str) -> ModelName | None:
-    """What renames `served` to `asked`; None when both are the same."""
+    """Renames `served` to `asked`; None if both are the same."""
     return ModelName(served, asked) if served != asked else None
 
 

@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
     worker: str
     address: str
-    """As this edge would use it; empty for a provider."""
+    """The address that this edge would use; empty for a provider."""
 
 
 def routing_answer(

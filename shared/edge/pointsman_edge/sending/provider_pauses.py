@@ -37,7 +37,7 @@ class ProviderPauses:
         self._known: Final[dict[tuple[str, str], _Known]] = {}
 
     def refusal(self, provider: str, model: str, now: float) -> Refusal | None:
-        """What the client gets, if the provider isn't asked now."""
+        """The error for the client if the provider isn't asked now; None if it is."""
         known = self._known.get((provider, model))
         if known is None:
             return None

@@ -12,7 +12,7 @@ _NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
 
 class Rewriting(Protocol):
-    """What is put in the place of something in an answer."""
+    """Replaces something in an answer."""
 
     def put(self, data: bytes) -> bytes:
         """Whole events, or a whole document."""
@@ -28,14 +28,14 @@ class Rewriting(Protocol):
 
 
 class Passing(Protocol):
-    """What is put in the place of something in one document that passes as it arrives."""
+    """Replaces something in one document that passes as it arrives."""
 
     def feed(self, data: bytes) -> bytes:
         """The next bytes from the engine; returns what goes to the client now."""
         ...
 
     def rest(self) -> bytes:
-        """What is held, once the engine has ended the document."""
+        """The bytes that are held, after the engine has ended the document."""
         ...
 
 

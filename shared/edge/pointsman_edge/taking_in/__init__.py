@@ -1,1 +1,1 @@
-"""What an edge reads of a request, and what it refuses before anyone decides."""
+"""Reads requests, and refuses those that can't be taken."""

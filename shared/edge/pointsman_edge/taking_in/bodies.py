@@ -27,7 +27,7 @@ def edited_body(body: bytes, edits: Sequence[BodyEdit], model: str | None) -> by
 
 
 def check_length(length: int | None, limit: int) -> None:
-    """Raise Refusal 413 for a body of this length, or one that says it has it; None: it doesn't say."""
+    """Raise Refusal 413 if a body of this length is over the limit. None: the length isn't known."""
     if length is not None and length > limit:
         raise Refusal(413, f"The body has {length} bytes; at most {limit} are taken.", code="body_too_large")
 
@@ -49,11 +49,11 @@ class HeldBody:
     def __init__(self, request_id: str, body: bytes) -> None:
         self.request_id: Final = request_id
         self.original: Final = body
-        """As the client sent it."""
+        """The body from the client."""
         self.current = body
-        """What the engine gets, before the decision's own edits."""
+        """The body for the engine, before the decision's own edits."""
         self.tokens: PromptTokens | None = None
-        """Its prompt's, when somebody has counted them who was to tell, and nobody has changed the body since."""
+        """The prompt's tokens, if the preprocessor sent them and no stage has changed the body since."""
 
 
 class HeldBodies:
@@ -68,13 +68,13 @@ class HeldBodies:
         return held
 
     def let_go(self, held: HeldBody) -> None:
-        """Nothing asks for it any more."""
-        # A client may have used the id again meanwhile.
+        """Drop a body: no stage asks for it any more."""
+        # Another request of the client may have the same id by now.
         if self._held.get(held.request_id) is held:
             del self._held[held.request_id]
 
     def answer(self, query: ContentQuery) -> bytes:
-        """A stage asks: the answer as it travels."""
+        """Answer a stage that asks for a body: the encoded message."""
         held = self._held.get(query.request_id)
         if held is None:
             return Content(request_id=query.request_id, held=False).encode()
@@ -85,17 +85,17 @@ class HeldBodies:
         return b"\n".join((Content(request_id=query.request_id, size=len(body)).encode(), part))
 
     def take_tokens(self, tokens: PromptTokens) -> None:
-        """The tokens of a prompt."""
+        """Keep the tokens of a prompt."""
         held = self._held.get(tokens.request_id)
         if held is not None and held.current is held.original:
             held.tokens = tokens
 
     def edit(self, edits: ContentEdits) -> bytes:
-        """A stage changes what the engine gets: the answer as it travels."""
+        """Apply a stage's edits to the body for the engine; returns the encoded answer."""
         held = self._held.get(edits.request_id)
         if held is None:
             return ContentEdited(request_id=edits.request_id, held=False).encode()
         held.current = edited_body(held.original, edits.edits, None)
-        # They spell the prompt as it was, with what was to be taken out of it.
+        # The tokens are those of the prompt before its edits.
         held.tokens = None
         return ContentEdited(request_id=edits.request_id).encode()

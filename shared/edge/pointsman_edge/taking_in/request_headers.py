@@ -1,4 +1,4 @@
-"""Which headers of a client are believed, told to the stages, and sent on to the engine."""
+"""Sorts a client's headers: those that are trusted, sent to the stages, and forwarded to the engine."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -30,7 +30,7 @@ to the hosts that some of these name: from a client they would reach into the cl
 DESTINATION: Final = b"x-gateway-destination-endpoint"
 """The address that was chosen (Endpoint Picker Protocol 004)."""
 OF_ONE_POOL: Final = ENGINE_ORDERS | {DESTINATION}
-"""What a decision says to the engines of its pool, and is wrong for those of another one."""
+"""Headers of a decision that are only valid for the engines of its pool."""
 CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
 IDENTITY_HEADERS: Final = (
     "forwarded", "x-forwarded-*", "x-real-ip", "x-client-cert*", "x-ssl-client-*", "x-auth-request-*",
@@ -38,7 +38,7 @@ IDENTITY_HEADERS: Final = (
     "x-remote-*", "x-consumer-*", "x-credential-*", "x-amzn-oidc-*", "x-goog-authenticated-*", "x-goog-iap-*",
     "x-ms-client-principal*",
 )  # fmt: skip
-"""Names by which proxies in front tell who the client is; a `*` at the end stands for anything."""
+"""Headers in which a proxy in front names the client; a `*` at the end matches any ending."""
 
 _GATEWAYS: Final = GIVEN_WORKER | ENGINE_ORDERS
 _INTERNAL_PREFIXES: Final = (*SYSTEM_PREFIXES, b"x-llm-d-")
@@ -79,7 +79,7 @@ _KNOWN: Final = {
 
 
 class ClientHeaders(NamedTuple):
-    """What is left of a request's headers."""
+    """A request's headers, by their readers."""
 
     stages: dict[str, str]
     """For the journey: lower-case names; repeated headers joined with `, `."""
@@ -130,10 +130,10 @@ class HeaderRules:
                     raise _bad(f"The header {_shown(name)} occurs more than once; send it once.")
                 singles.add(name)
             if name == ROUTING_REQUEST and not trusted:
-                # Ignoring it would generate, and bill, what nobody asked for.
+                # Ignoring the header would generate, and bill, an answer that the client didn't ask for.
                 raise Refusal(
                     403,
-                    "Routes are told to trusted proxies only; leave x-routing-request out for an answer.",
+                    "Only trusted proxies may ask for routes; leave x-routing-request out to get an answer.",
                     code="routing_not_allowed",
                 )
             if not use or (use & _TRUSTED and not trusted) or name in dropped:

@@ -19,7 +19,7 @@ class RequestIds:
         self._numbers = itertools.count(1)
 
     def new(self) -> str:
-        """An id that nobody else has."""
+        """A new id, unique among all edges."""
         return f"{self._prefix}{next(self._numbers):x}"
 
     def of(self, headers: list[tuple[bytes, bytes]], in_use: Container[str]) -> str:

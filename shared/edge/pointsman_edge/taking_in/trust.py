@@ -1,4 +1,4 @@
-"""Which peers may speak for others."""
+"""Decides which peers are trusted to name the client behind them."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -8,10 +8,10 @@ _REMEMBERED = 4096
 
 
 class TrustedProxies:
-    """Peers whose identity and forwarding headers are believed."""
+    """Peers whose identity and forwarding headers are trusted."""
 
     def __init__(self, networks: Iterable[Network], *, unnamed: bool = False) -> None:
-        """`unnamed`: a peer whose address nobody tells is one, too."""
+        """`unnamed`: trust peers of unknown address, too."""
         self._networks = tuple(networks)
         self._unnamed = unnamed
         self._known: dict[str, bool] = {}

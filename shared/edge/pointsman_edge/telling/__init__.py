@@ -1,1 +1,1 @@
-"""What is published and answered about a request: events, usage, metrics, errors."""
+"""The record of a request, and its events, usage and metrics."""

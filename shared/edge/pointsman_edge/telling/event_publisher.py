@@ -41,7 +41,7 @@ class EventBus(Protocol):
 
 
 class EventPublisher:
-    """Tells what happens to requests."""
+    """Publishes the events of requests."""
 
     def __init__(self, bus: EventBus, source: str, kept: int, registry: CollectorRegistry) -> None:
         self._bus = bus
@@ -80,7 +80,7 @@ class EventPublisher:
         )
 
     def attempt_failed(self, record: RequestRecord, boot_id: str, next_worker: str | None) -> None:
-        """The last attempt of the record didn't answer."""
+        """The last attempt of the record failed."""
         attempt = record.attempts[-1]
         self._send(
             AttemptFailed(
@@ -99,7 +99,7 @@ class EventPublisher:
         )
 
     def rejected(self, record: RequestRecord, refusal: Refusal) -> None:
-        """No endpoint was tried; `record.rejection` is set when a stage said so."""
+        """No endpoint was tried; `record.rejection` is set if a stage rejected the request."""
         rejection: Rejection | None = record.rejection
         stage = rejection.stage if rejection else "edge"
         self._send(
@@ -161,7 +161,7 @@ class EventPublisher:
         )
 
     def flush(self) -> None:
-        """Send what waits, as far as the bus takes it. Called every fraction of a second."""
+        """Publish the events that wait, as far as the bus takes them. Called several times a second."""
         while self._waiting:
             message, route = self._waiting[0]
             try:
@@ -181,11 +181,11 @@ class EventPublisher:
             try:
                 self._publish(message, route)
             except (BusDisconnected, BusCongested):
-                pass  # it waits, as the metric shows
+                pass  # the event is kept, as the metric shows
             else:
                 return
         else:
-            # The services of this process don't wait for the bus.
+            # The services of this process get the event at once.
             self._bus.tell(message, route)
         if len(self._waiting) >= self._kept:
             self._waiting.popleft()

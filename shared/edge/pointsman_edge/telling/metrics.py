@@ -52,7 +52,7 @@ class EdgeMetrics(Collector):
         """Attempts that an endpoint didn't answer, by outcome."""
         self._dropped_edits: Counter[str] = Counter()
         self.unsettled = 0
-        """Requests whose usage and cost could not be told."""
+        """Requests whose usage and cost couldn't be settled."""
         self._requests: Counter[tuple[str, int, str | None]] = Counter()
         self._levels: Counter[str] = Counter()
         self._decided = _Durations()
@@ -61,12 +61,11 @@ class EdgeMetrics(Collector):
         registry.register(self)
 
     def read(self, name: str, text: str, value: Callable[[], int]) -> None:
-        """Expose a counter that somebody else keeps, as `pointsman_edge_<name>_total`."""
+        """Expose a counter that is kept elsewhere as `pointsman_edge_<name>_total`."""
         self._others.append((f"pointsman_edge_{name}", text, value))
 
     def drop_header_edit(self, name: str) -> None:
-        """An edit of this header of a request isn't made: the edge writes the header itself, or no header can have
-        the name."""
+        """Count a dropped edit of a request header: only the edge writes the header, or its name is invalid."""
         if name not in self._dropped_edits:
             _log.warning("header_edit_dropped", header=name, hint="a processor, stage or scheduling plugin sets it")
         self._dropped_edits[name] += 1
@@ -109,7 +108,7 @@ class EdgeMetrics(Collector):
             self._dropped_edits,
         )
         yield CounterMetricFamily(
-            "pointsman_edge_unsettled", "Requests whose usage and cost could not be told", self.unsettled
+            "pointsman_edge_unsettled", "Requests whose usage and cost couldn't be settled", self.unsettled
         )
         for name, text, value in self._others:
             yield CounterMetricFamily(name, text, value())

@@ -1,4 +1,4 @@
-"""What an edge knows of one request, collected while it lives. Times are monotonic seconds."""
+"""The record of one request, filled while it is served. Times are monotonic seconds."""
 
 from pointsman_apis.api import Api
 from pointsman_apis.usage import UsageTail
@@ -17,7 +17,7 @@ CLIENT_GONE = 499
 
 
 class RequestRecord:
-    """One request from its head to its end. `end` is final at the first call."""
+    """One request from its head to its end."""
 
     __slots__ = (
         "answer",
@@ -64,13 +64,13 @@ class RequestRecord:
         self.traceparent: str | None = None
         """For the next step of the request's trace, once its head is understood."""
         self.reply: Decision | Rejection | Answer | None = None
-        """What the stages replied; of an answer, all but its body."""
+        """The reply of the stages; an answer without its body."""
         self.decision: Decision | None = None
         self.rejection: Rejection | None = None
         self.answer: Answer | None = None
         """A stage's, without its body."""
         self.answer_headers: tuple[HeaderEdit, ...] = ()
-        """Edits of the answer's headers that the stages ask for, whoever gives the answer."""
+        """The stages' edits of the headers of any answer."""
         self.level = "full"
         self.pool = NO_POOL
         self.worker: str | None = None
@@ -101,7 +101,7 @@ class RequestRecord:
         """Reports of the response stages."""
 
     def decided(self, decision: Decision, now: float) -> None:
-        """The request has somewhere to go."""
+        """The stages, or the edge alone, decided."""
         self.reply = self.decision = decision
         self.answer_headers = decision.answer_headers
         self.target = decision.target
@@ -136,12 +136,12 @@ class RequestRecord:
 
     @property
     def model(self) -> str | None:
-        """The model that the client asked for, as far as a stage has said it."""
+        """The model that the client asked for; None before a stage has named it."""
         reply = self.reply
         return None if reply is None else reply.model
 
     def attempted(self, worker: str, outcome: str, status: int | None, took_s: float, *, reason: str = "") -> None:
-        """One attempt is over."""
+        """An attempt has ended."""
         decision = self.decision
         several = decision is not None and (decision.alternatives or decision.target.provider is not None)
         self.attempts.append(
@@ -156,13 +156,13 @@ class RequestRecord:
         )
 
     def limited(self, until_ms: int | None, remaining: float | None) -> None:
-        """What the provider of the last attempt said of its limits."""
+        """Record the limits that the provider of the last attempt reported."""
         if until_ms is not None or remaining is not None:
             last = self.attempts[-1]
             self.attempts[-1] = last.model_copy(update={"limited_until_ms": until_ms, "remaining": remaining})
 
     def end(self, outcome: str, status: int, reason: str = "", code: str | None = None) -> None:
-        """How it ended, and the `code` of the gateway's own error; the first word counts."""
+        """Record how the request ended, and the `code` of the gateway's own error. Only the first call counts."""
         if self.outcome is None:
             self.outcome = outcome
             self.status = status
@@ -170,7 +170,7 @@ class RequestRecord:
             self.code = code
 
     def refused(self, refusal: Refusal, sent: int | None = None) -> None:
-        """It ended with an error of those who were tried; `sent` is the status that the client had by then."""
+        """Record that every endpoint that was tried failed; `sent` is the status that the client has already."""
         outcome = "timeout" if refusal.status == 504 else "engine_error" if refusal.status >= 500 else "rejected"
         self.end(outcome, sent or refusal.status, refusal.detail, refusal.told_code)
 

@@ -1,7 +1,6 @@
-"""What a request used, once it has ended: what was reported, or what passed where nobody reported it.
+"""The usage of a request that has ended: as reported, or else estimated from the answer that passed.
 
-A client that leaves in the middle takes the report away that would have come at the end; an engine may make none. What
-passed is then counted, and marked as estimated.
+A client that leaves early cuts off the report at the end of the answer, and some engines make none.
 """
 
 from typing import Final
@@ -13,15 +12,15 @@ from pointsman_apis.usage import UsageTail
 from pointsman_contracts.response import Usage
 
 CHARACTERS_PER_TOKEN: Final = 4
-"""Of text whose tokens nobody counted."""
+"""To estimate the tokens of a text."""
 _ONE_TOKEN: Final = 8
 """Engines send an event for each token. Events with more characters than this on average are a provider's, which
 gathers several."""
 _BEGUN: Final = 2
-"""A stream of Anthropic's API tells a few output tokens at its beginning and all of them at its end: a report that
-stays behind what passed by more than this factor is the first one."""
+"""A stream of Anthropic's API reports a few output tokens at its beginning and all of them at its end: a report that
+is lower than the text that passed by more than this factor is the first one."""
 BROKEN_OFF: Final = frozenset({"client_gone", "cut_off", "timeout", "shutdown", "blocked"})
-"""Outcomes of a request whose answer may have begun and didn't end."""
+"""Outcomes of requests whose answer may be incomplete."""
 _ERROR: Final = 400
 
 
@@ -36,7 +35,7 @@ def settled(
     sent: bool,
 ) -> Usage | None:
     """`tail`: the answer, if one began. `reported`: by a provider, beside its answer. `prompt_tokens`: as the stages
-    counted them. `sent`: the request was sent to somebody. None when nobody was at work for the client."""
+    counted them. `sent`: the request was sent to an endpoint. None if no endpoint worked on it."""
     reported = (tail.usage() if tail is not None else None) or reported
     broken = outcome in BROKEN_OFF
     if tail is None or not tail.size:
@@ -82,6 +81,6 @@ def _characters(api: Api, document: Document) -> list[int]:
     """Of the new texts in a document or an event that a model generated."""
     slots = slots_of(api, document)
     new = [slot for slot in slots if not slot.repeats and slot.kind not in ("error", "result")]
-    # Engines say what a model thought under several names at once.
+    # Engines repeat reasoning under several names.
     thoughts = {(slot.choice, slot.text) for slot in new if slot.kind == "reasoning"}
     return [len(text) for _, text in thoughts] + [len(slot.text) for slot in new if slot.kind != "reasoning"]
