@@ -189,6 +189,16 @@ class EngineModel:
             self.counters.generated_tokens += done * batch
         return now
 
+    def next_event_at(self) -> float:
+        """No first or last token comes before this time, unless something is submitted; infinite when idle."""
+        if self.pass_ends_at is None:
+            return math.inf
+        if self.waiting or not all(sequence.decoding for sequence, _ in self._plan):
+            return self.pass_ends_at
+        passes = min(sequence.output_tokens - sequence.generated for sequence, _ in self._plan) - 1
+        occupancy = sum(sequence.computed for sequence in self.running) / self._capacity
+        return self.pass_ends_at + passes * self.config.timing.decode_ms(occupancy)
+
     def _plan_running(self, budget: int) -> int:
         """Decodes and unfinished prefills, oldest first; the newest are preempted when memory runs out.
 

@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pointsman_simulator.engine import EngineConfig, EngineModel
-from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation, RoutingPolicy, Started
+from pointsman_simulator.policy import (
+    Arrival,
+    Completed,
+    KvChanged,
+    LatePolicy,
+    Load,
+    Observation,
+    RoutingPolicy,
+    Started,
+)
 from pointsman_simulator.sequence import Sequence as EngineSequence
 from pointsman_simulator.trace import TraceRequest
 
@@ -32,6 +41,8 @@ class Outcomes:
 
     requests: list[EngineSequence] = field(default_factory=list[EngineSequence])
     workers: list[int] = field(default_factory=list[int])
+    waited_ms: list[float] = field(default_factory=list[float])
+    """Before the policy chose; the first token and the end count from the arrival all the same."""
 
 
 _Report: TypeAlias = tuple[int, int, float, tuple[str, ...]]
@@ -118,25 +129,47 @@ class SimulatedFleet:
 
         Requests that arrive at the same instant are decided one after the other, in the order of the trace.
         """
-        outcomes = Outcomes()
-        index = 0
-        while index < len(trace):
-            now = trace[index].arrival_ms
+        sequences = [
+            EngineSequence(index, request.prompt_tokens, request.output_tokens, list(request.blocks), request.lora)
+            for index, request in enumerate(trace)
+        ]
+        outcomes = Outcomes(sequences, [-1] * len(trace), [0.0] * len(trace))
+        late = policy if isinstance(policy, LatePolicy) else None
+        index = waiting = 0
+        now = 0.0
+        while index < len(trace) or waiting:
+            arrives = trace[index].arrival_ms if index < len(trace) else math.inf
+            now = self._next_moment(now, min(arrives, late.look_at())) if late is not None and waiting else arrives
             load = self._advance(now, policy)
             while index < len(trace) and trace[index].arrival_ms == now:
                 request = trace[index]
                 prompt_blocks = request.blocks[: request.prompt_tokens // self._block_size]
-                arrival = Arrival(index, now, request.prompt_tokens, prompt_blocks, load, request.lora)
-                worker = policy.choose(arrival)
-                sequence = EngineSequence(
-                    index, request.prompt_tokens, request.output_tokens, list(request.blocks), request.lora
-                )
-                self._workers[worker].submit(sequence, now)
-                outcomes.requests.append(sequence)
-                outcomes.workers.append(worker)
+                worker = policy.choose(Arrival(index, now, request.prompt_tokens, prompt_blocks, load, request.lora))
+                if worker is None:
+                    waiting += 1
+                else:
+                    self._submit(outcomes, index, worker, now, now)
                 index += 1
+            if late is not None and waiting:
+                for request_index, worker in late.bind(now, load):
+                    waiting -= 1
+                    self._submit(outcomes, request_index, worker, now, trace[request_index].arrival_ms)
         self._advance(math.inf, policy)
         return outcomes
+
+    def _submit(self, outcomes: Outcomes, index: int, worker: int, now: float, arrived: float) -> None:
+        sequence = outcomes.requests[index]
+        self._workers[worker].submit(sequence, now)
+        sequence.arrived_at = arrived
+        outcomes.workers[index] = worker
+        outcomes.waited_ms[index] = now - arrived
+
+    def _next_moment(self, now: float, until: float) -> float:
+        """When the policy may hear of something, `until` at the latest; every engine has run to `now`."""
+        moment = min([until, *(worker.engine.next_event_at() for worker in self._workers)])
+        if self._pending:
+            moment = min(moment, self._pending[0][0])
+        return max(now, moment)
 
     def _advance(self, now: float, policy: RoutingPolicy) -> Load:
         """Run all engines to `now`, tell the policy what it can know by then, and take the load reports."""

@@ -1,7 +1,7 @@
 """What a routing policy is asked and what it may know: no more than a scheduler on the bus sees."""
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,19 @@ class RoutingPolicy(Protocol):
         """Something became known; `observation.at` is when it happened."""
         ...
 
-    def choose(self, arrival: Arrival) -> int:
-        """The worker (0-based) for this request."""
+    def choose(self, arrival: Arrival) -> int | None:
+        """The worker (0-based) for this request; None, from a `LatePolicy` alone: it waits."""
+        ...
+
+
+@runtime_checkable
+class LatePolicy(RoutingPolicy, Protocol):
+    """A policy that may let requests wait before it chooses."""
+
+    def bind(self, now: float, load: Load) -> list[tuple[int, int]]:
+        """Requests that go to a worker now, and the workers. Asked whenever something became known."""
+        ...
+
+    def look_at(self) -> float:
+        """When to ask for `bind` even if nothing becomes known."""
         ...

@@ -1,5 +1,6 @@
 """The scheduler itself as a routing policy: the object that decides in the service decides here, in virtual time."""
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -8,7 +9,7 @@ from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.scheduling.arrays import Blocks
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_scheduler.domain.outcome import Refused
+from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
@@ -46,7 +47,7 @@ class SchedulerPolicy:
         self._load: Load | None = None
         self._reports = 0
         self._sent: dict[int, float] = {}
-        self._swept = 0.0
+        self._swept = self._now = 0.0
         for name in self._names:
             self._pool.register(
                 WorkerRegistration(
@@ -93,7 +94,7 @@ class SchedulerPolicy:
                     duration_ms=took,
                 )
 
-    def choose(self, arrival: Arrival) -> int:
+    def choose(self, arrival: Arrival) -> int | None:
         """Decide as the service would. Raises Refusal when nobody may serve the request."""
         now = arrival.at / 1000.0
         if arrival.load is not self._load:
@@ -111,10 +112,38 @@ class SchedulerPolicy:
             block_tokens=self._block_tokens,
             blocks_precise=True,
         )
-        outcome = self._pool.decide(request, now, self._seed * 1_000_003 + arrival.request, self._policy)
+        outcome = self._decide(request, arrival.at)
+        return None if isinstance(outcome, Postponed) else self._sent_to(outcome, arrival.request, arrival.at)
+
+    def bind(self, now: float, load: Load) -> list[tuple[int, int]]:
+        """The requests whose wait is over."""
+        self._now = now
+        if load is not self._load:
+            self._hear(load, now / 1000.0)
+        leaving: list[tuple[int, int]] = []
+        for bound in self._pool.bind(now / 1000.0):
+            outcome = self._decide(bound.request, now)
+            if isinstance(outcome, Postponed):
+                raise AssertionError(f"request {bound.request.request_id} waits twice")
+            request = int(bound.request.request_id)
+            leaving.append((request, self._sent_to(outcome, request, now)))
+        return leaving
+
+    def look_at(self) -> float:
+        """When something that waits may have to go."""
+        at = self._pool.look_at(self._now / 1000.0)
+        return math.inf if at is None else at * 1000.0
+
+    def _decide(self, request: ScheduleRequest, now: float) -> Scheduled | Postponed:
+        self._now = now
+        seed = self._seed * 1_000_003 + int(request.request_id)
+        outcome = self._pool.decide(request, now / 1000.0, seed, self._policy)
         if isinstance(outcome, Refused):
             raise outcome.refusal
-        self._sent[arrival.request] = arrival.at
+        return outcome
+
+    def _sent_to(self, outcome: Scheduled, request: int, now: float) -> int:
+        self._sent[request] = now
         return self._row[outcome.endpoints[0].name]
 
     def _hear(self, load: Load, now: float) -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
 
@@ -55,4 +56,13 @@ class Refused:
     """None when there was no worker to look at."""
 
 
-Outcome = Scheduled | Refused
+@dataclass(slots=True, eq=False)
+class Postponed:
+    """No endpoint yet: `PoolScheduler.bind` names it when its turn has come."""
+
+    request: ScheduleRequest
+    worker: str
+    """The one that it would have been sent to."""
+
+
+Outcome = Scheduled | Refused | Postponed

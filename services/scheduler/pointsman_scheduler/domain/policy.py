@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from pointsman_core.config import SchedulingPolicy, SchedulingProfile
 from pointsman_core.plugins import PluginError, Spec, within
@@ -21,8 +21,13 @@ from pointsman_plugins.scheduling.points import (
     ResponseObserver,
     Scorer,
 )
+from pointsman_scheduler.domain.delay import DelayForecast
 from pointsman_scheduler.domain.flow_control import FlowPolicy, FlowRegistries, compile_flow_control
+from pointsman_scheduler.domain.late_binding import LateBindingPolicy
 from pointsman_scheduler.domain.profile import CompiledProfile
+
+_FORESEEN: Final = frozenset(("least-delay", "lora-affinity", "queue"))
+"""Scorers that leave the choice to the predicted delay, for a request without an adapter."""
 
 P = TypeVar("P", bound=Plugin)
 
@@ -58,6 +63,8 @@ class Policy:
     """Every plugin that hears of answers, of whatever extension point."""
     flow_control: FlowPolicy
     """Who waits while the pool is saturated."""
+    late_binding: LateBindingPolicy | None
+    """None: requests are bound when they come."""
 
 
 class Instances:
@@ -133,6 +140,7 @@ def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries
         pre_requests=tuple(pre_requests),
         observers=tuple(_observing([*producers, *consumers])),
         flow_control=flow_control,
+        late_binding=_late_binding(settings, producers),
     )
 
 
@@ -165,6 +173,18 @@ def _producers(
                 producers[:0] = added
                 waiting += added
     return producers
+
+
+def _late_binding(settings: SchedulingPolicy, producers: Iterable[Producer]) -> LateBindingPolicy | None:
+    """Only where nothing but what late binding knows of decides."""
+    late = settings.late_binding
+    delays = next((each.estimator for each in producers if isinstance(each, DelayForecast)), None)
+    if not late.enabled or delays is None:
+        return None
+    for profile in settings.profiles.values():
+        if profile.picker.use != "max-score" or any(scorer.use not in _FORESEEN for scorer in profile.scorers):
+            return None
+    return LateBindingPolicy(delays, late.slowdown, late.max_requests)
 
 
 def _observing(plugins: Iterable[Plugin]) -> list[ResponseObserver]:

@@ -14,6 +14,7 @@ from pointsman_contracts.journey import HeaderEdit
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.dice import Dice
 from pointsman_plugins.scheduling.fleet import MATCHED, Fleet
@@ -22,7 +23,8 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import BROKEN, NO_ENDPOINTS, UNKNOWN_WORKER, Removed, Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
 from pointsman_scheduler.domain.books import Books
-from pointsman_scheduler.domain.outcome import Outcome, Refused, Scheduled, Sight
+from pointsman_scheduler.domain.late_binding import Binder, Bound, LateBindingPolicy
+from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Scheduled, Sight
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 
@@ -43,10 +45,15 @@ class PoolScheduler:
         """Engines that the pool names and that have never answered: why, and when that was told last."""
         self._block_tokens = 64
         self._index_epoch = 0
+        self.binder: Final = Binder()
+        self._late: LateBindingPolicy | None = None
+        """Of the newest policy."""
 
     def use(self, policies: Iterable[Policy]) -> None:
         """The policies whose plugins hear what becomes of requests: those that may still decide."""
-        self.books.notify(observer for policy in policies for observer in policy.observers)
+        live = list(policies)
+        self.books.notify(observer for policy in live for observer in policy.observers)
+        self._late = live[-1].late_binding if live else None
 
     def measure(self, block_tokens: int) -> None:
         """How many tokens one block of the prefix index has."""
@@ -135,6 +142,13 @@ class PoolScheduler:
         except Refusal as refusal:
             return Refused(refusal, runs, sight)
         held = self._honour(request, selection)
+        late = policy.late_binding
+        if late is not None and not held:
+            if request.bound is None:
+                if self._waits(request, selection, matched, now, late):
+                    return Postponed(request, fleet.names[selection.primary.chosen[0]])
+            elif request.bound:
+                _prefer(selection.primary, request.bound, fleet)
         first = selection.primary.chosen[0]
         headers: list[HeaderEdit] = []
         for each in policy.pre_requests:
@@ -153,6 +167,40 @@ class PoolScheduler:
             seed=seed,
             reasons=[*selection.primary.degraded, *selection.degraded, *_aged(worker, now)],
         )
+
+    def bind(self, now: float) -> list[Bound]:
+        """The requests that have waited for an engine and go to one now: `decide` for each of them, with `bound` as
+        given here, before this is asked again."""
+        if not len(self.binder):
+            return []
+        self.fleet.refresh(now)
+        bound = self.binder.bind(now * 1000.0, self.fleet.names, self._late, self._matched)
+        for each in bound:
+            each.request.bound = each.worker
+        return bound
+
+    def look_at(self, now: float) -> float | None:
+        """When `bind` is to be called even if nothing is heard; None while nothing waits."""
+        at = self.binder.look_at(now * 1000.0)
+        return None if at is None else at / 1000.0
+
+    def _matched(self, request: ScheduleRequest) -> Floats:
+        return self.index.match(request.blocks, request.block_tokens)
+
+    def _waits(
+        self, request: ScheduleRequest, selection: Selection, matched: Floats, now: float, late: LateBindingPolicy
+    ) -> bool:
+        """Whether the request waits until the engine that suits it best takes it up."""
+        # Another adapter blocks an engine whatever its prompts take, and a leg is sent when the answer's endpoint is.
+        if request.lora is not None or request.attempt > 1 or selection.legs or request.workers is not None:
+            return False
+        now_ms, row = now * 1000.0, selection.primary.chosen[0]
+        if not self.binder.holds(row, now_ms, late):
+            return False
+        rows = selection.primary.candidates.rows
+        chosen = None if rows is None else rows.tolist()
+        self.binder.put(request, now_ms, matched.copy(), chosen, row, self.fleet.names, late)
+        return True
 
     def known_bad(self, now: float) -> bool:
         """Whether the pool has no endpoint but those that it names and that have never answered."""
@@ -210,6 +258,18 @@ class PoolScheduler:
             as_matched = False  # a reservation may take memory from what other workers hold
             holds.append(hold)
         return holds
+
+
+def _prefer(run: Run, worker: str, fleet: Fleet) -> None:
+    """Put the worker first, if it is still a candidate."""
+    found = fleet.find(worker)
+    if found is None or not found.present or not np.any(run.candidates.indices() == found.row):
+        return
+    if found.row in run.chosen:
+        run.chosen.remove(found.row)
+    else:
+        run.chosen.pop()
+    run.chosen.insert(0, found.row)
 
 
 def _not_given(everyone: Candidates, allowed: Candidates) -> Removed:

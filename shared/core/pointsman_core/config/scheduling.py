@@ -22,6 +22,18 @@ class SchedulingProfile(Section):
     picker: PluginUse = PluginUse(use="max-score")
 
 
+class LateBinding(Section):
+    """Whether a request stays at the scheduler until the engine that suits it best is about to take it up. Has effect
+    where `least-delay` decides: with `max-score`, and no scorers besides but `lora-affinity` and `queue`."""
+
+    enabled: bool = True
+    slowdown: float = Field(default=3.0, ge=1.0)
+    """A request goes before all shorter ones once it has waited so many times as long as it would have taken to its
+    first token, first come, first served."""
+    max_requests: int = Field(default=64, ge=1)
+    """Requests of a pool that may wait so at one scheduler; with more, the oldest goes at once."""
+
+
 class SchedulingPolicy(Section):
     """A profile handler and its scheduling profiles. `filters`, `scorers` and `picker` at this level are a short form
     for one profile named `default`."""
@@ -40,6 +52,8 @@ class SchedulingPolicy(Section):
     """What learns from answers."""
     flow_control: FlowControl = FlowControl()
     """How requests wait while the pool is saturated."""
+    late_binding: LateBinding = LateBinding()
+    """When a request is sent to the engine that is chosen for it."""
 
     @model_validator(mode="before")
     @classmethod

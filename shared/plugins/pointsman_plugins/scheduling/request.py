@@ -52,6 +52,9 @@ class ScheduleRequest:
     edge: str = ""
     """Instance of the edge that waits for the decision."""
     attempt: int = 1
+    bound: str | None = None
+    """Worker that the request has waited for and goes to now if it still may; empty for one that waited and goes to the
+    best; None for one that didn't wait."""
     attributes: dict[str, object] = field(default_factory=dict[str, object])
 
     @property

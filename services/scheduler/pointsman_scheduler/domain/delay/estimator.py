@@ -14,7 +14,7 @@ import numpy as np
 from pointsman_plugins.scheduling.arrays import FEW, Floats
 from pointsman_scheduler.domain.delay.formula import BOUNDLESS, EngineDelay, EngineFigures, Terms, ask, delay, stand
 from pointsman_scheduler.domain.delay.one_by_one import delays
-from pointsman_scheduler.domain.delay.pass_model import PassModel
+from pointsman_scheduler.domain.delay.pass_model import PassModel, Rates
 from pointsman_scheduler.domain.delay.shadow import EngineShadow, Sent
 
 _POPULARITY_MS: Final = 30_000.0
@@ -31,6 +31,11 @@ LEAST_AHEAD: Final = 2.0
 _WAITING, _CARRIED, _QUEUED = (EngineFigures._fields.index(name) for name in ("waiting", "carried", "queued"))
 _DUE: Final = len(EngineFigures._fields)
 """The row after the figures."""
+
+
+def worth_of_a_copy(uses: float, holders: int) -> float:
+    """The part of a prefix's prefill that later requests are expected to save by one more copy, in [0,1)."""
+    return 1.0 - 1.0 / (1.0 + uses / (holders + 1))
 
 
 class DelayEstimator:
@@ -142,21 +147,21 @@ class DelayEstimator:
         most = prompt - 1.0
         if columns is None:
             held = [tokens if tokens < most else most for tokens in matched.tolist()]  # noqa: FURB136 - a third of the time
-            worth = 0.0 if prefix is None else self._worth_of_a_copy(prefix, held.count(max(held)), now)
+            worth = 0.0 if prefix is None else self._use_prefix(prefix, held.count(max(held)), now)
             if not trusted:
                 choices = zip(self._figures, held, strict=True)
                 return np.array([at.waiting + 3.0 * (prompt - kept) + 0.1 * at.carried for at, kept in choices])
-            terms = self._terms(prompt, max_output, now, min([at.queued for at in self._figures]))
+            terms = self.terms(prompt, max_output, now, min([at.queued for at in self._figures]))
             if not self._standings:
                 budget, rates = float(self.batch_tokens), self._rates
                 self._standings = [stand(figures, budget, rates) for figures in self._figures]
             return np.array(delays(self._standings, held, prompt, worth, terms))
         hit = np.minimum(matched, most)
         best = float(hit.max())
-        worth = 0.0 if prefix is None else self._worth_of_a_copy(prefix, int(np.count_nonzero(hit == best)), now)
+        worth = 0.0 if prefix is None else self._use_prefix(prefix, int(np.count_nonzero(hit == best)), now)
         if not trusted:
             return columns[_WAITING] + 3.0 * (prompt - hit) + 0.1 * columns[_CARRIED]
-        terms = self._terms(prompt, max_output, now, float(columns[_QUEUED].min()))
+        terms = self.terms(prompt, max_output, now, float(columns[_QUEUED].min()))
         uncached = prompt - hit
         standing = self._standing_columns
         if standing is None:
@@ -164,7 +169,28 @@ class DelayEstimator:
             self._standing_columns = standing
         return delay(EngineDelay(*standing), uncached, hit, worth * (best - hit) / uncached, terms)
 
-    def _terms(self, prompt: int, max_output: int | None, now: float, least_queued: float) -> Terms:
+    @property
+    def workers(self) -> int:
+        """How many were laid out."""
+        return len(self._order)
+
+    def ready(self, row: int, now: float) -> bool:
+        """Whether the worker has no prompt to compute but those of a pass that is over by the model."""
+        shadow = self._order[row]
+        return not shadow.waiting and (not shadow.busy or shadow.pass_end <= now)
+
+    def engines(self, now: float) -> tuple[Sequence[EngineFigures], Rates]:
+        """The figures of all workers at this moment, and the rates; both change with the next call of anything."""
+        self._catch_up(now)
+        return self._figures, self._rates
+
+    def unfinished(self, row: int) -> int:
+        """Requests whose prompts wait, in part or whole, for a pass of this worker."""
+        return len(self._order[row].queue)
+
+    def terms(self, prompt: int, max_output: int | None, now: float, least_queued: float) -> Terms:
+        """What the formula needs to know of a request; `least_queued`: of the worker with the fewest requests without a
+        first token."""
         ahead = max(self._ahead, LEAST_AHEAD)
         return ask(
             now,
@@ -178,8 +204,12 @@ class DelayEstimator:
             self._rates,
         )
 
-    def _worth_of_a_copy(self, prefix: int, holders: int, now: float) -> float:
-        """The part of a prefix's prefill that later requests are expected to save by one more copy, in [0,1)."""
+    def earlier_uses(self, prefix: int) -> float:
+        """How often a prefix was asked for lately, without the last time."""
+        return max(0.0, self._popularity.get(prefix, (0.0, 0.0))[0] - 1.0)
+
+    def _use_prefix(self, prefix: int, holders: int, now: float) -> float:
+        """Its worth before this use."""
         count, at = self._popularity.get(prefix, (0.0, -math.inf))
         gap = now - at
         count *= math.exp(-gap / _POPULARITY_MS)
@@ -188,7 +218,7 @@ class DelayEstimator:
         if len(self._popularity) > _POPULAR_KEPT:
             recent = now - 5 * _POPULARITY_MS
             self._popularity = {name: use for name, use in self._popularity.items() if use[1] > recent}
-        return 1.0 - 1.0 / (1.0 + count / (holders + 1))
+        return worth_of_a_copy(count, holders)
 
     def _shadow(self, life: int) -> EngineShadow:
         shadow = self._shadows.get(life)

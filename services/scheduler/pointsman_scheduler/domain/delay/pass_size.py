@@ -29,6 +29,12 @@ _PAUSE: Final = 4000
 _LONGEST_PAUSE: Final = 100_000
 
 
+class DelayForecast:
+    """Predicts: a producer that keeps shadows of engines."""
+
+    estimator: "PassSizeSearch"
+
+
 class PassSizeSearch:
     """`DelayEstimator` with a pass size that is searched for; `best` answers."""
 

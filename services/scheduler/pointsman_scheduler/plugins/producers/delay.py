@@ -12,7 +12,7 @@ from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Producer, ResponseObserver
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold
-from pointsman_scheduler.domain.delay import PassSizeSearch
+from pointsman_scheduler.domain.delay import DelayForecast, PassSizeSearch
 
 DELAY_COST: Final[Key[Floats]] = Key("delay-cost", np.ndarray)
 """For each worker of the fleet, the delay that choosing it causes, in milliseconds times requests; tokens until the
@@ -27,7 +27,7 @@ class DelayPredictionParams(Params):
     """How much worse a wait for the first token is than the same wait within an answer."""
 
 
-class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPredictionParams]):
+class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPredictionParams], DelayForecast):
     """Keeps a shadow of each engine, learns how long its passes take, and predicts from both."""
 
     type_name = "delay-prediction"
@@ -46,7 +46,8 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         prompt = max(1, request.prompt_tokens)
         matched = request.get(MATCHED_TOKENS)
         depth = int(max(matched.tolist()) if len(matched) <= FEW else matched.max()) // request.block_tokens
-        prefix = int(request.blocks[depth - 1]) if depth else None
+        # A request that waited was counted when it came.
+        prefix = int(request.blocks[depth - 1]) if depth and request.bound is None else None
         now = everyone.now * 1000.0
         request.put(DELAY_COST, self.estimator.costs(prompt, matched, now, request.max_output_tokens, prefix))
 

@@ -1,0 +1,239 @@
+"""The requests of a pool that aren't bound yet: which engine each is planned for, and when it goes there."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
+from pointsman_scheduler.domain.delay.estimator import DelayEstimator
+from pointsman_scheduler.domain.delay.outlook import Outlook
+from pointsman_scheduler.domain.late_binding.bursts import Bursts
+from pointsman_scheduler.domain.late_binding.pass_plan import Queued, fill
+from pointsman_scheduler.domain.late_binding.policy import LateBindingPolicy
+from pointsman_scheduler.domain.late_binding.unbound import Because, Bound, PeerRequest, Unbound
+
+LOOK_AGAIN_MS: Final = 50.0
+"""While something waits, engines are looked at this often even if nothing is heard of them."""
+SOONEST_MS: Final = 0.1
+"""Two looks are at least so far apart, or rounding could make a look come before what it is for."""
+LEAST_LEAD_MS: Final = 4.0
+"""A request leaves at least so long before the pass in flight is over: it has a way to go."""
+PEER_FORGOTTEN_MS: Final = 250.0
+"""What a peer said of its waiting requests counts for so long."""
+_PLAN_MS_EACH: Final = 0.02
+"""Between two plans, for each pair of a request and an engine: keeps planning below a tenth of a processor."""
+
+Match = Callable[[ScheduleRequest], Floats]
+"""Prompt tokens of the request that each worker is believed to hold."""
+
+
+class Binder:
+    """Knows no clock and no bus. Times are milliseconds of the estimator's clock."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Changes whenever `waiting` does, or what is planned for it."""
+        self._waiting: dict[RequestKey, Unbound] = {}
+        self._bursts: Final = Bursts()
+        self._peers: dict[str, tuple[float, Sequence[PeerRequest]]] = {}
+        """Scheduler → when it was heard, and what waits there."""
+        self._names: tuple[str, ...] = ()
+        self._planned = True
+        """Whether the plan is of all that wait."""
+        self._planned_at = -math.inf
+        self._wake_at = math.inf
+
+    def __len__(self) -> int:
+        """Requests that wait."""
+        return len(self._waiting)
+
+    @property
+    def waiting(self) -> list[Unbound]:
+        """Oldest first."""
+        return list(self._waiting.values())
+
+    def worker_of(self, unbound: Unbound) -> str:
+        """The worker that it is planned for."""
+        return self._names[unbound.row]
+
+    def holds(self, row: int, now: float, policy: LateBindingPolicy) -> bool:
+        """Whether a request that would go to this worker waits instead. Asked once for each that comes."""
+        bursts = self._bursts
+        bursts.came(now)
+        estimator = policy.delays.best
+        if not estimator.model.trusted:
+            return False
+        if self._waiting or not estimator.ready(row, now):
+            return True
+        if bursts.size < 2.0 or now > bursts.over_at():
+            return False
+        return bursts.size > sum(estimator.ready(each, now) for each in range(estimator.workers))
+
+    def put(
+        self,
+        request: ScheduleRequest,
+        now: float,
+        matched: Floats,
+        rows: list[int] | None,
+        row: int,
+        names: tuple[str, ...],
+        policy: LateBindingPolicy,
+    ) -> Unbound:
+        """A request waits. One that waits already keeps its place."""
+        found = self._waiting.get(request.key)
+        if found is not None:
+            return found
+        if names != self._names:
+            self._names = names
+            self._peers = {}
+        estimator = policy.delays.best
+        depth = int(matched.max()) // request.block_tokens if request.block_tokens else 0
+        uses = estimator.earlier_uses(int(request.blocks[depth - 1])) if depth else 0.0
+        unbound = Unbound(request, now, matched, rows, row, uses)
+        unbound.uncached = unbound.on(float(matched[row]))
+        unbound.latest = now + policy.slowdown * self._first_come_ms(unbound, estimator, now)
+        self._waiting[request.key] = unbound
+        self._planned = False
+        self._wake_at = now
+        self.version += 1
+        return unbound
+
+    def cancel(self, request: RequestKey) -> bool:
+        """It is over. Whether it waited."""
+        if self._waiting.pop(request, None) is None:
+            return False
+        self.version += 1
+        return True
+
+    def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
+        """Another scheduler said what waits there."""
+        if requests:
+            self._peers[scheduler] = now, requests
+        else:
+            self._peers.pop(scheduler, None)
+
+    def look_at(self, now: float) -> float | None:
+        """When `bind` is to be called even if nothing is heard; None while nothing waits."""
+        return max(now + SOONEST_MS, min(self._wake_at, now + LOOK_AGAIN_MS)) if self._waiting else None
+
+    def bind(self, now: float, names: tuple[str, ...], policy: LateBindingPolicy | None, match: Match) -> list[Bound]:
+        """Those that go to an engine now. The caller puts each on the books before it asks again."""
+        if not self._waiting:
+            return []
+        self._wake_at = math.inf
+        if policy is None or names != self._names or not policy.delays.best.model.trusted:
+            return [self._take(each, now, Because.BLIND) for each in self.waiting]
+        estimator = policy.delays.best
+        bound: list[Bound] = []
+        while len(self._waiting) > policy.most:
+            bound.append(self._take(next(iter(self._waiting.values())), now, Because.FULL))
+        over_at = self._bursts.over_at()
+        if now < over_at and self._bursts.size >= 2.0 and not self._planned:
+            self._wake_at = over_at
+            return bound
+        outlook = Outlook(estimator, now)
+        ready = self._ready(estimator, outlook, now)
+        if ready and not bound:
+            if self._plan_is_due(ready, now):
+                self._plan(outlook, now, match)
+            bound += self._leave(estimator, outlook, ready, now)
+        return bound
+
+    def _ready(self, estimator: DelayEstimator, outlook: Outlook, now: float) -> list[int]:
+        """Rows of workers whose next pass has room and begins about now."""
+        ready: list[int] = []
+        for row, at in enumerate(outlook.figures):
+            left = outlook.left_ms(row)
+            lead = max(LEAST_LEAD_MS, outlook.step_ms(row))
+            if at.waiting >= outlook.budget:
+                continue
+            if left <= lead:
+                ready.append(row)
+            else:
+                self._wake_at = min(self._wake_at, now + left - lead)
+        return ready
+
+    def _plan_is_due(self, ready: Sequence[int], now: float) -> bool:
+        if now - self._planned_at < _PLAN_MS_EACH * len(self._waiting) * len(self._names):
+            return False
+        return True
+
+    def _plan(self, outlook: Outlook, now: float, match: Match) -> None:
+        """Give each request the engine where it costs least: longest first, since short ones fill what is left."""
+        self._planned, self._planned_at = True, now
+        for peer in self._peer_requests(now):
+            row = self._names.index(peer.worker) if peer.worker in self._names else None
+            if row is not None:
+                outlook.add(row, peer.uncached, peer.prompt)
+        for each in self._waiting.values():
+            each.matched = match(each.request)
+        order = sorted(
+            self._waiting.values(), key=lambda each: (-each.request.priority, -each.least_uncached(), each.since)
+        )
+        for each in order:
+            costs = outlook.costs(each.prompt, each.matched, each.request.max_output_tokens, each.uses, each.rows)
+            place = costs.index(min(costs))
+            row = place if each.rows is None else each.rows[place]
+            if row != each.row:
+                each.row = row
+                self.version += 1
+            each.uncached = each.on(float(each.matched[row]))
+            outlook.add(row, each.uncached, each.prompt)
+
+    def _leave(
+        self, estimator: DelayEstimator, outlook: Outlook, ready: Sequence[int], now: float
+    ) -> list[Bound]:
+        """Fill the next pass of each engine that is ready with what is planned for it."""
+        bound: list[Bound] = []
+        there = Outlook(estimator, now)
+        queues: dict[int, list[tuple[tuple[float, bool, float], Queued[Unbound | None]]]] = {row: [] for row in ready}
+        for each in self._waiting.values():
+            if each.row in queues:
+                key = _turn(each.request.priority, each.latest, each.uncached, now)
+                queues[each.row].append((key, Queued(each.uncached, each)))
+        for peer in self._peer_requests(now):
+            row = self._names.index(peer.worker) if peer.worker in self._names else -1
+            if row in queues:
+                key = _turn(peer.priority, peer.latest, peer.uncached, now)
+                queues[row].append((key, Queued(peer.uncached, None)))
+        for row, queue in queues.items():
+            queue.sort(key=lambda entry: entry[0])
+            order = [queued for _, queued in queue]
+            for place, queued in enumerate(order[: fill(there, row, estimator.unfinished(row), order)]):
+                each = queued.what
+                if each is None:
+                    continue
+                limit = each.latest <= now and any(other.uncached < each.uncached for other in order[place + 1 :])
+                because = Because.LIMIT if limit else Because.PASS if place else Because.TURN
+                bound.append(self._take(each, now, because))
+        return bound
+
+    def _take(self, each: Unbound, now: float, because: Because) -> Bound:
+        del self._waiting[each.request.key]
+        self.version += 1
+        worker = "" if because is Because.BLIND else self._names[each.row]
+        return Bound(each.request, worker, now - each.since, because)
+
+    def _first_come_ms(self, unbound: Unbound, estimator: DelayEstimator, now: float) -> float:
+        """How long it would wait at the worker it would be sent to at once, first come, first served."""
+        outlook = Outlook(estimator, now)
+        row = unbound.row
+        before = sum(each.uncached for each in self._waiting.values() if each.row == row)
+        speed = outlook.figures[row].speed
+        ahead = outlook.prefill_ms(outlook.figures[row].waiting + before + unbound.uncached) * speed
+        return outlook.left_ms(row) + ahead
+
+    def _peer_requests(self, now: float) -> list[PeerRequest]:
+        return [
+            request
+            for heard, requests in self._peers.values()
+            if now - heard <= PEER_FORGOTTEN_MS
+            for request in requests
+        ]
+
+
+def _turn(priority: int, latest: float, uncached: float, now: float) -> tuple[float, bool, float]:
+    """The least goes first: the higher priority, then those whose limit is reached, then the shortest."""
+    overdue = latest <= now
+    return -priority, not overdue, latest if overdue else uncached

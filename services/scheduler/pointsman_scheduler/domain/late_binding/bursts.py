@@ -1,0 +1,36 @@
+"""Whether requests come in bursts: then the first of a burst does well to wait for the others."""
+
+import math
+from typing import Final
+
+GAP_MS: Final = 5.0
+"""Requests that follow each other within this time belong to one burst."""
+LONGEST_MS: Final = 25.0
+"""What comes later than this after a burst's first request is another burst."""
+_GAIN: Final = 0.1
+
+
+class Bursts:
+    """Times are milliseconds. Gathering is worth it where bursts have more requests than there are engines without
+    work, for only then does somebody wait for somebody else."""
+
+    def __init__(self) -> None:
+        self._first_at = -math.inf
+        self._last_at = -math.inf
+        self._count = 0
+        self.size = 1.0
+        """Requests of a burst, as a running mean."""
+
+    def came(self, now: float) -> None:
+        """A request came."""
+        if now - self._last_at <= GAP_MS and now - self._first_at <= LONGEST_MS:
+            self._count += 1
+        else:
+            if self._count:
+                self.size += _GAIN * (self._count - self.size)
+            self._count, self._first_at = 1, now
+        self._last_at = now
+
+    def over_at(self) -> float:
+        """When the burst that the last request belongs to is over if nothing follows."""
+        return min(self._last_at + GAP_MS, self._first_at + LONGEST_MS)

@@ -1,0 +1,43 @@
+"""What leaves for an engine together: the requests that its next pass is best filled with."""
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from pointsman_scheduler.domain.delay.outlook import Outlook
+
+T = TypeVar("T")
+
+
+class Queued(NamedTuple, Generic[T]):
+    """One request of those that are planned for an engine."""
+
+    uncached: float
+    """Tokens to compute."""
+    what: T
+
+
+def fill(outlook: Outlook, row: int, there: int, queue: Sequence[Queued[T]]) -> int:
+    """How many of `queue`, from its first on, go into the engine's next pass; `there` requests have tokens in it already.
+
+    One more request of u tokens beside T makes the pass longer for the n requests in it, and spares itself and all that
+    wait behind it a pass's fixed part and a decode step:
+
+        joins when  n (P(T + u) - P(T))  <  (1 + behind) (P(T) + P(u) - P(T + u))
+
+    with P the time of a pass, its decode step included. So short prompts share a pass, and a long one goes alone.
+    """
+    tokens, count = outlook.figures[row].waiting, there
+    fixed = outlook.rates.prefill + outlook.step_ms(row) / outlook.figures[row].speed
+    taken = 0
+    for place, (uncached, _) in enumerate(queue):
+        if tokens >= outlook.budget:
+            break
+        if count:
+            longer = outlook.prefill_ms(min(tokens + uncached, outlook.budget)) - outlook.prefill_ms(tokens)
+            spared = fixed - 2.0 * outlook.rates.square * tokens * min(uncached, outlook.budget)
+            if count * longer >= (len(queue) - place) * spared:
+                break
+        tokens += uncached
+        count += 1
+        taken += 1
+    return taken

@@ -1,0 +1,14 @@
+"""The part of a scheduling policy that says whether requests are bound late."""
+
+from dataclasses import dataclass
+
+from pointsman_scheduler.domain.delay import PassSizeSearch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LateBindingPolicy:
+    """As `config.LateBinding`, with what predicts."""
+
+    delays: PassSizeSearch
+    slowdown: float
+    most: int
