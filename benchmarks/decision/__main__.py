@@ -32,6 +32,7 @@ from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import DecisionPublisher
+from pointsman_scheduler.binding import Binding
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
@@ -157,8 +158,9 @@ async def messages(workers: int) -> Costs:
     configuration = Configuration(lambda config, _: compile_policies(book, config), registry)
     pools = Pools("scheduler-1", 2**28)
     metrics = SchedulerMetrics(registry, lambda: pools)
-    announcer = DecisionPublisher(service.bus, service.heartbeat, metrics)
-    gate = Gate(service.heartbeat, pools, metrics, Chooser(configuration, pools, announcer, metrics).decide)
+    announcer = DecisionPublisher(service.bus, service.heartbeat, pools, metrics)
+    binding = Binding(pools, Chooser(configuration, pools, announcer, metrics).decide, announcer, metrics)
+    gate = Gate(service.heartbeat, pools, metrics, binding)
     handlers = Handlers(pools, gate, Replica(service.bus, service.heartbeat, pools, metrics), metrics)
     configuration.on_change(handlers.configured)
     configuration.offer(1, f"pools: {{{POOL}: {{models: [{POOL}]}}}}")

@@ -77,6 +77,11 @@ class RequestScheduled(Message):
     """How that is known. `precise`: the engine tells what its cache holds and names this prompt's blocks alike.
     `approximate`: from what was sent there. Empty for a prompt without blocks."""
     queued_ms: float = 0.0
+    """Time in flow control."""
+    unbound_ms: float = 0.0
+    """Time that it waited after that for the engine that suits it best."""
+    bound_because: str = ""
+    """Why that wait ended; empty for a request that didn't wait so."""
     decided_us: float = 0.0
     """Microseconds that the decision took."""
     revision: int
@@ -122,6 +127,19 @@ class ReservationChange(Part):
     """Whether the client asked for a stream: of any other answer nobody hears before its end."""
 
 
+class UnboundRequest(Part):
+    """A request that waits at a scheduler for the engine that suits it best."""
+
+    worker: str
+    """The worker that it is planned for."""
+    uncached_tokens: int = 0
+    """Prompt tokens that the worker would compute."""
+    prompt_tokens: int = 0
+    priority: int = 0
+    left_ms: int = 0
+    """How long until it goes before all that are shorter; below 0 when it does already."""
+
+
 class Reservations(Message):
     """What one scheduler put on its books in one tick. Published by schedulers, read by their peers."""
 
@@ -133,6 +151,9 @@ class Reservations(Message):
     """Counts this scheduler's messages of this pool from 1; a gap makes the reader ask for a snapshot."""
     at_ms: int
     changes: tuple[ReservationChange, ...]
+    unbound: tuple[UnboundRequest, ...] | None = None
+    """All requests of the pool that wait at this scheduler for their engines, so that two schedulers don't fill one
+    pass; None when nothing about them has changed."""
 
 
 class SchedulerStateQuery(Message):

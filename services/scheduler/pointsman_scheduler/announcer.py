@@ -7,7 +7,7 @@ from typing import Final
 
 from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.message import Message
-from pointsman_contracts.scheduling import RequestScheduled, Reservations
+from pointsman_contracts.scheduling import RequestScheduled, Reservations, UnboundRequest
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge
@@ -15,8 +15,10 @@ from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN
+from pointsman_scheduler.domain.late_binding import Bound
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.scheduled_event import ScheduledEvent, written
 
@@ -26,14 +28,17 @@ _log = Log("announcer")
 class DecisionPublisher:
     """Once a turn of the event loop: one `Reservations` for each pool, one `RequestScheduled` for each request."""
 
-    def __init__(self, bus: Bus, heartbeat: Heartbeat, metrics: SchedulerMetrics) -> None:
+    def __init__(self, bus: Bus, heartbeat: Heartbeat, pools: Pools, metrics: SchedulerMetrics) -> None:
         self._bus: Final = bus
         self._heartbeat: Final = heartbeat
+        self._pools: Final = pools
         self._metrics: Final = metrics
         self.instance: Final = bus.process.instance
         self._decisions: list[ScheduledEvent] = []
         self._changes: dict[str, list[tuple[str, Hold]]] = {}
         self._sequences: dict[tuple[str, str], int] = {}
+        self._waiting: set[str] = set()
+        """Pools in which something else waits than was told last."""
         self._planned = False
         self._too_large = False
         """Whether a decision couldn't be told even with a single candidate."""
@@ -48,12 +53,13 @@ class DecisionPublisher:
         took_s: float,
         queued_s: float,
         hop: Hop[Journey],
+        bound: Bound | None,
     ) -> None:
         """A decision was made; it is told a turn later."""
         report = hop.report(note=f"{len(outcome.sight.workers)} workers")
         at_ms = time.time_ns() // 1_000_000
         told = ScheduledEvent(
-            journey, target, policy, revision, outcome, took_s, queued_s, report, hop.traceparent, at_ms
+            journey, target, policy, revision, outcome, took_s, queued_s, report, hop.traceparent, at_ms, bound
         )
         self._decisions.append(told)
         self.changed(target.pool or "", "reserve", outcome.holds)
@@ -61,20 +67,31 @@ class DecisionPublisher:
     def changed(self, pool: str, op: str, holds: Iterable[Hold]) -> None:
         """This scheduler itself changed the books of a pool; `op` as in `ReservationChange`."""
         self._changes.setdefault(pool, []).extend([(op, hold) for hold in holds])
+        self._plan()
+
+    def _plan(self) -> None:
         if not self._planned:
             self._planned = True
             loop = asyncio.get_running_loop()
             # Two turns later: the bus writes the answers to the edges at the end of this one.
             loop.call_soon(loop.call_soon, self.tell)
 
+    def waiting(self, pool: str) -> None:
+        """What waits in a pool for its engines has changed."""
+        self._waiting.add(pool)
+        self._plan()
+
     def tell(self) -> None:
         """Publish what has gathered."""
         self._planned = False
+        waiting, self._waiting = self._waiting, set[str]()
         decisions, self._decisions = self._decisions, []
         changes, self._changes = self._changes, {}
         if self._has_peers():
             for pool, batch in changes.items():
-                self._tell_peers(pool, batch)
+                self._tell_peers(pool, batch, pool in waiting)
+            for pool in waiting.difference(changes):
+                self._tell_peers(pool, [], unbound=True)
         for told in decisions:
             try:
                 self._explain(told)
@@ -116,18 +133,34 @@ class DecisionPublisher:
         service = self._bus.process.service
         return len(self._heartbeat.table.instances(service, asyncio.get_running_loop().time())) > 1
 
-    def _tell_peers(self, pool: str, changes: list[tuple[str, Hold]]) -> None:
+    def _tell_peers(self, pool: str, changes: list[tuple[str, Hold]], unbound: bool) -> None:
         message = Reservations(
             pool=pool,
             scheduler=self.instance,
             sequence=self._next("reservations", pool),
             at_ms=time.time_ns() // 1_000_000,
             changes=tuple([hold.change(op) for op, hold in changes]),
+            unbound=self._unbound(pool) if unbound else None,
         )
         try:
             self._bus.publish(message, pool)
         except BusError as error:
             self._note_unpublished(Reservations, error)
+
+    def _unbound(self, pool: str) -> tuple[UnboundRequest, ...]:
+        binder, now = self._pools.of(pool).binder, time.monotonic() * 1000.0
+        return tuple(
+            [
+                UnboundRequest(
+                    worker=binder.worker_of(each),
+                    uncached_tokens=round(each.uncached),
+                    prompt_tokens=each.prompt,
+                    priority=each.request.priority,
+                    left_ms=round(each.latest - now),
+                )
+                for each in binder.waiting
+            ]
+        )
 
     def _note_unpublished(self, message: type[Message], error: BusError) -> None:
         """Readers see the gap in the sequence and ask; nothing here can send."""

@@ -15,7 +15,8 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.service.configuration import Configuration, Revision
 from pointsman_scheduler.announcer import DecisionPublisher
-from pointsman_scheduler.domain.outcome import Refused, Scheduled
+from pointsman_scheduler.domain.late_binding import Bound
+from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
@@ -38,8 +39,11 @@ class Chooser:
         self._announcer: Final = announcer
         self._metrics: Final = metrics
 
-    def decide(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> Decision | Rejection:
-        """Choose endpoints for a request that has waited `queued_s` seconds in flow control."""
+    def decide(
+        self, journey: Journey, hop: Hop[Journey], queued_s: float, bound: Bound | None = None
+    ) -> Decision | Rejection | Postponed:
+        """Choose endpoints for a request that has waited `queued_s` seconds in flow control. `bound`: the request has
+        waited for its engine since, and doesn't wait again."""
         revision = self._configuration.at(journey.revision)
         target = journey.target
         policy = revision.compiled.get(target.pool) if target is not None and target.pool is not None else None
@@ -47,18 +51,23 @@ class Chooser:
             return hop.refuse(_no_pool(journey, revision))
         began = time.perf_counter()
         journey = _fitting(journey, self._pools.block_tokens(target.pool))
-        request = _request(journey, target)
+        request = _request(journey, target) if bound is None else bound.request
         outcome = self._pools.of(target.pool).decide(request, time.monotonic(), _seed(journey.request_id), policy)
         took_s = time.perf_counter() - began
         metrics = self._metrics.of(target.pool)
         metrics.took(took_s)
+        if isinstance(outcome, Postponed):
+            return outcome
         if isinstance(outcome, Refused):
             metrics.refused(outcome.refusal.code or "refused")
             return hop.refuse(outcome.refusal)
         (metrics.held if outcome.held else metrics.decided)()
         if queued_s:
             metrics.queued(queued_s)
-        self._announcer.scheduled(journey, target, policy, revision.number, outcome, took_s, queued_s, hop)
+        self._announcer.scheduled(journey, target, policy, revision.number, outcome, took_s, queued_s, hop, bound)
+        if bound is not None:
+            metrics.bound(bound.because, bound.waited_ms / 1000)
+            queued_s += bound.waited_ms / 1000
         return self._decision(journey, target, revision.number, outcome, queued_s)
 
     def _decision(

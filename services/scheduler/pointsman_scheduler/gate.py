@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Journey
@@ -11,6 +11,7 @@ from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
+from pointsman_scheduler.binding import Binding
 from pointsman_scheduler.domain.flow_control import Dispatch, Drop, Dropped, Figures, FlowController, FlowPolicy, Item
 from pointsman_scheduler.domain.gauge import Gauge
 from pointsman_scheduler.domain.pool import PoolScheduler
@@ -30,10 +31,6 @@ class Waiting(NamedTuple):
     hop: Hop[Journey]
 
 
-Decide = Callable[[Journey, Hop[Journey], float], Decision | Rejection]
-"""Chooses for a request that has waited so many seconds."""
-
-
 class _Queue:
     def __init__(self, pool: PoolScheduler, policy: FlowPolicy) -> None:
         self.pool: Final = pool
@@ -47,13 +44,13 @@ class _Queue:
 
 
 class Gate:
-    """One queue for each pool. `decide` is called for each request that goes to an engine."""
+    """One queue for each pool. `binding` decides for each request that goes to an engine."""
 
-    def __init__(self, heartbeat: Heartbeat, pools: Pools, metrics: SchedulerMetrics, decide: Decide) -> None:
+    def __init__(self, heartbeat: Heartbeat, pools: Pools, metrics: SchedulerMetrics, binding: Binding) -> None:
         self._heartbeat: Final = heartbeat
         self._pools: Final = pools
         self._metrics: Final = metrics
-        self._decide: Final = decide
+        self._binding: Final = binding
         self._queues: dict[str, _Queue] = {}
 
     def configured(self, policies: Mapping[str, FlowPolicy]) -> None:
@@ -75,17 +72,17 @@ class Gate:
             self._metrics.of(queue.pool.pool).dropped(Drop.CANCELLED.name.lower())
             return hop.refuse(Drop.CANCELLED.refusal(retry_after_s=1.0))
         if queue is None or not queue.flow.policy.enabled or queue.pool.books.ledger.of(_key(journey)) is not None:
-            return self._decide(journey, hop, 0.0)
+            return self._binding.decide(journey, hop, 0.0)
         flow, policy = queue.flow, queue.flow.policy
         now = time.monotonic()
         capacity = queue.gauge.exactly(policy, now) if len(flow) else queue.gauge.roughly(policy, now)
         if flow.lets_pass(journey.request.priority, now, capacity):
-            return self._decide(journey, hop, 0.0)
+            return self._binding.decide(journey, hop, 0.0)
         if queue.pool.known_bad(now):
-            return self._decide(journey, hop, 0.0)
+            return self._binding.decide(journey, hop, 0.0)
         outcome = flow.offer(_item(journey, hop, now), now, capacity)
         if isinstance(outcome, Dispatch):
-            return self._decide(journey, hop, 0.0)
+            return self._binding.decide(journey, hop, 0.0)
         self._plan(queue, now)
         if isinstance(outcome, Dropped):
             return self._dropped(queue, outcome)
@@ -95,18 +92,21 @@ class Gate:
 
     def stirred(self, pool: str) -> None:
         """Something happened in a pool that may let a request go: looked at in the next turn of the event loop."""
+        self._binding.stirred(pool)
         queue = self._queues.get(pool)
         if queue is not None and len(queue.flow):
             self._plan(queue, time.monotonic(), soon=True)
 
     def left(self, request: RequestKey) -> None:
         """A request is over as far as its edge is concerned: its client hung up."""
+        self._binding.left(request)
         for queue in self._queues.values():
             if request in queue.parked:
                 self._cancel(queue, request)
 
     def edge_gone(self, edge: str) -> None:
         """An edge died, and its clients' connections with it."""
+        self._binding.edge_gone(edge)
         for queue in self._queues.values():
             for request in [request for request in queue.parked if request[0] == edge]:
                 self._cancel(queue, request)
@@ -118,6 +118,7 @@ class Gate:
 
     async def close(self) -> None:
         """Hand what waits to another scheduler, or end it."""
+        self._binding.close()
         now = time.monotonic()
         for name, queue in self._queues.items():
             if queue.timer is not None:
@@ -176,7 +177,9 @@ class Gate:
 
     def _go_on(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> None:
         try:
-            hop.finish(self._decide(journey, hop, queued_s))
+            outcome = self._binding.decide(journey, hop, queued_s)
+            if not isinstance(outcome, Parked):  # its edge knows that it waits here
+                hop.finish(outcome)
         except Exception as error:  # noqa: BLE001 - a plugin that fails for one request must not keep the others waiting
             _log.error("decision_failed", error, request_id=journey.request_id)
             text = "The scheduler failed; the operator's log says why."

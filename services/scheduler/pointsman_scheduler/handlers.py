@@ -11,6 +11,7 @@ from pointsman_contracts.scheduling import Reservations
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.service.configuration import Revision
+from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
@@ -89,6 +90,15 @@ class Handlers:
         ignored = sum(not books.apply(change, message.scheduler, now) for change in message.changes)
         if ignored:
             self._metrics.of(message.pool).ignored(ignored)
+        if message.unbound is not None:
+            now_ms = now * 1000.0
+            peers = [
+                PeerRequest(
+                    each.worker, float(each.uncached_tokens), each.prompt_tokens, each.priority, now_ms + each.left_ms
+                )
+                for each in message.unbound
+            ]
+            self._pools.of(message.pool).binder.peer(message.scheduler, peers, now_ms)
         self._gate.stirred(message.pool)
 
     def configured(self, revision: Revision[Mapping[str, Policy]]) -> None:

@@ -14,6 +14,7 @@ from pointsman_runtime.jetstream.worker_registry import TICK_S, WorkerRegistry
 from pointsman_runtime.service.host import run
 from pointsman_runtime.service.service import Program, Service
 from pointsman_scheduler.announcer import DecisionPublisher
+from pointsman_scheduler.binding import Binding
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
@@ -36,10 +37,11 @@ def build(service: Service[SchedulerSettings]) -> None:
     configuration = service.configuration(lambda config, _revision: compile_policies(book, config))
     pools = Pools(service.process.instance, service.settings.prefix_index)
     metrics = SchedulerMetrics(service.registry, lambda: pools)
-    announcer = DecisionPublisher(service.bus, service.heartbeat, metrics)
+    announcer = DecisionPublisher(service.bus, service.heartbeat, pools, metrics)
     replica = Replica(service.bus, service.heartbeat, pools, metrics)
     chooser = Chooser(configuration, pools, announcer, metrics)
-    gate = Gate(service.heartbeat, pools, metrics, chooser.decide)
+    binding = Binding(pools, chooser.decide, announcer, metrics)
+    gate = Gate(service.heartbeat, pools, metrics, binding)
     handlers = Handlers(pools, gate, replica, metrics)
     reconciler = Reconciler(service.bus, service.heartbeat, pools, gate, announcer, metrics)
     kv = KvListener(service.bus, pools, pools.block_tokens, service.registry)

@@ -12,6 +12,7 @@ from pointsman_scheduler.domain.flow_control import Figures
 from pointsman_scheduler.domain.pool import PoolScheduler
 
 _DECISION_SECONDS: Final = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2)
+_UNBOUND_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _QUEUED_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 60)
 
 
@@ -26,6 +27,8 @@ class PoolMetrics:
         self.released: Final = parent.released.labels(pool).inc
         self.parked: Final = parent.parked.labels(pool).inc
         self.queued: Final = parent.queued_seconds.labels(pool).observe
+        self._bound: Final = parent.bound
+        self._unbound_seconds: Final = parent.unbound_seconds.labels(pool).observe
         self._requests: Final = parent.requests
         self._drops: Final = parent.dropped
         self._pool: Final = pool
@@ -33,6 +36,11 @@ class PoolMetrics:
     def refused(self, code: str) -> None:
         """A request ended here; `code` is one of a handful."""
         self._requests.labels(self._pool, code).inc()
+
+    def bound(self, because: str, waited_s: float) -> None:
+        """A request goes to an engine that it waited for; `because` is one of a handful."""
+        self._bound.labels(self._pool, because).inc()
+        self._unbound_seconds(waited_s)
 
     def dropped(self, reason: str) -> None:
         """A request ended while it waited; `reason` is one of a handful."""
@@ -93,6 +101,19 @@ class SchedulerMetrics:
             buckets=_QUEUED_SECONDS,
             registry=registry,
         )
+        self.bound: Final = Counter(
+            "pointsman_scheduler_bound",
+            "Requests that waited for the engine that suits them best, by why they were bound",
+            ["pool", "because"],
+            registry=registry,
+        )
+        self.unbound_seconds: Final = Histogram(
+            "pointsman_scheduler_unbound_seconds",
+            "Time that requests waited for the engine that suits them best",
+            ["pool"],
+            buckets=_UNBOUND_SECONDS,
+            registry=registry,
+        )
         self._registry: Final = registry
         self._by_pool: Final[dict[str, PoolMetrics]] = {}
         registry.register(_Pools(pools))
@@ -126,7 +147,13 @@ class _Pools(Collector):
             "Requests whose end nobody told in time: what they were expected to leave in a cache is forgotten",
             labels=["pool"],
         )
+        unbound = GaugeMetricFamily(
+            "pointsman_scheduler_unbound_requests",
+            "Requests that wait for the engine that suits them best",
+            labels=["pool"],
+        )
         for pool in self._pools():
+            unbound.add_metric([pool.pool], len(pool.binder))
             open_requests.add_metric([pool.pool], len(pool.books.ledger))
             states: dict[str, int] = {}
             for worker in pool.fleet.workers:
@@ -140,7 +167,7 @@ class _Pools(Collector):
             for cause in ("evicted_capacity", "evicted_memory", "expired"):
                 evicted.add_metric([pool.pool, cause.removeprefix("evicted_")], float(getattr(memory, cause)))
             abandoned.add_metric([pool.pool], memory.abandoned)
-        yield from (open_requests, workers, blocks, size, evicted, abandoned)
+        yield from (open_requests, unbound, workers, blocks, size, evicted, abandoned)
 
 
 class _Queues(Collector):

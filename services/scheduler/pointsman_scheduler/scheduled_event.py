@@ -6,6 +6,7 @@ import orjson
 
 from pointsman_contracts.journey import Journey, StageReport, Target
 from pointsman_scheduler.domain.explanation import Fields, explain
+from pointsman_scheduler.domain.late_binding import Bound
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy
 
@@ -23,6 +24,8 @@ class ScheduledEvent(NamedTuple):
     report: StageReport
     traceparent: str | None
     at_ms: int
+    bound: Bound | None
+    """None for a request that didn't wait for its engine."""
 
 
 def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> bytes:
@@ -49,6 +52,8 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
             "cached_tokens": outcome.cached_tokens,
             "prefix": outcome.prefix,
             "queued_ms": round(told.queued_s * 1000, 1),
+            "unbound_ms": 0.0 if told.bound is None else round(told.bound.waited_ms, 1),
+            "bound_because": "" if told.bound is None else told.bound.because,
             "decided_us": round(told.took_s * 1e6, 1),
             "revision": told.revision,
             "policy_hash": told.policy.hash,

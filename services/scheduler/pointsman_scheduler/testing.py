@@ -11,7 +11,7 @@ from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN, explain
-from pointsman_scheduler.domain.outcome import Refused, Scheduled
+from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
 from pointsman_scheduler.domain.policy import Instances, Policy, compile_policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
@@ -90,6 +90,8 @@ class Bench:
     def decide(self, request: ScheduleRequest | None = None, seed: int = 1) -> Scheduled:
         """The decision. AssertionError when there is none."""
         outcome = self.pool.decide(request or self.request(), self.now, seed, self.policy)
+        if isinstance(outcome, Postponed):
+            raise AssertionError(f"waits for {outcome.worker}")  # noqa: TRY004 - an expectation, not an argument
         if isinstance(outcome, Refused):
             raise AssertionError(outcome.refusal.message)  # noqa: TRY004 - an expectation, not an argument
         return outcome
@@ -97,6 +99,8 @@ class Bench:
     def refused(self, request: ScheduleRequest | None = None) -> Refused:
         """The refusal. AssertionError when there is none."""
         outcome = self.pool.decide(request or self.request(), self.now, 1, self.policy)
+        if isinstance(outcome, Postponed):
+            raise AssertionError(f"waits for {outcome.worker}")  # noqa: TRY004 - as above
         if isinstance(outcome, Scheduled):
             raise AssertionError(f"went to {outcome.endpoints[0].name}")  # noqa: TRY004 - as above
         return outcome

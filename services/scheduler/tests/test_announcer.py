@@ -34,10 +34,12 @@ class Room:
         self.listener.bus.listen(RequestScheduled, self.events.append, ANY)
         self.listener.bus.listen(Reservations, self.reservations.append, ANY)
         self.registry = CollectorRegistry()
+        pools = Pools("scheduler-1", 2**20)
         self.announcer = DecisionPublisher(
             self.service.bus,
             self.service.heartbeat,
-            SchedulerMetrics(self.registry, lambda: Pools("scheduler-1", 2**20)),
+            pools,
+            SchedulerMetrics(self.registry, lambda: pools),
         )
 
     async def begin(self) -> None:
@@ -48,7 +50,7 @@ class Room:
     def schedule(self, bench: Bench, **fields: object) -> None:
         journey = builders.journey("scheduler", target=TARGET, **fields)
         outcome = bench.decide(bench.request(request_id=journey.request_id))
-        self.announcer.scheduled(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey))
+        self.announcer.scheduled(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey), None)
 
     async def end(self) -> None:
         for service in (self.service, self.listener):
@@ -139,7 +141,7 @@ async def test_a_filter_that_can_not_explain_itself_silences_nobody_else(room: R
     outcome = bench.decide()
     run = outcome.runs[0]
     run.removed.append(Removed("broken", run.candidates.indices(), speechless))
-    room.announcer.scheduled(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey))
+    room.announcer.scheduled(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey), None)
     room.schedule(bench)
     await eventually(lambda: room.events)
     assert [event.request_id for event in room.events] != [journey.request_id]

@@ -18,6 +18,7 @@ from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import DecisionPublisher
+from pointsman_scheduler.binding import Binding
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
@@ -51,13 +52,10 @@ class Desk:
         self.configuration = Configuration(lambda config, _: compile_policies(book, config), registry)
         self.pools = Pools("scheduler-1", 2**24)
         self.metrics = SchedulerMetrics(registry, lambda: self.pools)
-        chooser = Chooser(
-            self.configuration,
-            self.pools,
-            DecisionPublisher(service.bus, service.heartbeat, self.metrics),
-            self.metrics,
-        )
-        self.gate = Gate(service.heartbeat, self.pools, self.metrics, chooser.decide)
+        announcer = DecisionPublisher(service.bus, service.heartbeat, self.pools, self.metrics)
+        chooser = Chooser(self.configuration, self.pools, announcer, self.metrics)
+        binding = Binding(self.pools, chooser.decide, announcer, self.metrics)
+        self.gate = Gate(service.heartbeat, self.pools, self.metrics, binding)
         self.handlers = Handlers(
             self.pools, self.gate, Replica(service.bus, service.heartbeat, self.pools, self.metrics), self.metrics
         )

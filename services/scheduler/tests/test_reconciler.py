@@ -19,6 +19,8 @@ from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler import reconciler as module
 from pointsman_scheduler.announcer import DecisionPublisher
+from pointsman_scheduler.binding import Binding
+from pointsman_scheduler.domain.late_binding import Bound
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
@@ -28,7 +30,7 @@ from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
 
 
-def undecided(journey: Journey, hop: Hop[Journey], queued_s: float) -> Rejection:
+def undecided(journey: Journey, hop: Hop[Journey], queued_s: float, bound: Bound | None) -> Rejection:
     pytest.fail("nothing is to be decided")
 
 
@@ -45,8 +47,8 @@ class Surroundings:
         self.pools = Pools("scheduler-1", 2**24)
         self.registry = CollectorRegistry()
         metrics = SchedulerMetrics(self.registry, lambda: self.pools)
-        announcer = DecisionPublisher(self.scheduler.bus, self.scheduler.heartbeat, metrics)
-        gate = Gate(self.scheduler.heartbeat, self.pools, metrics, undecided)
+        announcer = DecisionPublisher(self.scheduler.bus, self.scheduler.heartbeat, self.pools, metrics)
+        gate = Gate(self.scheduler.heartbeat, self.pools, metrics, Binding(self.pools, undecided, announcer, metrics))
         self.reconciler = Reconciler(self.scheduler.bus, self.scheduler.heartbeat, self.pools, gate, announcer, metrics)
 
     @property

@@ -124,7 +124,7 @@ class SchedulerPolicy:
         for bound in self._pool.bind(now / 1000.0):
             outcome = self._decide(bound.request, now)
             if isinstance(outcome, Postponed):
-                raise AssertionError(f"request {bound.request.request_id} waits twice")
+                raise AssertionError(f"request {bound.request.request_id} waits twice")  # noqa: TRY004 - it can't be
             request = int(bound.request.request_id)
             leaving.append((request, self._sent_to(outcome, request, now)))
         return leaving

@@ -169,15 +169,12 @@ class PoolScheduler:
         )
 
     def bind(self, now: float) -> list[Bound]:
-        """The requests that have waited for an engine and go to one now: `decide` for each of them, with `bound` as
-        given here, before this is asked again."""
+        """The requests that have waited for an engine and go to one now. `decide` is called for each of them before
+        this is asked again."""
         if not len(self.binder):
             return []
         self.fleet.refresh(now)
-        bound = self.binder.bind(now * 1000.0, self.fleet.names, self._late, self._matched)
-        for each in bound:
-            each.request.bound = each.worker
-        return bound
+        return self.binder.bind(now * 1000.0, self.fleet.names, self._late, self._matched)
 
     def look_at(self, now: float) -> float | None:
         """When `bind` is to be called even if nothing is heard; None while nothing waits."""

@@ -1,11 +1,11 @@
-"""The engines of a pool at one moment, with requests added that aren't sent yet: where the next one would cost least."""
+"""The engines of a pool at one moment, with requests added that aren't sent yet: where one more would cost least."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_scheduler.domain.delay.estimator import DelayEstimator, worth_of_a_copy
-from pointsman_scheduler.domain.delay.formula import EngineFigures, EngineDelay, stand
+from pointsman_scheduler.domain.delay.formula import EngineDelay, EngineFigures, stand
 from pointsman_scheduler.domain.delay.one_by_one import delays
 from pointsman_scheduler.domain.delay.pass_model import Rates
 
@@ -20,7 +20,8 @@ class Outlook:
         self.rates: Final[Rates] = rates
         self.budget: Final = float(estimator.batch_tokens)
         self.figures: Final[list[EngineFigures]] = list(figures)
-        self._standings: Final[list[EngineDelay[float]]] = [stand(at, self.budget, rates) for at in figures]
+        self._standings: list[EngineDelay[float]] = []
+        """Of `figures`, from the first that is asked for."""
         self._added: Final[dict[int, list[float]]] = {}
         """Row → tokens to compute of each added request, in the order in which they were added."""
 
@@ -32,6 +33,8 @@ class Outlook:
         worth = 0.0
         if uses:
             worth = worth_of_a_copy(uses, held.count(max(held)))
+        if not self._standings:
+            self._standings = [stand(at, self.budget, self.rates) for at in self.figures]
         figures, standings = self.figures, self._standings
         if rows is not None:
             held = [held[row] for row in rows]
@@ -60,7 +63,8 @@ class Outlook:
             queued=at.queued + 1.0,
             carried=at.carried + prompt,
         )
-        self._standings[row] = stand(changed, self.budget, self.rates)
+        if self._standings:
+            self._standings[row] = stand(changed, self.budget, self.rates)
 
     def prefill_ms(self, tokens: float) -> float:
         """How long a pass over so many prompt tokens takes, without what decodes beside it; more than one pass takes
@@ -76,4 +80,5 @@ class Outlook:
 
     def step_ms(self, row: int) -> float:
         """A decode step of the running batch."""
-        return self._standings[row].step * self.figures[row].speed
+        at, rates = self.figures[row], self.rates
+        return (rates.decode + rates.batch * at.decoding + rates.growth * at.context) * at.speed if at.decoding else 0.0

@@ -1,7 +1,7 @@
 """The requests of a pool that aren't bound yet: which engine each is planned for, and when it goes there."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pointsman_plugins.scheduling.arrays import Floats
@@ -64,7 +64,9 @@ class Binder:
         estimator = policy.delays.best
         if not estimator.model.trusted:
             return False
-        if self._waiting or not estimator.ready(row, now):
+        if not estimator.ready(row, now):
+            return True
+        if self._waiting and (not self._planned or any(each.row == row for each in self._waiting.values())):
             return True
         if bursts.size < 2.0 or now > bursts.over_at():
             return False
@@ -106,6 +108,11 @@ class Binder:
         self.version += 1
         return True
 
+    def leave_now(self, request: RequestKey, now: float) -> Bound | None:
+        """It goes to whatever engine is best. None when it doesn't wait."""
+        unbound = self._waiting.get(request)
+        return None if unbound is None else self._take(unbound, now, Because.CLOSING)
+
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
         """Another scheduler said what waits there."""
         if requests:
@@ -133,14 +140,17 @@ class Binder:
             self._wake_at = over_at
             return bound
         outlook = Outlook(estimator, now)
-        ready = self._ready(estimator, outlook, now)
+        ready = self._ready(outlook, now)
         if ready and not bound:
-            if self._plan_is_due(ready, now):
+            due = self._planned_at + _PLAN_MS_EACH * len(self._waiting) * len(self._names)
+            if now >= due:
                 self._plan(outlook, now, match)
-            bound += self._leave(estimator, outlook, ready, now)
+            else:
+                self._wake_at = min(self._wake_at, due)
+            bound += self._leave(estimator, ready, now)
         return bound
 
-    def _ready(self, estimator: DelayEstimator, outlook: Outlook, now: float) -> list[int]:
+    def _ready(self, outlook: Outlook, now: float) -> list[int]:
         """Rows of workers whose next pass has room and begins about now."""
         ready: list[int] = []
         for row, at in enumerate(outlook.figures):
@@ -153,11 +163,6 @@ class Binder:
             else:
                 self._wake_at = min(self._wake_at, now + left - lead)
         return ready
-
-    def _plan_is_due(self, ready: Sequence[int], now: float) -> bool:
-        if now - self._planned_at < _PLAN_MS_EACH * len(self._waiting) * len(self._names):
-            return False
-        return True
 
     def _plan(self, outlook: Outlook, now: float, match: Match) -> None:
         """Give each request the engine where it costs least: longest first, since short ones fill what is left."""
@@ -181,9 +186,7 @@ class Binder:
             each.uncached = each.on(float(each.matched[row]))
             outlook.add(row, each.uncached, each.prompt)
 
-    def _leave(
-        self, estimator: DelayEstimator, outlook: Outlook, ready: Sequence[int], now: float
-    ) -> list[Bound]:
+    def _leave(self, estimator: DelayEstimator, ready: Sequence[int], now: float) -> list[Bound]:
         """Fill the next pass of each engine that is ready with what is planned for it."""
         bound: list[Bound] = []
         there = Outlook(estimator, now)
@@ -212,7 +215,8 @@ class Binder:
     def _take(self, each: Unbound, now: float, because: Because) -> Bound:
         del self._waiting[each.request.key]
         self.version += 1
-        worker = "" if because is Because.BLIND else self._names[each.row]
+        worker = "" if because in (Because.BLIND, Because.CLOSING) else self._names[each.row]
+        each.request.bound = worker
         return Bound(each.request, worker, now - each.since, because)
 
     def _first_come_ms(self, unbound: Unbound, estimator: DelayEstimator, now: float) -> float:

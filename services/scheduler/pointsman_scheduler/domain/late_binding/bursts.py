@@ -8,6 +8,9 @@ GAP_MS: Final = 5.0
 LONGEST_MS: Final = 25.0
 """What comes later than this after a burst's first request is another burst."""
 _GAIN: Final = 0.1
+_GAPS: Final = 3.0
+"""A burst is taken to be over after so many of its usual gaps without a request."""
+_LEAST_MS: Final = 0.5
 
 
 class Bursts:
@@ -18,13 +21,17 @@ class Bursts:
         self._first_at = -math.inf
         self._last_at = -math.inf
         self._count = 0
+        self._gap = GAP_MS / _GAPS
+        """Between two requests of a burst, as a running mean."""
         self.size = 1.0
         """Requests of a burst, as a running mean."""
 
     def came(self, now: float) -> None:
         """A request came."""
-        if now - self._last_at <= GAP_MS and now - self._first_at <= LONGEST_MS:
+        gap = now - self._last_at
+        if gap <= GAP_MS and now - self._first_at <= LONGEST_MS:
             self._count += 1
+            self._gap += _GAIN * (gap - self._gap)
         else:
             if self._count:
                 self.size += _GAIN * (self._count - self.size)
@@ -33,4 +40,5 @@ class Bursts:
 
     def over_at(self) -> float:
         """When the burst that the last request belongs to is over if nothing follows."""
-        return min(self._last_at + GAP_MS, self._first_at + LONGEST_MS)
+        pause = min(GAP_MS, max(_LEAST_MS, _GAPS * self._gap))
+        return min(self._last_at + pause, self._first_at + LONGEST_MS)

@@ -17,7 +17,7 @@ class Queued(NamedTuple, Generic[T]):
 
 
 def fill(outlook: Outlook, row: int, there: int, queue: Sequence[Queued[T]]) -> int:
-    """How many of `queue`, from its first on, go into the engine's next pass; `there` requests have tokens in it already.
+    """How many of `queue`, from its first on, go into the engine's next pass, which `there` requests have tokens in.
 
     One more request of u tokens beside T makes the pass longer for the n requests in it, and spares itself and all that
     wait behind it a pass's fixed part and a decode step:

@@ -18,6 +18,8 @@ class Because(StrEnum):
     """Shorter requests would have gone before it otherwise."""
     FULL = "too many wait"
     """It was the oldest of more requests than may wait."""
+    CLOSING = "the scheduler shuts down"
+    """It goes to whatever engine is best now."""
     BLIND = "engines can't be predicted"
     """The pass model isn't trusted, or the engines of the pool changed."""
 

@@ -1,0 +1,129 @@
+"""Keeps the journeys of requests that are bound late, and sends each on when the pool says that its turn has come."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pointsman_contracts.journey import Journey
+from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_plugins.scheduling.request import RequestKey
+from pointsman_runtime.journey.hop import Hop
+from pointsman_runtime.telling.logs import Log
+from pointsman_scheduler.announcer import DecisionPublisher
+from pointsman_scheduler.domain.late_binding import Bound
+from pointsman_scheduler.domain.outcome import Postponed
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.metrics import SchedulerMetrics
+
+PARKED: Final = "it waits for the engine that suits it best"
+
+_log = Log("binding")
+
+
+Choose = Callable[[Journey, Hop[Journey], float, Bound | None], Decision | Rejection | Postponed]
+"""Chooses for a request that has waited so many seconds in flow control, and since then for its engine."""
+
+
+class _Kept(NamedTuple):
+    journey: Journey
+    hop: Hop[Journey]
+    queued_s: float
+    """In flow control."""
+    pool: str
+
+
+class Binding:
+    """`decide` is called for each request that flow control lets pass."""
+
+    def __init__(self, pools: Pools, choose: Choose, announcer: DecisionPublisher, metrics: SchedulerMetrics) -> None:
+        self._pools: Final = pools
+        self._choose: Final = choose
+        self._announcer: Final = announcer
+        self._metrics: Final = metrics
+        self._kept: dict[RequestKey, _Kept] = {}
+        self._timers: dict[str, tuple[asyncio.Handle, float]] = {}
+        """By pool, with the loop time at which each rings."""
+
+    def decide(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> Decision | Rejection | Parked:
+        """Choose now, or let the request wait until its engine takes it up."""
+        key = (journey.edge, journey.request_id)
+        if self._kept and key in self._kept:  # sent again: only the later journey is answered
+            self._forget(key)
+        outcome = self._choose(journey, hop, queued_s, None)
+        if not isinstance(outcome, Postponed):
+            return outcome
+        pool = journey.target.pool if journey.target is not None else None
+        self._kept[key] = _Kept(journey, hop, queued_s, pool or "")
+        self._announcer.waiting(pool or "")
+        self.stirred(pool or "")
+        return hop.park(PARKED)
+
+    def stirred(self, pool: str) -> None:
+        """Something happened in a pool that may let a request go: looked at in the next turn of the event loop."""
+        found = self._pools.get(pool)
+        if found is not None and len(found.binder):
+            self._look(found, 0.0)
+
+    def left(self, request: RequestKey) -> None:
+        """A request is over as far as its edge is concerned: its client hung up."""
+        if self._kept and request in self._kept:
+            self._forget(request)
+
+    def edge_gone(self, edge: str) -> None:
+        """An edge died, and its clients' connections with it."""
+        for request in [request for request in self._kept if request[0] == edge]:
+            self._forget(request)
+
+    def close(self) -> None:
+        """What waits goes to the engine that is best now: it was let pass already."""
+        for timer, _ in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for key, kept in list(self._kept.items()):
+            bound = self._pools.of(kept.pool).binder.leave_now(key, time.monotonic() * 1000.0)
+            del self._kept[key]
+            if bound is not None:
+                self._go_on(kept, bound)
+
+    def _forget(self, request: RequestKey) -> None:
+        kept = self._kept.pop(request)
+        if self._pools.of(kept.pool).binder.cancel(request):
+            self._announcer.waiting(kept.pool)
+
+    def _look(self, pool: PoolScheduler, after_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        at = loop.time() + after_s
+        former = self._timers.get(pool.pool)
+        if former is not None:
+            if former[1] <= at:
+                return
+            former[0].cancel()
+        self._timers[pool.pool] = loop.call_at(at, self._wake, pool), at
+
+    def _wake(self, pool: PoolScheduler) -> None:
+        del self._timers[pool.pool]
+        binder = pool.binder
+        before = binder.version
+        for bound in pool.bind(time.monotonic()):
+            kept = self._kept.pop(bound.request.key, None)
+            if kept is not None:
+                self._go_on(kept, bound)
+        if binder.version != before:
+            self._announcer.waiting(pool.pool)
+        now = time.monotonic()
+        at = pool.look_at(now)
+        if at is not None:
+            self._look(pool, at - now)
+
+    def _go_on(self, kept: _Kept, bound: Bound) -> None:
+        hop = kept.hop
+        try:
+            outcome = self._choose(kept.journey, hop, kept.queued_s, bound)
+            if not isinstance(outcome, Postponed):
+                hop.finish(outcome)
+        except Exception as error:  # noqa: BLE001 - a plugin that fails for one request must not keep the others waiting
+            _log.error("decision_failed", error, request_id=kept.journey.request_id)
+            text = "The scheduler failed; the operator's log says why."
+            hop.finish(hop.reject(500, text, code="scheduling_failed"))

@@ -1,0 +1,228 @@
+"""Late binding: who waits, who goes first, and what ends a wait."""
+
+import numpy as np
+import pytest
+
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_scheduler.domain.late_binding import Because, Bound, PeerRequest
+from pointsman_scheduler.domain.outcome import Postponed, Scheduled
+from pointsman_scheduler.plugins.producers.delay import DelayPrediction
+from pointsman_scheduler.testing import Bench
+
+PREFILL_MS, TOKEN_MS = 15.0, 0.02
+
+
+class Room(Bench):
+    """A pool whose pass model is learnt: a pass takes 15 ms and 20 µs for each prompt token."""
+
+    def __init__(self, *names: str, **settings: object) -> None:
+        super().__init__({"late_binding": settings} if settings else {})
+        self.join(*names)
+        self.waiting: list[ScheduleRequest] = []
+        self.serve()  # lays the shadows out
+        dice = np.random.default_rng(1)
+        for _ in range(200):
+            tokens = float(dice.integers(100, 8000)) * 1e-3
+            features = np.array([1.0, tokens, tokens**2, 0.0, 0.0, 0.0, 0.0])
+            self.model.learn(features, PREFILL_MS + TOKEN_MS * 1e3 * tokens, 1.0)
+        self.now += 10.0
+        for name in names:
+            self.hear(name)
+
+    @property
+    def model(self):
+        (producer,) = [each for each in self.policy.producers if isinstance(each, DelayPrediction)]
+        return producer.estimator.best.model
+
+    def offer(self, tokens: int, **facts: object) -> Scheduled | Postponed:
+        """A request comes."""
+        request = self.request(prompt_tokens=tokens, **facts)
+        outcome = self.pool.decide(request, self.now, 1, self.policy)
+        assert isinstance(outcome, Scheduled | Postponed)
+        return outcome
+
+    def waits(self, tokens: int, **facts: object) -> ScheduleRequest:
+        """A request comes and waits."""
+        outcome = self.offer(tokens, **facts)
+        assert isinstance(outcome, Postponed)
+        return outcome.request
+
+    def goes(self, tokens: int, **facts: object) -> tuple[ScheduleRequest, str]:
+        """A request comes and is sent to a worker."""
+        request = self.request(prompt_tokens=tokens, **facts)
+        return request, self.chosen(request)
+
+    def bound(self) -> list[Bound]:
+        """Those whose wait is over, on the books."""
+        left = self.pool.bind(self.now)
+        for each in left:
+            outcome = self.pool.decide(each.request, self.now, 1, self.policy)
+            assert isinstance(outcome, Scheduled)
+            assert not each.worker or outcome.endpoints[0].name == each.worker
+        return left
+
+    def first_token(self, request: ScheduleRequest, worker: str) -> None:
+        """The answer begins."""
+        self.pool.books.started(request.key, worker, 5.0, self.now)
+
+
+def test_a_request_for_a_free_engine_goes_at_once() -> None:
+    room = Room("a", "b")
+    assert isinstance(room.offer(4000), Scheduled)
+    assert isinstance(room.offer(4000), Scheduled)
+    assert not room.bound()
+
+
+def test_a_request_waits_while_all_engines_compute_prompts_and_goes_when_one_is_free() -> None:
+    room = Room("a")
+    first, worker = room.goes(8000)
+    later = room.waits(4000)
+    room.now += 0.010
+    assert not room.bound()
+    room.now += 0.166
+    room.first_token(first, worker)
+    (left,) = room.bound()
+    assert (left.request, left.worker, left.because) == (later, "a", Because.TURN)
+    assert left.waited_ms == pytest.approx(176.0, abs=1.0)
+
+
+def test_the_shortest_goes_first_and_a_long_one_goes_alone() -> None:
+    room = Room("a")
+    first, worker = room.goes(8000)
+    long, short = room.waits(7000), room.waits(300)
+    room.now += 0.176
+    room.first_token(first, worker)
+    assert [each.request for each in room.bound()] == [short]
+    room.now += 0.022
+    room.first_token(short, worker)
+    assert [each.request for each in room.bound()] == [long]
+
+
+def test_short_requests_share_a_pass() -> None:
+    room = Room("a")
+    first, worker = room.goes(8000)
+    requests = [room.waits(100 + number) for number in range(4)]
+    room.now += 0.176
+    room.first_token(first, worker)
+    left = room.bound()
+    assert [each.request for each in left] == requests
+    assert [each.because for each in left] == [Because.TURN, Because.PASS, Because.PASS, Because.PASS]
+
+
+def test_a_higher_priority_goes_first_however_long_it_is() -> None:
+    room = Room("a")
+    first, worker = room.goes(8000)
+    room.waits(300)
+    important = room.waits(7000, priority=5)
+    room.now += 0.176
+    room.first_token(first, worker)
+    assert [each.request for each in room.bound()][0] == important
+
+
+def test_no_stream_of_short_requests_keeps_a_long_one_waiting_beyond_its_limit() -> None:
+    room = Room("a", slowdown=3.0)
+    current, worker = room.goes(4000)
+    long = room.waits(7900)
+    came = room.now
+    first_come_s = (95.0 + PREFILL_MS + 7900 * TOKEN_MS) / 1000
+    for _ in range(200):
+        room.waits(3000)
+        room.now += 0.075
+        room.first_token(current, worker)
+        left = room.bound()
+        if left:
+            current = left[-1].request
+        if any(each.request is long for each in left):
+            assert [each.because for each in left if each.request is long] == [Because.LIMIT]
+            break
+    assert long.bound is not None
+    assert room.now - came <= 3.0 * first_come_s + 0.1
+
+
+def test_a_request_whose_client_hangs_up_leaves() -> None:
+    room = Room("a")
+    room.goes(8000)
+    later = room.waits(4000)
+    assert room.pool.binder.cancel(later.key)
+    assert not room.pool.binder.cancel(later.key)
+    assert room.pool.look_at(room.now) is None
+
+
+def test_nothing_waits_while_the_model_is_not_trusted_and_all_go_once_it_is_not() -> None:
+    room = Room("a")
+    room.goes(8000)
+    later = room.waits(4000)
+    room.model.relative_error = 0.9
+    (left,) = room.bound()
+    assert (left.request, left.because) == (later, Because.BLIND)
+    assert isinstance(room.offer(4000), Scheduled)
+
+
+def test_all_go_when_the_engines_of_the_pool_change() -> None:
+    room = Room("a")
+    room.goes(8000)
+    room.waits(4000)
+    room.join("b")
+    assert [each.because for each in room.bound()] == [Because.BLIND]
+
+
+def test_an_engine_that_is_late_by_its_prediction_holds_nobody_up() -> None:
+    room = Room("a")
+    room.goes(8000)
+    later = room.waits(4000)
+    room.now += 5.0  # its first token should have come long ago
+    assert [each.request for each in room.bound()] == [later]
+
+
+def test_the_oldest_goes_when_too_many_wait() -> None:
+    room = Room("a", max_requests=2)
+    room.goes(8000)
+    oldest, *_ = [room.waits(4000) for _ in range(3)]
+    (left,) = room.bound()
+    assert (left.request, left.because) == (oldest, Because.FULL)
+
+
+def test_requests_for_adapters_with_a_given_worker_and_retries_do_not_wait() -> None:
+    room = Room("a")
+    room.goes(8000)
+    for facts in ({"workers": ("a",)}, {"attempt": 2}):
+        assert isinstance(room.offer(4000, **facts), Scheduled)
+
+
+def test_nothing_waits_where_it_is_switched_off_or_another_scorer_decides() -> None:
+    off = Room("a", enabled=False)
+    off.goes(8000)
+    assert isinstance(off.offer(4000), Scheduled)
+    assert Bench({"scorers": [{"use": "least-delay"}, {"use": "session"}]}).policy.late_binding is None
+
+
+def test_a_pass_is_left_to_a_shorter_request_of_another_scheduler_until_it_is_forgotten() -> None:
+    room = Room("a")
+    first, worker = room.goes(8000)
+    later = room.waits(7000)
+    room.now += 0.176
+    theirs = PeerRequest("a", 300.0, 300, 0, (room.now + 10.0) * 1000.0)
+    room.pool.binder.peer("scheduler-2", [theirs], room.now * 1000.0)
+    room.first_token(first, worker)
+    assert not room.bound()
+    room.now += 1.0
+    assert [each.request for each in room.bound()] == [later]
+
+
+def test_once_requests_come_in_bursts_the_first_waits_for_the_others() -> None:
+    room = Room("a", "b")
+    for _ in range(40):
+        for tokens in (200, 200, 200, 200, 200, 200):
+            outcome = room.offer(tokens)
+            if isinstance(outcome, Scheduled):
+                room.pool.books.completed(outcome.holds[0].request, room.now, ok=False)
+            else:
+                room.pool.binder.cancel(outcome.request.key)
+        room.now += 3.0
+        for name in ("a", "b"):
+            room.hear(name)
+    requests = [room.waits(tokens) for tokens in (7000, 6000, 400, 300)]
+    room.now += 0.006
+    left = room.bound()
+    assert {each.request.request_id for each in left} >= {requests[2].request_id, requests[3].request_id}
+    assert len(left) < len(requests)
