@@ -33,7 +33,7 @@ class Bench:
 
     def __init__(self, settings: Mapping[str, object] | None = None, scheduler: str = "scheduler-1") -> None:
         """`settings`: a scheduling policy as written in the configuration file."""
-        self.now = 1000.0
+        self.now: float = 1000.0
         self.pool: Final = PoolScheduler("llama", scheduler, PrefixIndex(max_bytes=2**26))
         self.policy = self.use(settings or {})
         self._numbers = 0

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_scheduler.domain.delay.pass_model import PassModel
 from pointsman_scheduler.domain.late_binding import Because, Bound, PeerRequest
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
@@ -116,7 +117,7 @@ def test_a_higher_priority_goes_first_however_long_it_is() -> None:
     important = room.waits(7000, priority=5)
     room.now += 0.176
     room.first_token(first, worker)
-    assert [each.request for each in room.bound()][0] == important
+    assert room.bound()[0].request == important
 
 
 def test_no_stream_of_short_requests_keeps_a_long_one_waiting_beyond_its_limit() -> None:

@@ -30,7 +30,7 @@ def test_the_event_has_every_field_of_the_contract_in_its_own_type_and_no_other(
     outcome = bench.decide(bench.prompt(family=1, blocks=4))
     report = StageReport(stage="scheduler", instance="scheduler-1", note="6 workers")
     payload = written(
-        ScheduledEvent(journey, target, bench.policy, 1, outcome, 5e-5, 0.0, report, None, 7), "me", 3, shown
+        ScheduledEvent(journey, target, bench.policy, 1, outcome, 5e-5, 0.0, report, None, 7, None), "me", 3, shown
     )
     event = RequestScheduled.decode(payload)
     assert json.loads(event.model_dump_json()) == json.loads(payload)
