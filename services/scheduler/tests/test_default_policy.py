@@ -51,8 +51,15 @@ class Pool:
                 request_id=f"r{index}", prompt_tokens=tokens, blocks=np.array(blocks, dtype=np.uint64)
             )
             outcome = self.pool.decide(request, 0.5 + index * 1e-5, self.seed * 1000 + index, self.policy)
-            assert isinstance(outcome, Scheduled)
-            chosen[outcome.endpoints[0].name] += 1
+            if isinstance(outcome, Scheduled):
+                chosen[outcome.endpoints[0].name] += 1
+        for turn in range(2000):  # engines come to those that wait
+            now = 0.5 + turn * 0.01
+            for bound in self.pool.bind(now):
+                outcome = self.pool.decide(bound.request, now, self.seed * 1000 + turn, self.policy)
+                assert isinstance(outcome, Scheduled)
+                chosen[outcome.endpoints[0].name] += 1
+        assert chosen.total() == count
         return chosen
 
 

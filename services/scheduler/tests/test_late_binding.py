@@ -31,7 +31,8 @@ class Room(Bench):
             self.hear(name)
 
     @property
-    def model(self):
+    def model(self) -> PassModel:
+        """As learnt so far; a rival may replace it."""
         (producer,) = [each for each in self.policy.producers if isinstance(each, DelayPrediction)]
         return producer.estimator.best.model
 
@@ -108,6 +109,23 @@ def test_short_requests_share_a_pass() -> None:
     left = room.bound()
     assert [each.request for each in left] == requests
     assert [each.because for each in left] == [Because.TURN, Because.PASS, Because.PASS, Because.PASS]
+
+
+def test_waiting_requests_with_one_new_prefix_go_to_one_engine() -> None:
+    room = Room("a", "b")
+    busy = [room.goes(8000), room.goes(8000)]
+    blocks = np.arange(1, 100, dtype=np.uint64)
+    family = [room.waits(6400, blocks=blocks) for _ in range(3)]
+    room.now += 0.176
+    for request, worker in busy:
+        room.first_token(request, worker)
+    left = room.bound()
+    assert {each.request.request_id for each in left} <= {each.request_id for each in family}
+    for _ in range(100):
+        room.now += 0.01
+        left += room.bound()
+    assert len(left) == 3
+    assert len({each.worker for each in left}) == 1
 
 
 def test_a_higher_priority_goes_first_however_long_it_is() -> None:

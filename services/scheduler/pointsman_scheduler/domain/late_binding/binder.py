@@ -24,6 +24,9 @@ PEER_FORGOTTEN_MS: Final = 250.0
 _PLAN_MS_EACH: Final = 0.02
 """Between two plans, for each pair of a request and an engine: keeps planning below a tenth of a processor."""
 
+_RELATIVES: Final = 16
+"""Requests of the same beginning that one is compared with."""
+
 Match = Callable[[ScheduleRequest], Floats]
 """Prompt tokens of the request that each worker is believed to hold."""
 
@@ -172,11 +175,17 @@ class Binder:
             if row is not None:
                 outlook.add(row, peer.uncached, peer.prompt)
         for each in self._waiting.values():
-            each.matched = match(each.request)
+            each.matched = match(each.request).copy()
         order = sorted(
             self._waiting.values(), key=lambda each: (-each.request.priority, -each.least_uncached(), each.since)
         )
+        families: dict[int, list[Unbound]] = {}
         for each in order:
+            blocks = each.request.blocks
+            family = families.setdefault(int(blocks[0]), []) if len(blocks) else []
+            for other in family[-_RELATIVES:]:
+                each.shares(other)
+            family.append(each)
             costs = outlook.costs(each.prompt, each.matched, each.request.max_output_tokens, each.uses, each.rows)
             place = costs.index(min(costs))
             row = place if each.rows is None else each.rows[place]

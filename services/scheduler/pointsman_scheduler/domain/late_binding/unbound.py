@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.request import ScheduleRequest
 
@@ -47,6 +49,15 @@ class Unbound:
         """Tokens to compute on the worker that it is planned for."""
         self.latest = since
         """From then on it goes before all whose limit ends later."""
+
+    def shares(self, other: "Unbound") -> None:
+        """What both begin with will be held where `other` is planned to go."""
+        mine, theirs = self.request.blocks, other.request.blocks
+        length = min(len(mine), len(theirs))
+        differ = np.flatnonzero(mine[:length] != theirs[:length])
+        common = float((int(differ[0]) if len(differ) else length) * self.request.block_tokens)
+        if common > self.matched[other.row]:
+            self.matched[other.row] = common
 
     def least_uncached(self) -> float:
         """Tokens to compute where the longest prefix of it is held."""
