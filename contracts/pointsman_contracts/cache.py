@@ -12,7 +12,7 @@ class CachePurge(Message):
     address: ClassVar[Address] = Address("ctl", "cache", "purge")
 
     tenant: str | None = None
-    """Whose answers; the empty name is that of requests without an identity. None: everybody's."""
+    """The tenant whose responses are forgotten; an empty name for requests without an identity. None: all tenants."""
     cache: str | None = None
     """Name of one cache; None: all."""
 

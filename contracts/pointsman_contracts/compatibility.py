@@ -103,7 +103,7 @@ def _compare(
 
 
 def _signature(schema: Schema, root: Schema) -> JsonValue:
-    """What must stay equal, apart from fields and nested schemas, which are compared on their own."""
+    """The part of a schema that must stay equal. Fields and nested schemas are compared on their own."""
     nested = {"properties", "required", "items", "additionalProperties", "anyOf", "oneOf", "prefixItems", "$defs"}
     own: dict[str, JsonValue] = {
         key: value for key, value in schema.items() if key not in nested and key not in _ANNOTATIONS

@@ -42,7 +42,7 @@ def documents() -> dict[str, str]:
 
 
 def differences(folder: Path) -> list[str]:
-    """What in `folder` isn't as the models say: missing, stale, and superfluous files."""
+    """Missing, stale and superfluous files in `folder`, one sentence each; empty when all match the models."""
     wanted = documents()
     found = {
         str(path.relative_to(folder)) for part in ("schemas", "asyncapi") for path in (folder / part).glob("*.json")

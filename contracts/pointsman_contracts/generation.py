@@ -1,4 +1,4 @@
-"""Which generations of the contracts this distribution speaks, and who understands whom.
+"""The generations of the contracts that this distribution supports, and which of them are compatible.
 
 Within a generation messages only gain optional fields, so every mix of versions works. A message that is replaced by
 its next major version begins a new generation; the distribution that no longer speaks the replaced one raises `OLDEST`.

@@ -1,4 +1,4 @@
-"""What the guard says about a prompt, for the stages after it."""
+"""The guard's findings about a prompt, for later stages."""
 
 from collections.abc import Mapping
 from typing import Final, Self

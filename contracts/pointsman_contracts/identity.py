@@ -1,4 +1,4 @@
-"""Who sends a request, as far as everybody may know."""
+"""The identity of a client, as far as every service may know it."""
 
 from collections.abc import Mapping
 from typing import Final, Self, cast
@@ -14,7 +14,7 @@ IDENTITY: Final = "identity"
 used; absent: all. `limits`: name → value, for limits that take their values from here. `source`: the instance that
 found out."""
 LONGEST_NAME: Final = 256
-"""Characters of a tenant, subject or plan that are told."""
+"""Longest tenant, subject or plan that is published, in characters."""
 
 
 class Identity(Part):
@@ -29,7 +29,7 @@ class Identity(Part):
 
     @classmethod
     def of(cls, attributes: Mapping[str, JsonValue]) -> Self | None:
-        """From `RequestFacts.attributes`; None when nobody asked who the client is."""
+        """From `RequestFacts.attributes`; None without an authenticator."""
         facts = attributes.get(IDENTITY)
         if not isinstance(facts, dict):
             return None
@@ -42,7 +42,7 @@ class Identity(Part):
 
 
 def plan_of(attributes: Mapping[str, JsonValue]) -> str:
-    """`Identity.plan` alone, for who counts by it; empty when nobody asked who the client is."""
+    """`Identity.plan` alone, for limits that use it; empty without an authenticator."""
     facts = attributes.get(IDENTITY)
     return _name(facts, "plan") if isinstance(facts, dict) else ""
 

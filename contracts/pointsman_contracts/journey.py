@@ -1,4 +1,4 @@
-"""What travels from the edge through the stages: one request, reduced to facts.
+"""The messages of a request on its way through the stages, where it is reduced to facts.
 
 The body of the request travels once, from the edge to the preprocessor. Every later message carries sizes,
 hashes and identifiers, never prompt text, and is at most `JOURNEY_LIMIT` bytes.
@@ -28,7 +28,7 @@ class PreprocessRequest(Message):
     edge: str
     """Instance of the edge that waits for the decision."""
     attempt: int = 1
-    """2 when the edge re-sends a journey that nobody answered."""
+    """2 when the edge resends a journey that got no reply."""
     received_ms: int
     """Unix milliseconds at which the edge had the whole request."""
     deadline_ms: int
@@ -39,7 +39,7 @@ class PreprocessRequest(Message):
     path: str
     """Without the query string, e.g. `/v1/chat/completions`."""
     model: str | None = None
-    """The model that the request is for, where the edge knows it and the body doesn't name it."""
+    """The model of the request, where the edge knows it and the body doesn't name it."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     """Lower-case names; hop-by-hop headers and untrusted `x-gateway-*` and `x-pointsman-*` are gone."""
     client: str = ""
@@ -70,7 +70,7 @@ class BlockChain(Part):
 
 
 class RequestFacts(Part):
-    """What the preprocessor found out about a request. Never contains prompt text."""
+    """Facts about a request, found by the preprocessor. They never contain prompt text."""
 
     api: str
     """`chat.completions`, `completions`, `embeddings`, `responses` or `messages`; of what passes as it is, the name of
@@ -93,21 +93,21 @@ class RequestFacts(Part):
     At most 4,096; a longer prompt is described by its first 4,096 blocks. Salted by tenant, and by model and
     adapter once the target is settled (`pointsman_core.prefix.salted`)."""
     blocks_precise: bool = False
-    """Whether KV events of engines name these blocks alike: hashes of token ids, with no salt that engines don't know.
-    Otherwise only what requests were sent where tells who has them."""
+    """Whether engines' KV events use the same names for these blocks: hashes of token ids, with no salt that engines
+    don't know. Otherwise holders are inferred from earlier routing decisions."""
     other_chains: tuple[BlockChain, ...] = ()
-    """The same in the block sizes of the other pools that may be chosen; gone once the target is settled."""
+    """The same for the block sizes of the other pools that may be chosen; empty once the target is settled."""
     fingerprint: bytes = b""
-    """Of everything that decides the answer but the model (`pointsman_core.fingerprint`), where a profile has a cache.
-    Whoever changes the body since in more than the model empties it."""
+    """Hash of everything that decides the response except the model (`pointsman_core.fingerprint`), set where a profile
+    has a cache. Any later stage that changes the body, other than the model, must clear it."""
     features: tuple[str, ...] = ()
-    """What the request needs of a model, e.g. `tools`, `vision`, `json`."""
+    """Features that the request needs of a model, e.g. `tools`, `vision`, `json`."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     """Request headers that rules and plugins may read; credentials and cookies are gone."""
     fields: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """Numbers, booleans and short identifiers of the body's top level that rules may read."""
     attributes: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """What preprocessing plugins produced, by attribute key."""
+    """Values that preprocessing plugins produced, by attribute key."""
     session: str | None = None
     priority: int = 0
     """Higher goes first; negative may be shed."""
@@ -122,7 +122,7 @@ class RequestFacts(Part):
     the one that does."""
 
     def in_blocks_of(self, block_tokens: int) -> "RequestFacts":
-        """The facts for a pool with this block size; without blocks when nobody hashed the prompt in that size."""
+        """The facts for a pool with this block size; without blocks where the prompt wasn't hashed in that size."""
         if block_tokens == self.block_tokens and not self.other_chains:
             return self
         chains = {chain.block_tokens: chain.blocks for chain in self.other_chains} | {self.block_tokens: self.blocks}
@@ -145,15 +145,15 @@ class FactsChanges(TypedDict, total=False):
 
 
 AFTER: Final = "after"
-"""Mode of a stage on the way back that is asked when the client has everything."""
+"""Mode of a stage that reviews a response after the client has all of it."""
 
 
 class AnswerUse(Part):
-    """When a stage on the way back is asked, and what of the answer it gets."""
+    """When a stage reviews a response, and which part of it the stage gets."""
 
     mode: str = AFTER
-    """`buffer`: about the whole answer, before the client has any of it. `window`: about each piece of a stream before
-    the client has it. `after`: when the client has everything."""
+    """`buffer`: the whole response, before the client has any of it. `window`: each piece of a stream before the client
+    has it. `after`: when the client has everything."""
     content: str = "none"
     """`none`: facts. `text`: the texts. `body`: the bytes that the client gets."""
     window: int = 512
@@ -168,20 +168,20 @@ class Stage(Part):
     """One entry of an itinerary."""
 
     service: str
-    """Name of the service that answers, e.g. `model-selector`."""
+    """Name of the service, e.g. `model-selector`."""
     policy: str | None = None
     """Named instance inside that service, e.g. `cheap`."""
     mode: str = "enforce"
-    """`shadow`: what the stage decides is reported, and the request goes on as without it."""
+    """`shadow`: the stage's decision is only reported; the request continues as if the stage were absent."""
     timeout_ms: int | None = None
     """How long the stage may take; None leaves it to the deadline."""
     on_error: str = "deny"
-    """`allow` skips a stage that has nobody, fails or is too slow; `deny` ends the request; `degrade` lets the stage do
-    what it still can, and skips one that can't be asked."""
+    """For a stage that has no replica, fails or times out. `allow`: skip it. `deny`: reject the request. `degrade`: the
+    stage does what it still can; skip it if it can't be reached."""
     answer: AnswerUse | None = None
     """For a stage on the way back."""
     memo: str | None = None
-    """What a stage on the way in noted for itself on the way back; opaque to everybody else, and facts only."""
+    """A note that the stage left on the way in for its own use on the way back. Opaque to others; never prompt text."""
 
     def noted(self, memo: str | None) -> Self:
         """The same entry with another memo."""
@@ -189,7 +189,7 @@ class Stage(Part):
 
 
 class StageReport(Part):
-    """What one stage did to a request, for the decision event."""
+    """The outcome of one stage for a request, for the decision event."""
 
     stage: str
     """The service's name; of a processor `preprocessor/<instance>`."""
@@ -216,7 +216,7 @@ class ReportChanges(TypedDict, total=False):
 
 
 class Target(Part):
-    """Where the request goes: one model, and who serves it."""
+    """The model of a request, and the pool or provider that serves it."""
 
     model: str
     """Name that the engine or provider knows the model by."""
@@ -226,7 +226,7 @@ class Target(Part):
     lora: str | None = None
     """The adapter, when `model` is one."""
     base: str | None = None
-    """The adapter's base model; None when nobody knows it."""
+    """The adapter's base model; None when it is unknown."""
 
 
 class BodyEdit(Part):
@@ -236,11 +236,11 @@ class BodyEdit(Part):
     value: JsonValue = None
     remove: bool = False
     unasked: bool = False
-    """The client didn't want what the engine adds to its answer for this: the edge takes it out again."""
+    """The client didn't ask for what the engine adds to its response because of this edit: the edge removes it."""
 
 
 def edited(document: Mapping[str, object], edits: Iterable[BodyEdit]) -> dict[str, object]:
-    """A body's document with the edits made, but for `unasked` ones: the client gets nothing of what they add. A field
+    """A body's document with all edits applied except `unasked` ones, whose effect the client never sees. A field
     that is removed is None."""
     return {**document} | {edit.field: None if edit.remove else edit.value for edit in edits if not edit.unasked}
 
@@ -255,7 +255,7 @@ class HeaderEdit(Part):
 
 
 def retold(edits: tuple[HeaderEdit, ...], target: Target) -> tuple[HeaderEdit, ...]:
-    """The edits for a request that `target` serves now. The base model is empty when nobody knows it."""
+    """The edits for a request that `target` serves now. An unknown base model is an empty value."""
     names = {"model": target.model, "base_model": target.model if target.lora is None else target.base or ""}
     return tuple(
         edit if edit.tells not in names else HeaderEdit(name=edit.name, value=names[edit.tells], tells=edit.tells)
@@ -281,7 +281,7 @@ class Journey(Message):
     model: str
     """The model that the client asked for."""
     rewritten: str | None = None
-    """The model that preprocessing put in its place; None when it left it."""
+    """The model that a rewrite rule put in its place; None without a rewrite."""
     target: Target | None = None
     """Set by the stage that settles the model."""
     alternatives: tuple[Target, ...] = ()
@@ -297,7 +297,7 @@ class Journey(Message):
     answer_headers: tuple[HeaderEdit, ...] = ()
     """Changes of the answer's headers, errors included; the edge makes them last."""
     level: str = "full"
-    """`full`, or `degraded` when something was missing and a stage decided all the same."""
+    """`full`, or `degraded` when a stage decided although it missed something."""
     reasons: tuple[str, ...] = ()
     """Why the level isn't `full`."""
     trail: tuple[StageReport, ...] = ()

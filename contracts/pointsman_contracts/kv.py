@@ -1,4 +1,4 @@
-"""What engines say of their KV caches: which prefix blocks they hold.
+"""KV-cache events of engines: the prefix blocks that they hold.
 
 Blocks are named as in `RequestFacts.blocks` of a request whose prompt is token ids: XXH3-64 of the block's ids
 (little-endian, 4 bytes each), seeded with the hash of the block before it, the first one with
@@ -23,7 +23,7 @@ class KvChange(Part):
 
 
 class WorkerKvEvents(Message):
-    """What changed in a worker's KV cache since the last message. Published by its agent, and without changes at
+    """Changes of a worker's KV cache since the last message. Published by its agent, and without changes at
     least every 400 ms, so that a lost last message is missed. Read by schedulers."""
 
     address: ClassVar[Address] = Address("sig", "worker", "kv", route=("pool", "worker"))

@@ -49,7 +49,7 @@ class BudgetWindow(Part):
 
 
 class BudgetAsk(Part):
-    """What a request may cost, for one budget."""
+    """The largest cost of a request, for one budget."""
 
     windows: tuple[BudgetWindow, ...]
     expected: int
@@ -73,9 +73,9 @@ class LimitAsk(Part):
     windows: tuple[LimitWindow, ...]
     """All of them admit the request, or none counts it."""
     cost: float = 1.0
-    """What is counted until it is known: 1 for a request, the expected tokens."""
+    """Provisional count: 1 for a request, or the expected tokens."""
     risk: float = 0.0
-    """What it may cost beyond that."""
+    """Tokens that it may use beyond `cost`."""
     reactive: bool = False
     """Nothing is counted before it is known; the request is admitted while something is left."""
     kept: bool = False
@@ -97,7 +97,7 @@ class LimitAsks(Message):
 
 
 class WindowStanding(Part):
-    """What is left of a window, the request included."""
+    """What remains of a window after the request."""
 
     remaining: float
     reset_s: float
@@ -105,7 +105,7 @@ class WindowStanding(Part):
 
 
 class BudgetStanding(Part):
-    """Where a budget stands before the request, in the window that has the least left."""
+    """State of a budget before the request, in the window that has the least left."""
 
     window: int
     """Its position."""
@@ -121,18 +121,18 @@ class BudgetStanding(Part):
 
 
 class LimitVerdict(Part):
-    """What a limit says of a request."""
+    """The verdict of a limit about a request."""
 
     outcome: Literal["admitted", "refused", "elsewhere"]
-    """`elsewhere`: somebody else keeps the shard, or nobody yet."""
+    """`elsewhere`: another preprocessor keeps the shard, or none does yet."""
     standings: tuple[WindowStanding, ...] = ()
     """Of each window that was asked about."""
     window: int = 0
-    """Of a refusal: the position of the window that refuses for longest."""
+    """With `refused`: the position of the window that refuses for longest."""
     retry_s: float | None = None
     """Of a refusal: seconds until the same request would be admitted, if nothing is added; None: never, or unknown."""
     keeper: str = ""
-    """Of `elsewhere`: who keeps it, as far as known."""
+    """With `elsewhere`: the instance that keeps it; empty when unknown."""
     budget: BudgetStanding | None = None
     """Of a budget, in the place of `standings`, `window` and `retry_s`."""
 
@@ -173,8 +173,9 @@ class LimitGrant(Part):
 
 
 class LimitKept(Message):
-    """What a preprocessor keeps, and what it has admitted since it said so last. Sent by preprocessors to all of them,
-    the sender included: hearing its own words proves that the others have heard them, or will before its next ones."""
+    """The shards that a preprocessor keeps, and the requests that it admitted since its last message. Sent to every
+    preprocessor, the sender included: receiving its own message proves that the others have received it, or will before
+    its next one."""
 
     address: ClassVar[Address] = Address("sig", "limits", "kept", route=("keeper",))
 
@@ -190,9 +191,9 @@ class LimitKept(Message):
     """For each shard the epoch in which the sender keeps or claims it, 0 for others; empty where only grants are
     told."""
     grants: tuple[LimitGrant, ...] = ()
-    """What the sender has admitted."""
+    """Requests that the sender admitted."""
     retold: tuple[LimitGrant, ...] = ()
-    """What others told of lately, for one that has just started; by the sender's clock."""
+    """Recent grants of other preprocessors, for one that has just started; by the sender's clock."""
 
 
 class CounterState(Part):
@@ -232,7 +233,7 @@ class ChargeState(Part):
 
 
 class AccountState(Part):
-    """What was spent of one budget by one scope."""
+    """Spending from one budget by one scope."""
 
     limit: str
     scope: str = ""

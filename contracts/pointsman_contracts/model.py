@@ -1,4 +1,4 @@
-"""What completions teach about a model, the same for every replica that chooses among models."""
+"""Statistics of a model from its completions, the same for every replica of the model-selector."""
 
 from typing import ClassVar
 

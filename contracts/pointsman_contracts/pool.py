@@ -1,4 +1,4 @@
-"""The state of a pool in one message, for everybody who doesn't need each worker's every move."""
+"""The state of a pool in one message, for readers that don't need every load report."""
 
 from typing import ClassVar
 
@@ -25,7 +25,7 @@ class WorkerView(Part):
     age_ms: float = -1.0
     """Age of the last load report at `at_ms`; -1 when there was none."""
     opaque: bool = False
-    """It tells no load: `running`, `waiting` and `kv_usage` are 0 because nobody knows, and whoever chooses goes by
+    """It reports no load: `running`, `waiting` and `kv_usage` are 0 because they are unknown, and schedulers use their
     own counts."""
 
 
@@ -35,7 +35,7 @@ class PoolDiscovery(Part):
     kind: str
     """`kubernetes` or `file`."""
     problem: str = ""
-    """Why what is known may be old or incomplete; empty when it isn't."""
+    """Why `endpoints` may be old or incomplete; empty otherwise."""
     endpoints: int = 0
     """How many were found."""
 
@@ -77,17 +77,17 @@ class PoolRewrite(Part):
     """An InferenceModelRewrite's rule: requests for these models are served by others."""
 
     source: str
-    """Name of the object that says so, for notes and metrics."""
+    """Name of the InferenceModelRewrite, for notes and metrics."""
     match: tuple[str, ...] = ()
-    """Exact names; empty stands for every model of the pool."""
+    """Exact names; empty for every model of the pool."""
     to: tuple[WeightedModel, ...]
 
 
 class PoolRules(Message):
-    """What InferenceObjectives and InferenceModelRewrites of the cluster say for a pool.
+    """Rules for a pool from the cluster's InferenceObjectives and InferenceModelRewrites.
 
     Value of key `<pool>` (a subject token) in bucket `pm-pools`, published by the metrics-collector that answers for
-    the pool when it changes. Read by preprocessors. What the configuration says goes before it.
+    the pool when it changes. Read by preprocessors. The configuration has precedence.
     """
 
     address: ClassVar[Address] = Address("kv", "pool", "rules", route=("pool",), bucket="pm-pools")
@@ -96,4 +96,4 @@ class PoolRules(Message):
     objectives: dict[str, int] = Field(default_factory=dict[str, int])
     """InferenceObjective by name → its priority."""
     rewrites: tuple[PoolRewrite, ...] = ()
-    """The one that goes first comes first."""
+    """In the order in which they apply."""

@@ -32,7 +32,7 @@ class ServicePresence(Message):
 
 class OpenRequestsQuery(Message):
     """Asks an edge which of these requests are still open. Sent by schedulers before they release an old
-    reservation that nobody settled; answered with `OpenRequests`."""
+    reservation that wasn't settled; answered with `OpenRequests`."""
 
     address: ClassVar[Address] = Address("ctl", "edge", "open-requests", route=("edge",))
 

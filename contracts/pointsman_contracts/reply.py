@@ -1,4 +1,4 @@
-"""What an edge receives on its inbox for a request that it sent into the stages."""
+"""Replies of stages to the inbox of an edge, for a request that it sent to them."""
 
 from typing import Annotated, ClassVar, Final, Literal, Self
 
@@ -12,7 +12,7 @@ from pointsman_contracts.response import Usage
 
 EVENT_STREAM: Final = "text/event-stream"
 STAGE_UNAVAILABLE: Final = "stage_unavailable"
-"""Code of a rejection where nobody lives who could take the next stage."""
+"""Code of a rejection because the next stage has no live replica."""
 
 
 class ChosenEndpoint(Part):
@@ -52,19 +52,19 @@ class Decision(Message):
     level: str = "full"
     reasons: tuple[str, ...] = ()
     scheduler: str
-    """Instance that holds the reservation; empty when nobody does, as for a provider."""
+    """Instance that holds the reservation; empty without one, as for a provider."""
     queued_ms: float = 0.0
     """Milliseconds spent in flow control."""
     identity: Identity | None = None
-    """For the events about the request; None when nobody found out."""
+    """For the events about the request; None when no stage determined it."""
     prompt_tokens: int = 0
-    """As `RequestFacts.prompt_tokens`: what the edge goes by when nobody reports any."""
+    """As `RequestFacts.prompt_tokens`; the edge uses it when neither engine nor provider reports usage."""
     answers: int = Field(default=1, ge=1)
     """As `RequestFacts.answers`."""
 
 
 class Rejection(Message):
-    """The request ends here with an error. Sent by any stage, read by the edge, which answers the client."""
+    """The request ends with an error. Sent by any stage, read by the edge, which responds to the client."""
 
     address: ClassVar[Address] = Address("rpc", "request", "rejection", route=("inbox",))
 
@@ -99,8 +99,8 @@ class Rejection(Message):
 
 
 class Answer(Message):
-    """The request ends here with an answer that a stage has, e.g. a cached one. Sent by any stage, read by the edge,
-    which gives it to the client past the stages on the way back.
+    """The request ends with a response that a stage has, e.g. a cached one. Sent by any stage, read by the edge, which
+    sends it to the client and skips the stages on the way back, except those in `response`.
 
     On the wire: this document on one line, a newline, then the raw body. Together they fit into the bus's
     `max_payload`, the document alone into 64 KiB.
@@ -119,9 +119,9 @@ class Answer(Message):
     named: str | None = None
     """The model's name in the body, where it isn't `model`: the edge puts that in its place."""
     usage: Usage = Usage()
-    """What is counted for this answer: nothing, unless the stage had a model make it."""
+    """Usage that is counted for this response: none, unless a model generated it for the stage."""
     saved: Usage | None = None
-    """What the answer would have cost had a model made it."""
+    """Usage that a model would have had for the same response."""
     answer_headers: tuple[HeaderEdit, ...] = ()
     """Changes of the answer's headers; the edge makes them last."""
     response: tuple[Stage, ...] = ()
@@ -155,7 +155,7 @@ class Answer(Message):
 
 
 class Parked(Message):
-    """A stage holds the request on purpose: the edge waits on and doesn't re-send. Sent by a stage."""
+    """A stage holds the request on purpose: the edge keeps waiting and doesn't resend. Sent by a stage."""
 
     address: ClassVar[Address] = Address("rpc", "request", "parked", route=("inbox",))
 
@@ -167,8 +167,8 @@ class Parked(Message):
     """The replica that holds it; when it falls silent the edge re-sends."""
     reason: str
     held_ms: int | None = None
-    """How long it holds it at most; the edge re-sends when it hears nothing within its hop budget after that. None:
-    until it answers."""
+    """Longest time for which it holds the request, in milliseconds. The edge resends when no reply comes within its hop
+    budget after that. None: until it replies."""
 
 
 Reply = Annotated[Decision | Rejection | Parked | Answer, Field(discriminator="kind")]

@@ -1,4 +1,4 @@
-"""What happened to a request after its decision. Published by edges."""
+"""Events of a request after its decision. Published by edges."""
 
 from typing import ClassVar, Final
 
@@ -14,7 +14,7 @@ MOST_TOKENS: Final = 2**53
 
 
 def token_count(value: object) -> int | None:
-    """What an engine or provider gave as a number of tokens; None when it is none."""
+    """A number of tokens as an engine or provider reported it; None when it isn't one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
 
 
@@ -28,7 +28,7 @@ class Usage(Part):
     reasoning_tokens: int = 0
     """Part of `completion_tokens`."""
     estimated: bool = False
-    """Nobody reported all of it, as when the client left in the middle: the edge counted what passed."""
+    """Neither engine nor provider reported all of it, e.g. because the client left early: the edge counted it."""
 
 
 class Attempt(Part):
@@ -112,7 +112,7 @@ class RequestRejected(Message):
     """The one that was chosen, or else the one that the client asked for, as far as it is known."""
     profile: str | None = None
     identity: Identity | None = None
-    """None when nobody found out."""
+    """None when no stage determined it."""
     trail: tuple[StageReport, ...] = ()
 
 
@@ -180,26 +180,26 @@ class ResponseCompleted(Message):
     answers: int = Field(default=1, ge=1)
     """How many answers `usage` is of, as `RequestFacts.answers`: what teaches how long one gets divides by it."""
     identity: Identity | None = None
-    """None when nobody found out."""
+    """None when no stage determined it."""
     served: str | None = None
     """Name that the configuration knows the model by that `usage` is of."""
     cost: float | None = None
     """`cost_nanos` in dollars, rounded to a binary float: for readers of earlier versions."""
     cost_nanos: int | None = None
-    """What `usage` costs, in nano-dollars (a billionth of a dollar); None without a price."""
+    """Cost of `usage`, in nano-dollars (a billionth of a dollar); None without a price."""
     answered_by: str | None = None
     """The stage that answered without asking a model."""
     saved: Usage | None = None
-    """What that answer would have used; no part of `usage`."""
+    """Usage that a model would have had for that response; not part of `usage`."""
     bytes_out: int = 0
     stages: tuple[StageReport, ...] = ()
-    """What the stages on the way back said before the client had everything, in order. `outcome` of a report: `passed`,
-    `replaced`, `blocked`, `skipped`, `failed`."""
+    """Reports of the stages that reviewed the response before the client had all of it, in order. `outcome` of each:
+    `passed`, `replaced`, `blocked`, `skipped`, `failed`."""
 
 
 class ResponseReviewed(Message):
-    """What the stages that come after the last byte said of a request: one for every request that had such stages, when
-    the last of them has answered or its time is over. Published by the edge; read by anybody."""
+    """Reports of the stages that reviewed a response after its last byte. One event for each request with such stages,
+    published by the edge when the last stage has replied or timed out. Read by recorders and auditors."""
 
     address: ClassVar[Address] = Address("evt", "response", "reviewed", route=("pool",))
 

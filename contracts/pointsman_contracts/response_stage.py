@@ -1,4 +1,4 @@
-"""What an edge asks the stages on the way back, and what they answer.
+"""Questions of an edge to the stages that review a response, and their verdicts.
 
 A stage that a profile or `postprocessing` names is asked with request and reply on `pm.rpc.response.review.v1.<stage>`.
 It gets as much of the answer as its declaration says (`AnswerUse`), and facts of the request; the request's own text
@@ -26,7 +26,7 @@ class AnswerText(Part):
 
 
 class TextEdit(Part):
-    """What the client gets instead of a text that a stage was shown."""
+    """The text that the client gets in place of one that a stage reviewed."""
 
     part: str
     text: str
@@ -45,7 +45,7 @@ class ResponseReview(Message):
     revision: int
     """Configuration revision that the request keeps to its end."""
     deadline_ms: int
-    """Unix milliseconds after which nobody waits for the verdict."""
+    """Unix milliseconds after which the edge no longer waits for the verdict."""
     mode: str
     """`buffer`: the whole answer, before the client has any of it. `window`: a piece of a stream, before the client has
     it. `after`: the client has everything."""
@@ -65,7 +65,7 @@ class ResponseReview(Message):
     profile: str | None = None
     """None when the request ended before one was picked."""
     plan: str = ""
-    """The client's, as in `Identity.plan`; empty when nobody found out."""
+    """The client's, as in `Identity.plan`; empty when no stage determined it."""
     model: str | None = None
     """The model that the client asked for, as far as it is known."""
     target: Target | None = None
@@ -78,7 +78,7 @@ class ResponseReview(Message):
     truncated: bool = False
     """The answer is too large to be sent along: `texts` and `body` are missing."""
     usage: Usage | None = None
-    """In mode `after`, when somebody reported it."""
+    """In mode `after`, if it was reported."""
     stages: tuple[StageReport, ...] = ()
     """In mode `after`: what the stages before this one said, as in `ResponseCompleted.stages`; a stage that was asked
     in that mode too is `blocked` or `replaced` by what it would have done."""
@@ -87,7 +87,7 @@ class ResponseReview(Message):
 
 
 class Verdict(Message):
-    """What a response stage says about what it was shown. Sent by the stage to the inbox of the edge."""
+    """A stage's verdict about a response, or a part of it. Sent by the stage to the inbox of the edge."""
 
     address: ClassVar[Address] = Address("rpc", "response", "verdict", route=("inbox",))
 

@@ -1,4 +1,4 @@
-"""What schedulers tell: each other, so that every replica knows every reservation, and everybody, why."""
+"""Messages of schedulers: reservations for their replicas, and the reasons of each decision for every reader."""
 
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ class CandidateColumns(Part):
     filtered: dict[str, str] = Field(default_factory=dict[str, str])
     """Worker → `<filter>: <reason>`."""
     opaque: tuple[str, ...] = ()
-    """Workers that tell no load: their figures are the schedulers' own counts of open requests."""
+    """Workers that report no load: their figures are the schedulers' own counts of open requests."""
     omitted: int = 0
     """Candidates left out because the event would have exceeded its size limit; the best are kept."""
 
@@ -45,7 +45,7 @@ class ProfileRun(Part):
 
 class RequestScheduled(Message):
     """A decision with everything that led to it. Published by the scheduler, or by the stage before it when a provider
-    serves the model: without runs, in the pool `-`; read by anybody."""
+    serves the model: without runs, in the pool `-`. Read by recorders and auditors."""
 
     address: ClassVar[Address] = Address("evt", "request", "scheduled", route=("pool",))
 
@@ -74,8 +74,8 @@ class RequestScheduled(Message):
     cached_tokens: int = 0
     """Prompt tokens believed cached on the chosen endpoint."""
     prefix: str = ""
-    """How that is known. `precise`: the engine tells what its cache holds and names this prompt's blocks alike.
-    `approximate`: from what was sent there. Empty for a prompt without blocks."""
+    """The source of `cached_tokens`. `precise`: the engine's KV events. `approximate`: earlier routing decisions. Empty
+    for a prompt without blocks."""
     queued_ms: float = 0.0
     """Time in flow control."""
     unbound_ms: float = 0.0
@@ -124,7 +124,7 @@ class ReservationChange(Part):
     blocks_precise: bool = False
     """As `RequestFacts.blocks_precise`."""
     streamed: bool = True
-    """Whether the client asked for a stream: of any other answer nobody hears before its end."""
+    """Whether the client asked for a stream. Any other response is reported only at its end."""
 
 
 class UnboundRequest(Part):
@@ -141,7 +141,7 @@ class UnboundRequest(Part):
 
 
 class Reservations(Message):
-    """What one scheduler put on its books in one tick. Published by schedulers, read by their peers."""
+    """The reservations of one scheduler in one tick. Published by schedulers, read by their replicas."""
 
     address: ClassVar[Address] = Address("sig", "scheduler", "reservation", route=("pool",))
 
@@ -198,6 +198,6 @@ class SchedulerState(Message):
     ages: bytes = b""
     """Seconds since the last use of each: IEEE 754 single precision, little-endian."""
     stored: bytes = b""
-    """One byte for each: 1 when the engine told it, 0 when it was predicted."""
+    """One byte for each: 1 when the engine reported it, 0 when it was predicted."""
     more: bool = False
     """Whether there are further parts."""

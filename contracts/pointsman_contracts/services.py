@@ -30,7 +30,7 @@ class Before(NamedTuple):
 
 
 class Review(NamedTuple):
-    """How a stage reviews responses where the configuration says nothing; fields as of the configuration's `stages`."""
+    """A stage's defaults for reviewing responses; fields as of the configuration's `stages`."""
 
     mode: ReviewMode
     content: Content
@@ -54,11 +54,11 @@ class Service(NamedTuple):
     itinerary: bool = False
     """A stage that a profile may put into its itinerary. The other stages come before, in the order of the table."""
     on_error: OnError = "deny"
-    """Of a stage, where the itinerary says nothing."""
+    """Default for a stage's entries in itineraries."""
     order: tuple[Before, ...] = ()
     """Rules of the order on the way in."""
     review: Review | None = None
-    """Set for a stage that may also stand on the way back."""
+    """Set for a stage that may also review responses."""
     optional: bool = False
     """A stack runs without it unless a profile names it."""
     single: bool = False
@@ -143,14 +143,14 @@ SERVICES: Final = (
         # A missing cache costs time and nothing else.
         on_error="allow",
         order=(
-            Before("guard-before-cache", "guard", "it would answer prompts that nobody checked"),
+            Before("guard-before-cache", "guard", "it would answer prompts that the guard hasn't checked"),
             Before("selection-before-cache", "model-selector", "its entries belong to a model"),
         ),
         review=Review(
             "after",
             "body",
             on_error="allow",
-            order=(Before("check-before-populate", "guard", "it would keep answers that nobody checked"),),
+            order=(Before("check-before-populate", "guard", "it would keep responses that the guard hasn't checked"),),
         ),
         optional=True,
         publishes=("cache.purged.v1",),

@@ -1,4 +1,4 @@
-"""What a recorder has kept of one request."""
+"""The record of one request, as a recorder keeps it."""
 
 from typing import ClassVar
 

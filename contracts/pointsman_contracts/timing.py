@@ -20,7 +20,7 @@ LATEST_S: Final = 60.0
 
 
 class Intervals(TypedDict):
-    """What operators may set, in seconds."""
+    """Intervals that operators may set, in seconds."""
 
     beat_s: float
     report_s: float

@@ -1,4 +1,4 @@
-"""What requests used, for those who pay and those who charge."""
+"""Usage of requests, for billing."""
 
 from typing import ClassVar
 
@@ -45,7 +45,7 @@ class UsageQuery(Message):
     address: ClassVar[Address] = Address("ctl", "usage", "sums")
 
     by: tuple[str, ...] = ("tenant", "model", "day")
-    """What the rows are told apart by: `tenant`, `subject`, `key`, `model`, `day`."""
+    """Dimensions of the rows: `tenant`, `subject`, `key`, `model`, `day`."""
     since: str | None = None
     """First day (UTC), as `2026-03-01`."""
     until: str | None = None
@@ -56,7 +56,7 @@ class UsageQuery(Message):
 
 
 class UsageSum(Part):
-    """The requests of one row, summed. What rows aren't told apart by is None."""
+    """The requests of one row, summed. A dimension that wasn't asked for is None."""
 
     tenant: str | None = None
     subject: str | None = None
@@ -71,7 +71,7 @@ class UsageSum(Part):
     completion_tokens: int = 0
     reasoning_tokens: int = 0
     estimated: int = 0
-    """Requests whose tokens nobody reported in full."""
+    """Requests whose tokens neither engine nor provider reported in full."""
     cost: float = 0.0
     """`cost_nanos` in dollars, rounded to a binary float: for readers of earlier versions."""
     cost_nanos: int = 0

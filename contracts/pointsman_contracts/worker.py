@@ -1,4 +1,4 @@
-"""What is known about engines: their registration and their load on the bus, and the `pm-workers` bucket."""
+"""Registrations and load of engines, on the bus and in the bucket `pm-workers`."""
 
 from typing import ClassVar
 
@@ -11,8 +11,8 @@ class WorkerRegistration(Message):
     """One engine, as its agent (or the metrics-collector for engines without one) registered it.
 
     Value of key `<pool>.<worker>` (subject tokens) in bucket `pm-workers`; renewed by heartbeat, expires
-    with the bucket's TTL. Read by schedulers and the metrics-collector when they start: what an agent announces on the
-    bus goes before it.
+    with the bucket's TTL. Read by schedulers and the metrics-collector when they start; an announcement on the bus has
+    precedence.
     """
 
     address: ClassVar[Address] = Address("kv", "worker", "registration", route=("pool", "worker"), bucket="pm-workers")
@@ -23,7 +23,7 @@ class WorkerRegistration(Message):
     url: str
     """Base URL of the engine's HTTP API."""
     engine: str = "vllm"
-    """`vllm`, `sglang`, `trtllm`, `triton`, or `opaque`: it tells no load, and whoever chooses goes by own counts."""
+    """`vllm`, `sglang`, `trtllm`, `triton`, or `opaque`: it reports no load, and schedulers use their own counts."""
     engine_version: str = ""
     models: tuple[str, ...] = ()
     """Base models that the engine serves."""
@@ -33,7 +33,7 @@ class WorkerRegistration(Message):
     """`both`, `prefill`, `decode` or `encode`."""
     labels: dict[str, str] = Field(default_factory=dict[str, str])
     block_tokens: int | None = None
-    """Tokens in one KV block; None when the engine doesn't say."""
+    """Tokens in one KV block; None when the engine doesn't report it."""
     kv_blocks: int | None = None
     """Size of the KV cache in blocks."""
     max_context: int | None = None
@@ -64,7 +64,7 @@ class WorkerAnnouncement(Message):
 
 
 class WorkerLoad(Message):
-    """What an engine is doing. Pushed by its agent on change (at most 20 Hz), and at least every 400 ms.
+    """Load of an engine. Published by its agent on change (at most 20 times a second), and at least every 400 ms.
 
     Read by schedulers and the metrics-collector; latest wins. A worker not heard of for 1.2 s is silent.
     """
@@ -74,13 +74,13 @@ class WorkerLoad(Message):
     worker: str
     pool: str
     boot_id: str
-    """Empty of an engine that its pool names and that has never answered."""
+    """Empty for an engine that its pool names and that has never answered."""
     sequence: int
     """Counts from 1 in each life of the agent."""
     at_ms: int
     """When the engine was read, by the agent's clock."""
     age_ms: int = Field(default=0, ge=0)
-    """How long ago that was when the report was sent: an engine at rest is read less often than told."""
+    """Age of the reading when the report was sent: an idle engine is read less often than its load is published."""
     state: str = "serving"
     """`serving`, `draining` (finishes what it has, takes nothing new) or `unreachable`."""
     reason: str = ""
@@ -118,7 +118,7 @@ class WorkerJoined(Message):
 
 
 class WorkerSilent(Message):
-    """A registered worker told nothing for 1.2 s: its agent is gone or cut off. Published by the metrics-collector
+    """A registered worker reported nothing for 1.2 s: its agent is gone or cut off. Published by the metrics-collector
     that answers for this worker; read by anybody."""
 
     address: ClassVar[Address] = Address("evt", "worker", "silent", route=("pool",))

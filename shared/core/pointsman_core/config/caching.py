@@ -45,7 +45,7 @@ class Embeddings(Section):
     private: bool = False
     """`url` may lead to a private address; `endpoint`."""
     timeout: PositiveDuration = 0.25
-    """After this the question counts as one that nobody asked before; `endpoint`."""
+    """After this the question counts as new; `endpoint`."""
     threshold: float | None = Field(default=None, gt=0, le=1)
     """Least cosine of two questions. Default: the embedder's own, 0.8 for `onnx` and `endpoint`, 0.75 for `lexical`."""
 
@@ -82,7 +82,7 @@ class Gate(Section):
     private: bool = False
     """`url` may lead to a private address; `endpoint`."""
     timeout: PositiveDuration = 0.25
-    """Of all comparisons for one request; after this the question counts as one that nobody asked before."""
+    """For all comparisons of one request; after this the question counts as new."""
     threshold: float = Field(default=0.9, gt=0, le=1)
     """Least likelihood that two questions mean the same, the model asked in both orders."""
 

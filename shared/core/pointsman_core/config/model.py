@@ -183,7 +183,7 @@ class Config(Section):
         return problems
 
     def served(self, name: str) -> "Served | None":
-        """Who serves `name`; None when nobody is configured to."""
+        """The pool or provider that serves `name`; None for an unknown name."""
         model = self.models.get(name)
         if model is not None:
             return self._there(model.pool, model.provider, model.served_as or name)

@@ -23,13 +23,12 @@ class ProcessorUse(PluginUse):
     """A request processor, and how much it counts; the rest are its parameters."""
 
     mode: Annotated[Switch, BeforeValidator(switched_off)] = "enforce"
-    """`enforce`: what it decides is done. `shadow`: it decides and is reported, and the request goes on as without it.
-    `off`: it doesn't run."""
+    """`enforce`: its decisions apply. `shadow`: its decisions are only reported. `off`: it doesn't run."""
     timeout: PositiveDuration | None = None
-    """How long it may wait for somebody; then it has failed. Default: until the request's deadline."""
+    """Longest time for which it may wait on a service; then it has failed. Default: until the request's deadline."""
     on_error: OnError = "deny"
-    """When it fails. `deny`: the request ends. `allow`: the request goes on as without it. `degrade`: it does what it
-    still can by itself; one that can nothing is left out, as by `allow`."""
+    """When it fails. `deny`: reject the request. `allow`: skip it. `degrade`: it does what it still can by itself; a
+    processor with no fallback is skipped, as with `allow`."""
 
 
 def identifies(use: ProcessorUse) -> bool:

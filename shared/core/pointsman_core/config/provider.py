@@ -42,7 +42,7 @@ class Provider(Section):
     connections: int = Field(default=200, ge=1)
     """Requests that each edge sends it at once; more wait, for at most `connect_timeout`."""
     plaintext: bool = False
-    """Allow an `http://` URL of another host, where whoever is on the way reads prompts and credential."""
+    """Allow an `http://` URL of another host, where anyone on the path can read prompts and credential."""
 
     @field_validator("headers")
     @classmethod

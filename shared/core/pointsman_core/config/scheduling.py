@@ -43,7 +43,7 @@ class SchedulingPolicy(Section):
         default_factory=lambda: {"default": SchedulingProfile()}, min_length=1
     )
     producers: tuple[PluginUse, ...] = ()
-    """Producers of attributes; one that a plugin needs and nobody lists is added with its defaults."""
+    """Producers of attributes; one that a plugin needs and that isn't listed is added with its defaults."""
     deciders: tuple[PluginUse, ...] = ()
     """Conditions that profile handlers refer to."""
     pre_request: tuple[PluginUse, ...] = Field(default=(PluginUse(use="destination-header"),), alias="pre-request")

@@ -1,4 +1,4 @@
-"""Entries of itineraries, and the stages that somebody else runs."""
+"""Entries of itineraries, and custom stages."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -26,12 +26,12 @@ class StageUse(Section):
     stage: str
     timeout: PositiveDuration | None = None
     on_error: OnError | None = None
-    """When it has nobody, fails or takes too long. `deny`: the request ends. `allow`: the request goes on without it.
-    `degrade`: the stage does what it still can; one that can't be asked is left out, as by `allow`."""
+    """For a stage that has no replica, fails or times out. `deny`: reject the request. `allow`: skip the stage.
+    `degrade`: the stage does what it still can; it is skipped, as with `allow`, if it can't be reached."""
     mode: Annotated[Switch | ReviewMode | None, BeforeValidator(switched_off)] = None
-    """`enforce`: what it decides is done. `shadow`: it decides and is reported, and the request goes on as without it;
-    about answers it is asked when the client has everything. `off`: it isn't asked. On the way back also `buffer`,
-    `window` and `after`, instead of what the stage declares; so are the following."""
+    """`enforce`: its decisions apply. `shadow`: its decisions are only reported, and it reviews a response after the
+    client has all of it. `off`: it is skipped. On the way back also `buffer`, `window` and `after`, which override what
+    the stage declares, as do the following keys."""
     content: Content | None = None
     window: int | None = Field(default=None, ge=1)
     overlap: int | None = Field(default=None, ge=0)
@@ -67,21 +67,21 @@ def active(itinerary: Iterable[StageUse]) -> tuple[StageUse, ...]:
 
 
 class CustomStage(Section):
-    """A stage that somebody else runs; its name is its subject's verb."""
+    """A custom stage: a process outside this project. Its name is the verb of its subject."""
 
     timeout: PositiveDuration = 1.0
     on_error: OnError = "deny"
     mode: ReviewMode = "after"
-    """On the way back. `buffer`: it is asked about the whole answer before the client has any of it. `window`: about
-    each piece of a stream before the client has it, and about an answer that isn't streamed as a whole. `after`: when
-    the client has everything."""
+    """On the way back. `buffer`: it reviews the whole response before the client has any of it. `window`: each piece of
+    a stream before the client has it, and a response that isn't streamed as a whole. `after`: once the client has
+    everything."""
     content: Content = "none"
-    """What it gets of an answer. `none`: facts only. `text`: the texts. `body`: the bytes."""
+    """The part of a response that it gets. `none`: facts only. `text`: the texts. `body`: the bytes."""
     window: int = Field(default=512, ge=1)
     """Characters of text that make up a window."""
     overlap: int = Field(default=64, ge=0)
-    """Characters at a window's end that are held back and shown again with the next one: whatever is at most this long
-    is seen whole before any of it leaves."""
+    """Characters at a window's end that are held back and shown again with the next window: text of at most this length
+    is reviewed whole before any of it is sent."""
     sentences: bool = False
     """A window may end early, from half its size on, where a sentence does."""
 
