@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pointsman_contracts.cache import CachePurge
-from pointsman_contracts.journey import Journey, Stage, StageReport, Target
+from pointsman_contracts.journey import Journey, RequestFacts, Stage, StageReport, Target
 from pointsman_contracts.reply import Answer, Parked
 from pointsman_contracts.response import Usage
 from pointsman_core.fingerprint import deciding, fingerprint
@@ -425,3 +425,12 @@ async def test_what_is_not_the_same_request_waits_for_nothing(
     second: dict[str, Any] = {"fingerprint": b"f", "request_id": "second", **changes}
     assert told(await world.look_up(**second)) == "miss"
     assert world.parked == []
+
+
+async def test_what_passes_as_it_is_goes_by_the_cache() -> None:
+    world = World()
+    passing = RequestFacts(api="audio.transcriptions", attributes={"identity": {"tenant": "acme"}})
+    outcome = await world.look_up(request=passing)
+    assert isinstance(outcome, Journey)
+    assert told(outcome) == "bypass"
+    assert all(stage.memo is None for stage in outcome.response)

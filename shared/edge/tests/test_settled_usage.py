@@ -275,3 +275,10 @@ def test_a_request_costs_what_the_model_that_served_it_costs(
 def test_what_an_engine_had_in_its_cache_is_never_more_than_the_prompt_of_which_it_is_a_part() -> None:
     cost = Prices(CONFIG).cost("llama", Usage(prompt_tokens=1_000_000, cached_tokens=5_000_000))
     assert cost == nanos("0.25")
+
+
+def test_what_passes_counts_its_prompt_alone_unless_it_generates() -> None:
+    sound = read("audio.speech", b"ID3" + bytes(range(256)))
+    assert settle("audio.speech", "ok", sound) == Usage(prompt_tokens=PROMPT, estimated=True)
+    several = read("generate", b'[{"text": "abcd"}, {"text": "efgh"}]')
+    assert settle("generate", "ok", several) == Usage(prompt_tokens=PROMPT, completion_tokens=9, estimated=True)

@@ -60,8 +60,8 @@ def _completion_tokens(api: Api, tail: UsageTail) -> int:
         return 0
     if not tail.events:
         document = document_of(tail.end) if len(tail.end) == tail.size else None
-        # A document that isn't whole, or too long to be kept, is its text for the most part.
-        size = tail.size if document is None else sum(_characters(api, document))
+        # A document that isn't whole, too long to be kept or of unknown form is its text for the most part.
+        size = tail.size if document is None or api.passed else sum(_characters(api, document))
         return -(-size // CHARACTERS_PER_TOKEN)
     splitter = EventSplitter()
     events = [*splitter.feed(tail.end), *splitter.rest()]
