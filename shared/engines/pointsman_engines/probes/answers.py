@@ -82,10 +82,13 @@ async def chat_tools(engine: ProbedEngine) -> str:
     if not member(answer, "choices", 0, "message", "tool_calls"):
         raise Missing("no call in the answer")
     call = ("choices", 0, "message", "tool_calls", 0, "function")
-    _parsed(expect(answer, str, *call, "arguments"))
+    ended = member(answer, "choices", 0, "finish_reason")
+    arguments = expect(answer, str, *call, "arguments")
+    if ended != "length":  # a model that knows nothing may write spaces until it is stopped
+        _parsed(arguments)
     if member(answer, *call, "name") != "departure":
         raise Different(f"calls {member(answer, *call, 'name')}")
-    return f"ends with {member(answer, 'choices', 0, 'finish_reason')}"
+    return f"ends with {ended}"
 
 
 async def chat_tools_stream(engine: ProbedEngine) -> str:
@@ -96,7 +99,8 @@ async def chat_tools_stream(engine: ProbedEngine) -> str:
     arguments = "".join(piece for piece in pieces if isinstance(piece, str))
     if not arguments:
         raise Missing("no call in the stream")
-    _parsed(arguments)
+    if not any(member(event, "choices", 0, "finish_reason") == "length" for event in events):
+        _parsed(arguments)
     return ""
 
 
@@ -184,6 +188,8 @@ async def messages_count(engine: ProbedEngine) -> str:
 async def embeddings(engine: ProbedEngine) -> str:
     """A vector of numbers."""
     answer = (await engine.post("/v1/embeddings", {"input": "Which track?"})).json()
+    if member(answer, "error") is not None:
+        raise Missing(f"HTTP 200 with an error: {member(answer, 'error', 'message')}")
     vector = expect(answer, list, "data", 0, "embedding")
     expect(answer, int, "usage", "prompt_tokens")
     return f"{len(vector) if isinstance(vector, list) else 0} numbers"
