@@ -46,5 +46,5 @@ def test_a_documented_installation_is_one_that_the_environment_takes(command: tu
 
 def test_what_was_installed_by_hand_outlives_every_make_command() -> None:
     syncs = [line for line in (ROOT / "Makefile").read_text().splitlines() if "$(UV) sync" in line]
-    assert len(syncs) == 2
+    assert len(syncs) == 1
     assert all("--inexact" in line for line in syncs)
