@@ -12,7 +12,7 @@ import yaml
 
 from pointsman_bundle.main import GROUP, assembled
 from pointsman_runtime.configuring.settings import ServiceSettings
-from pointsman_runtime.service.service import Program
+from pointsman_runtime.service.program import Program
 
 ROOT = Path(__file__).resolve().parents[2]
 Object = dict[str, Any]

@@ -24,7 +24,7 @@ from pointsman_cli import logins
 from pointsman_cli.permissions import AgentIdentity
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.configuring.settings import ServiceSettings, load
-from pointsman_runtime.service.service import Program
+from pointsman_runtime.service.program import Program
 
 ROOT = Path(__file__).resolve().parents[2]
 OVERLAYS = ("dev", "production", "complete", "bundle")

@@ -12,7 +12,8 @@ from pointsman_epp_adapter.adapters.processor import Processor
 from pointsman_epp_adapter.domain.protocol_headers import OWNED
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.service.host import run
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 
 
 class EppAdapter:

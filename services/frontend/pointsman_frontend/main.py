@@ -18,7 +18,8 @@ from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.service.health import HealthApp
 from pointsman_runtime.service.host import run
 from pointsman_runtime.service.http_server import HttpServer
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 
 
 class Frontend:

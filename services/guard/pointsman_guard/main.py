@@ -13,7 +13,8 @@ from pointsman_guard.metrics import GuardMetrics
 from pointsman_guard.settings import GuardSettings
 from pointsman_runtime.journey.content_client import ContentClient
 from pointsman_runtime.service.host import run
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 
 
 def build(service: Service[GuardSettings]) -> None:

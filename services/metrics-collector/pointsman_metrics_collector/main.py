@@ -23,7 +23,8 @@ from pointsman_metrics_collector.settings import MetricsCollectorSettings
 from pointsman_runtime.jetstream.stores import POOLS_BUCKET
 from pointsman_runtime.jetstream.worker_registry import WorkerRegistry
 from pointsman_runtime.service.host import run
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 
 if TYPE_CHECKING:
     from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi

@@ -8,7 +8,8 @@ from pointsman_model_selector.configuration import compile_all
 from pointsman_model_selector.handlers import Handlers
 from pointsman_model_selector.settings import ModelSelectorSettings
 from pointsman_runtime.service.host import run
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 
 
 def build(service: Service[ModelSelectorSettings]) -> None:

@@ -16,7 +16,8 @@ from pointsman_preprocessor.tokenizer_files import TokenizerFiles
 from pointsman_runtime.jetstream.stores import POOLS_BUCKET
 from pointsman_runtime.journey.content_client import ContentClient
 from pointsman_runtime.service.host import run
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 
 
 def build(service: Service[PreprocessorSettings]) -> None:

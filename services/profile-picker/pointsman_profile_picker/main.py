@@ -7,7 +7,8 @@ from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.handlers import Handlers
 from pointsman_profile_picker.settings import ProfilePickerSettings
 from pointsman_runtime.service.host import run
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 
 
 def build(service: Service[ProfilePickerSettings]) -> None:

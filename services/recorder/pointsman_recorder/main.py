@@ -13,7 +13,8 @@ from pointsman_recorder.handlers import Handlers
 from pointsman_recorder.recording import Recording
 from pointsman_recorder.settings import RecorderSettings
 from pointsman_runtime.service.host import run
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 
 
 def build(service: Service[RecorderSettings]) -> None:

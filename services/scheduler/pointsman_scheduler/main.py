@@ -12,7 +12,8 @@ from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_runtime.jetstream.worker_registry import TICK_S, WorkerRegistry
 from pointsman_runtime.service.host import run
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding
 from pointsman_scheduler.chooser import Chooser

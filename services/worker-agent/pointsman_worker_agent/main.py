@@ -5,7 +5,8 @@ import aiohttp
 from pointsman_engines.engine_metrics import EngineMetrics
 from pointsman_engines.speaker import EngineSpeaker
 from pointsman_runtime.service.host import run
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 from pointsman_worker_agent.handlers import Handlers
 from pointsman_worker_agent.settings import WorkerAgentSettings
 

@@ -9,7 +9,8 @@ from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.journey.hop import Hop, Outcome
 from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.service.host import run
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 
 
 class Handlers:

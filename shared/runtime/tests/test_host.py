@@ -4,7 +4,8 @@ import asyncio
 
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.service.host import Host
-from pointsman_runtime.service.service import Program, Service
+from pointsman_runtime.service.program import Program
+from pointsman_runtime.service.service import Service
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer
 

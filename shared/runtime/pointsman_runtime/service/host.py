@@ -26,7 +26,8 @@ from pointsman_runtime.service.configuration_source import ConfigurationSource
 from pointsman_runtime.service.health import BusCollector, HealthApp, LoopWatch, Readiness
 from pointsman_runtime.service.http_server import HttpServer
 from pointsman_runtime.service.memory_return import MemoryReturn
-from pointsman_runtime.service.service import Member, Program, Server, Service
+from pointsman_runtime.service.program import Member, Program
+from pointsman_runtime.service.service import Server, Service
 from pointsman_runtime.telling import logs
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.metrics_registry import MetricsRegistry

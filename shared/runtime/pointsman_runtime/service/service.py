@@ -1,9 +1,7 @@
 """A service: what it is made of, and its life within a process."""
 
 import asyncio
-import importlib.metadata
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -52,7 +50,7 @@ class Server(Protocol):
         ...
 
 
-class Host(Protocol):
+class ProcessHost(Protocol):
     """The process that a service runs in."""
 
     process: Process
@@ -71,43 +69,10 @@ class Host(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Member:
-    """A service that a process is to run."""
-
-    name: str
-    version: str
-    compose: "Callable[[Host, str], Service[ServiceSettings]]"
-    """Takes the process and the name of the instance."""
-
-
-@dataclass(frozen=True)
-class Program(Generic[T_co]):
-    """A service as it is installed: what a process needs to run it, alone or beside others."""
-
-    name: str
-    settings: type[T_co]
-    build: "Callable[[Service[T_co]], None]"
-    """Composes the service inside the event loop: it constructs handlers, registers them, and connects to nothing."""
-    distribution: str = ""
-    """The installed distribution whose version is reported; by default `pointsman-<name>`."""
-
-    def member(self, settings: T_co) -> Member:  # pyright: ignore[reportGeneralTypeIssues] - a method's own T would do
-        """The service with the settings that it runs with."""
-        version = importlib.metadata.version(self.distribution or f"pointsman-{self.name}")
-
-        def compose(host: Host, instance: str) -> Service[T_co]:
-            service = Service(host, Process(self.name, instance, version, host.process.user), settings)
-            self.build(service)
-            return service
-
-        return Member(self.name, version, compose)
-
-
 class Service(Generic[T_co]):
     """What a service is made of; its `build` adds handlers and whatever else it needs."""
 
-    def __init__(self, host: Host, process: Process, settings: T_co) -> None:
+    def __init__(self, host: ProcessHost, process: Process, settings: T_co) -> None:
         self.name = process.service
         self.settings = settings
         self.process = process
