@@ -173,9 +173,9 @@ class LimitGrant(Part):
 
 
 class LimitKept(Message):
-    """The shards that a preprocessor keeps, and the requests that it admitted since its last message. Sent to every
-    preprocessor, the sender included: receiving its own message proves that the others have received it, or will before
-    its next one."""
+    """The shards that a preprocessor keeps, and the requests that it admitted since its last message. Sent by
+    preprocessors to all of them, the sender included: receiving its own message proves that the others have received
+    it, or will before its next one."""
 
     address: ClassVar[Address] = Address("sig", "limits", "kept", route=("keeper",))
 
