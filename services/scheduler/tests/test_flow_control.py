@@ -19,7 +19,7 @@ from pointsman_scheduler.domain.flow_control import (
     Parked,
     compile_flow_control,
 )
-from pointsman_scheduler.plugins.fairness.round_robin import SLACK
+from pointsman_scheduler.plugins.fairness.in_requests import SLACK
 from pointsman_scheduler.plugins.flow_control import flow_registries
 
 FREE = Capacity(endpoints=2, saturation=0.4)

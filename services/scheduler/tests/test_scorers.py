@@ -18,7 +18,7 @@ from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.plugins import SCORERS, registries
-from pointsman_scheduler.plugins.filters.slo_headroom import SloHeadroom, SloHeadroomParams
+from pointsman_scheduler.plugins.filters.narrowing import SloHeadroom, SloHeadroomParams
 from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
 from pointsman_scheduler.plugins.scorers.latency import PredictedLatency, PredictedLatencyParams
 from pointsman_scheduler.testing import Bench

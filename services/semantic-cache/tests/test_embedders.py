@@ -8,9 +8,8 @@ import pytest
 from aiohttp import web
 
 from pointsman_core.config import Cache, ConfigError, load
-from pointsman_semantic_cache.adapters.embedders import Embedders
+from pointsman_semantic_cache.adapters.embedders import Embedders, LexicalEmbedder
 from pointsman_semantic_cache.adapters.endpoint_embedder import EndpointEmbedder
-from pointsman_semantic_cache.adapters.lexical_embedder import LexicalEmbedder
 from pointsman_semantic_cache.domain.embedding import LONGEST, EmbedderUnavailable
 from pointsman_testing.name_resolution import leads_to
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pointsman_semantic_cache.adapters.lexical_embedder import LexicalEmbedder
-from pointsman_semantic_cache.adapters.onnx_embedder import OnnxEmbedder
+from pointsman_semantic_cache.adapters.embedders import LexicalEmbedder, OnnxEmbedder
 from pointsman_semantic_cache.domain.embedding import Embedder
 from pointsman_semantic_cache.domain.entry import decode_signature, encode_signature
 from pointsman_semantic_cache.domain.gate.comparing import difference

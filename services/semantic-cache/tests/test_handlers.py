@@ -17,7 +17,7 @@ from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_runtime.bus.errors import NoReply
 from pointsman_runtime.journey.content_client import ContentGone
 from pointsman_semantic_cache.adapters import stores
-from pointsman_semantic_cache.adapters.lexical_embedder import LexicalEmbedder
+from pointsman_semantic_cache.adapters.embedders import LexicalEmbedder
 from pointsman_semantic_cache.domain.embedding import Vector
 from pointsman_semantic_cache.domain.memory import MemoryStore
 from pointsman_testing import eventually

@@ -15,7 +15,7 @@ from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import ApiKey
 from pointsman_core.config import Config, load
 from pointsman_plugins.preprocessing import Incoming
-from pointsman_preprocessor.plugins.stream_usage import StreamUsage
+from pointsman_preprocessor.plugins.body_fields import StreamUsage
 
 KEY = "pm-canary-55"
 CHAT = {"model": "small", "messages": [{"role": "user", "content": "Hello"}]}

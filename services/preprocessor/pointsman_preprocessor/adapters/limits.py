@@ -15,7 +15,7 @@ from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
 from pointsman_preprocessor.domain.pipeline import Pipeline
 from pointsman_preprocessor.plugins.budget import Budget
 from pointsman_preprocessor.plugins.limit import Limit
-from pointsman_preprocessor.plugins.token_limit import TokenLimit
+from pointsman_preprocessor.plugins.token_limits import TokenLimit
 from pointsman_preprocessor.settings import PreprocessorSettings
 from pointsman_runtime.service.configuration import Revision
 from pointsman_runtime.service.service import Service

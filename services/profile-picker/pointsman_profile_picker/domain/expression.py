@@ -1,4 +1,4 @@
-"""CEL expressions over a request: what they may read, and how they are checked before they ever run."""
+"""The expressions of rules: CEL over facts of a request and of the pools, with header names in any case."""
 
 import math
 import re
@@ -12,7 +12,25 @@ from pointsman_contracts.identity import IDENTITY
 from pointsman_contracts.journey import Journey
 from pointsman_core.plugins import unknown
 from pointsman_plugins.picking import POOL_FACTS
-from pointsman_profile_picker.domain.header_case import with_lower_headers
+
+_STRING: Final = r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""
+_NAMED: Final = re.compile(
+    rf"(?P<key>\bheaders\s*\[\s*{_STRING}\s*\])"
+    rf"|(?P<member>{_STRING}\s*in\s+headers\b)"
+    r"|(?P<field>\bheaders\s*\.\s*[A-Za-z_]\w*\b(?!\s*\())"
+    rf"|{_STRING}"
+)
+"""Other strings are matched whole, so that nothing inside them is taken for a header."""
+
+
+def with_lower_headers(text: str) -> str:
+    """The expression with the headers that it names in lower case; every other text in it stays."""
+
+    def lower(match: re.Match[str]) -> str:
+        return match[0].lower() if match.lastgroup else match[0]
+
+    return _NAMED.sub(lower, text)
+
 
 _T = cel.Type
 _TEXTS: Final = _T.Map(_T.STRING, _T.STRING)

@@ -15,38 +15,29 @@ from pointsman_plugins.scheduling.points import (
 )
 from pointsman_scheduler.domain.policy import PolicyRegistries
 from pointsman_scheduler.plugins.deciders.prefill import Always, Multimodal, Prefix
+from pointsman_scheduler.plugins.filters.asked import LoraCapable, Serves, SessionFilter, Subset
 from pointsman_scheduler.plugins.filters.context_length import ContextLength
 from pointsman_scheduler.plugins.filters.healthy import HealthyWorkers
-from pointsman_scheduler.plugins.filters.lora_capable import LoraCapable
-from pointsman_scheduler.plugins.filters.prefix_affinity import PrefixAffinity
+from pointsman_scheduler.plugins.filters.narrowing import PrefixAffinity, SloHeadroom
 from pointsman_scheduler.plugins.filters.registered import LabelSelector, Role
-from pointsman_scheduler.plugins.filters.serves import Serves
-from pointsman_scheduler.plugins.filters.session import SessionFilter
-from pointsman_scheduler.plugins.filters.slo_headroom import SloHeadroom
-from pointsman_scheduler.plugins.filters.subset import Subset
 from pointsman_scheduler.plugins.filters.utilization import UtilizationFilter
 from pointsman_scheduler.plugins.flow_control import flow_registries
 from pointsman_scheduler.plugins.handlers.data_parallel import DataParallel
 from pointsman_scheduler.plugins.handlers.disaggregated import Disaggregated
 from pointsman_scheduler.plugins.handlers.named import HeaderNamed
-from pointsman_scheduler.plugins.handlers.shadow import ShadowHandler
-from pointsman_scheduler.plugins.handlers.single import SingleHandler
+from pointsman_scheduler.plugins.handlers.single import ShadowHandler, SingleHandler
 from pointsman_scheduler.plugins.pickers.chance import PowerOfTwo, Random, TopK, WeightedRandom
-from pointsman_scheduler.plugins.pickers.max_score import MaxScore
-from pointsman_scheduler.plugins.pickers.round_robin import RoundRobinPicker
-from pointsman_scheduler.plugins.pre_requests.destination import DestinationHeader
-from pointsman_scheduler.plugins.pre_requests.legs import PrefillHeader, RankHeader
+from pointsman_scheduler.plugins.pickers.ranking import MaxScore, RoundRobinPicker
+from pointsman_scheduler.plugins.pre_requests.headers import DestinationHeader, PrefillHeader, RankHeader
 from pointsman_scheduler.plugins.producers.active_blocks import ActiveBlocks
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
 from pointsman_scheduler.plugins.producers.latency import LatencyPrediction
 from pointsman_scheduler.plugins.producers.session import Session
 from pointsman_scheduler.plugins.scorers.affinity import LoraAffinity, SessionScorer
 from pointsman_scheduler.plugins.scorers.books import ActiveRequests, NoHitLru, TokenLoad
-from pointsman_scheduler.plugins.scorers.delay import LeastDelay
-from pointsman_scheduler.plugins.scorers.dynamo_cost import DynamoCost
+from pointsman_scheduler.plugins.scorers.cost import DynamoCost, LeastDelay, PrefixCache
 from pointsman_scheduler.plugins.scorers.latency import PredictedLatency
 from pointsman_scheduler.plugins.scorers.load import KvUtilization, LoadAware, QueueLength, Running
-from pointsman_scheduler.plugins.scorers.prefix_cache import PrefixCache
 
 PRODUCERS: Final[tuple[type[Producer], ...]] = (Session, LatencyPrediction, DelayPrediction, ActiveBlocks)
 DECIDERS: Final[tuple[type[Decider], ...]] = (Prefix, Always, Multimodal)

@@ -7,12 +7,14 @@ from pointsman_plugins.scheduling.flow_control import FairnessPolicy, OrderingPo
 from pointsman_scheduler.domain.flow_control.policy import FlowRegistries
 from pointsman_scheduler.plugins.detectors.concurrency import Concurrency
 from pointsman_scheduler.plugins.detectors.utilization import UtilizationDetector
-from pointsman_scheduler.plugins.fairness.global_strict import GlobalStrict
+from pointsman_scheduler.plugins.fairness.in_requests import GlobalStrict, RoundRobinFairness
 from pointsman_scheduler.plugins.fairness.least_attained import LeastAttainedService
-from pointsman_scheduler.plugins.fairness.round_robin import RoundRobinFairness
-from pointsman_scheduler.plugins.orderings.arrival import FirstCome
-from pointsman_scheduler.plugins.orderings.deadlines import EarliestDeadline, SloDeadline
-from pointsman_scheduler.plugins.orderings.shortest_prefill import WeightedShortestPrefill
+from pointsman_scheduler.plugins.orderings.orders import (
+    EarliestDeadline,
+    FirstCome,
+    SloDeadline,
+    WeightedShortestPrefill,
+)
 
 FAIRNESS: Final[tuple[type[FairnessPolicy], ...]] = (RoundRobinFairness, GlobalStrict, LeastAttainedService)
 ORDERINGS: Final[tuple[type[OrderingPolicy], ...]] = (

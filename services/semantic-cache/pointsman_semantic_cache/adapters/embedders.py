@@ -1,14 +1,66 @@
-"""The embedders of a configuration, each made once."""
+"""The embedding models of caches, loaded once for all of them."""
 
 import asyncio
+import math
 from pathlib import Path
 
+import numpy as np
+
+from pointsman_core import lexical
 from pointsman_core.config import Embeddings
 from pointsman_semantic_cache.adapters.endpoint_embedder import EndpointEmbedder
-from pointsman_semantic_cache.adapters.lexical_embedder import LexicalEmbedder
 from pointsman_semantic_cache.adapters.made_once import MadeOnce
-from pointsman_semantic_cache.adapters.onnx_embedder import OnnxEmbedder
-from pointsman_semantic_cache.domain.embedding import Embedder, EmbedderUnavailable
+from pointsman_semantic_cache.domain.embedding import LONGEST, Embedder, EmbedderUnavailable, Vector
+
+
+class LexicalEmbedder:
+    """Hashed words and their beginnings; it finds fewer paraphrases than a model and says so by its name."""
+
+    name = "lexical"
+    threshold = 0.75
+
+    async def embed(self, text: str) -> Vector | None:
+        """The text's vector; None for one without words, or longer than `LONGEST`."""
+        if len(text) > LONGEST:
+            return None
+        places = lexical.vector(text)
+        length = math.sqrt(sum(weight * weight for weight in places.values()))
+        if not length:
+            return None
+        vector = np.zeros(lexical.PLACES, np.float32)
+        for place, weight in places.items():
+            vector[place] = weight / length
+        return vector
+
+    async def close(self) -> None:
+        """As `Embedder.close`."""
+
+
+class OnnxEmbedder:
+    """Implements `Embedder`."""
+
+    threshold = 0.8
+
+    def __init__(self, folder: Path) -> None:
+        """Raises EmbedderUnavailable: the extra isn't installed, or the folder isn't a model's."""
+        try:
+            from pointsman_embedding.model_folder import ModelUnusable
+            from pointsman_embedding.onnx_model import OnnxModel
+        except ImportError as error:
+            raise EmbedderUnavailable("install pointsman-semantic-cache[onnx]", str(error)) from error
+        try:
+            self._model = OnnxModel(folder)
+        except ModelUnusable as error:
+            raise EmbedderUnavailable(str(error)) from error
+        self.name = self._model.name
+
+    async def embed(self, text: str) -> Vector | None:
+        """The text's vector; None for a text that is longer than the model sees."""
+        return await self._model.embed_whole(text)
+
+    async def close(self) -> None:
+        """End the model's thread."""
+        self._model.close()
 
 
 class Embedders(MadeOnce[Embeddings, Embedder]):

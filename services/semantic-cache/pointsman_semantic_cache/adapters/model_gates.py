@@ -1,4 +1,4 @@
-"""The models of a configuration that compare questions, each made once."""
+"""The models that judge candidates, loaded once for all caches."""
 
 import asyncio
 from pathlib import Path
@@ -6,8 +6,37 @@ from pathlib import Path
 from pointsman_core.config import Gate
 from pointsman_semantic_cache.adapters.endpoint_gate import EndpointGate
 from pointsman_semantic_cache.adapters.made_once import MadeOnce
-from pointsman_semantic_cache.adapters.onnx_gate import OnnxGate
 from pointsman_semantic_cache.domain.model_gate import GateUnavailable, ModelGate
+
+
+class OnnxGate:
+    """Implements `ModelGate`."""
+
+    def __init__(self, folder: Path, label: str | None) -> None:
+        """`label`: the model's for texts that mean the same. Raises GateUnavailable: the extra isn't installed, or the
+        folder isn't a model's."""
+        try:
+            from pointsman_embedding.model_folder import ModelUnusable
+            from pointsman_embedding.pair_model import ModelFailed, PairModel
+        except ImportError as error:
+            raise GateUnavailable("install pointsman-semantic-cache[onnx]", str(error)) from error
+        try:
+            self._model = PairModel(folder, label)
+        except ModelUnusable as error:
+            raise GateUnavailable(str(error)) from error
+        self._failed = ModelFailed
+        self.name = self._model.name
+
+    async def same(self, one: str, other: str) -> float | None:
+        """As `ModelGate.same`."""
+        try:
+            return await self._model.same(one, other)
+        except self._failed as error:
+            raise GateUnavailable("the gate's model fails", str(error)) from error
+
+    async def close(self) -> None:
+        """End the model's thread."""
+        self._model.close()
 
 
 class ModelGates(MadeOnce[Gate, ModelGate]):

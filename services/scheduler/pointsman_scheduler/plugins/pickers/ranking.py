@@ -1,10 +1,18 @@
-"""The parameters and the order by total that pickers share."""
+"""Pickers that need no chance but for ties, and the parameters and order that all pickers share."""
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
 from pydantic import Field
 
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.scheduling.arrays import FEW, Floats
+from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.dice import Dice
+from pointsman_plugins.scheduling.points import Picker
+from pointsman_plugins.scheduling.request import ScheduleRequest
 
 
 class PickerParams(Params):
@@ -33,3 +41,30 @@ def best(totals: Floats, count: int, dice: Dice) -> list[int]:
             order.remove(first)
         order.insert(0, first)
     return order[:count]
+
+
+class MaxScore(Picker[PickerParams]):
+    """The best total; among equals each is as likely. Fallbacks follow by total."""
+
+    type_name: ClassVar[str] = "max-score"
+
+    def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
+        return best(totals, self.params.endpoints, candidates.dice)
+
+
+class RoundRobinPicker(Picker[PickerParams]):
+    """Each candidate in turn, in the order of their names; totals don't matter. Every scheduler has a turn of its
+    own."""
+
+    type_name = "round-robin"
+
+    def setup(self) -> None:
+        self._last = ""
+        """Name of the worker that was chosen last."""
+
+    def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
+        names, size = candidates.fleet.names, candidates.size
+        following = bisect_right(names, self._last)
+        first = int(np.searchsorted(candidates.indices(), following)) % size
+        self._last = names[candidates.row(first)]
+        return [(first + place) % size for place in range(min(size, self.params.endpoints))]

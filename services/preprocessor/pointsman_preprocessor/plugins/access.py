@@ -1,11 +1,11 @@
-"""`anonymous`: requests without a credential are let in, as whom the configuration says."""
+"""Identities without a credential, and their permissions: `anonymous-auth`, `authorization`."""
 
 from pydantic import Field, JsonValue
 
-from pointsman_core.config import Config
+from pointsman_core.config import Api, Config
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
-from pointsman_preprocessor.domain.admission import CREDENTIAL_HEADERS
+from pointsman_preprocessor.domain.admission import CREDENTIAL_HEADERS, forbidden
 from pointsman_preprocessor.domain.identities import Grant, ModelGroups, identity_of
 
 
@@ -53,3 +53,34 @@ class Anonymous(RequestProcessor[AnonymousParams]):
         limits: dict[str, JsonValue] = dict(params.limits)
         grant = Grant(params.tenant, "", params.plan, params.scopes, params.models, limits)
         self._identity = identity_of(grant, self.name, groups)
+
+
+class AuthorizationParams(Params):
+    """What it needs."""
+
+    scopes: tuple[str, ...] = Field(min_length=1)
+    """All of these."""
+    apis: tuple[Api, ...] = ()
+    """Only for requests of these APIs, e.g. `embeddings`; default: all."""
+
+
+class Authorization(RequestProcessor[AuthorizationParams]):
+    """Refuses with 403 whoever lacks a scope. Which models an identity may use is in its `models`, and is looked at
+    where the model is settled."""
+
+    type_name = "authorization"
+    consumes = (IDENTITY,)
+    reports = True
+
+    def setup(self) -> None:
+        self._needed = frozenset(self.params.scopes)
+        self._apis = frozenset[str](self.params.apis)
+
+    def process(self, incoming: Incoming) -> None:
+        if self._apis and incoming.body.api.name not in self._apis:
+            return
+        scopes = (incoming.read(IDENTITY) or {}).get("scopes")
+        held = {str(scope) for scope in scopes} if isinstance(scopes, list) else set[str]()
+        lacking = self._needed - held
+        if lacking:
+            raise forbidden(incoming, f"This needs the scope {', '.join(sorted(lacking))}.", self.params.scopes)

@@ -1,8 +1,21 @@
-"""`edf` and `slo-deadline`: the most urgent first."""
+"""Which request of a flow goes first."""
+
+from typing import ClassVar
+
+from pydantic import Field
 
 from pointsman_core.units import PositiveDuration
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.scheduling.flow_control import Demand, OrderingPolicy
+
+
+class FirstCome(OrderingPolicy):
+    """First come, first served."""
+
+    type_name: ClassVar[str] = "fcfs"
+
+    def key(self, demand: Demand, ttl: float) -> float:
+        return demand.offered_at
 
 
 class EarliestDeadline(OrderingPolicy):
@@ -26,3 +39,17 @@ class SloDeadline(OrderingPolicy[SloDeadlineParams]):
 
     def key(self, demand: Demand, ttl: float) -> float:
         return demand.offered_at + (self.params.default if demand.slo_ttft_s is None else demand.slo_ttft_s)
+
+
+class ShortestPrefillParams(Params):
+    aging: float = Field(default=1000.0, ge=0)
+    """Tokens that each second of waiting is worth, so that long prompts go at last; 0 lets them wait."""
+
+
+class WeightedShortestPrefill(OrderingPolicy[ShortestPrefillParams]):
+    """Two requests that wait together age alike, so their order never changes."""
+
+    type_name = "weighted-shortest-prefill"
+
+    def key(self, demand: Demand, ttl: float) -> float:
+        return demand.prefill_tokens / demand.weight + self.params.aging * demand.offered_at

@@ -1,9 +1,36 @@
-"""`round-robin`: every flow that waits gets one request in turn."""
+"""Fairness in requests: `round-robin`, and `global-strict`, which has no flows."""
 
 from collections import deque
 from typing import ClassVar
 
 from pointsman_plugins.scheduling.flow_control import Demand, FairnessPolicy, Turns
+
+
+class GlobalStrict(FairnessPolicy):
+    """The band's ordering alone decides."""
+
+    type_name: ClassVar[str] = "global-strict"
+
+    def flow_of(self, demand: Demand) -> str:
+        return ""
+
+    def turns(self) -> Turns:
+        return _Only()
+
+
+class _Only(Turns):
+    def enter(self, flow: str, now: float) -> None:
+        pass
+
+    def leave(self, flow: str) -> None:
+        pass
+
+    def next(self, now: float) -> str:
+        return ""
+
+    def served(self, demand: Demand, flow: str, now: float) -> None:
+        pass
+
 
 SLACK = 64
 

@@ -1,10 +1,10 @@
-"""`token-limit`: so many tokens in so much time, reserved before a request runs and settled by what it used."""
+"""`token-limit`, `infra-token-limit`: tokens in a time, reserved before a request runs and settled by its usage."""
 
 from contextlib import suppress
 from math import ceil
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_contracts.limits import LimitWindow
@@ -14,7 +14,7 @@ from pointsman_preprocessor.domain.limits.answer_length import answer_length
 from pointsman_preprocessor.domain.limits.rate import Rate, Rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
-from pointsman_preprocessor.plugins.request_limit import amounts
+from pointsman_preprocessor.plugins.request_limits import amounts, without_identity
 
 LARGEST_PART: Final = 0.5
 """Of the smallest window that one request reserves at most: larger ones would wait for an empty window (Kuadrant RFC
@@ -90,3 +90,18 @@ class TokenLimit(Limit[TokenLimitParams]):
 
 def _window(each: Rate) -> LimitWindow:
     return LimitWindow(unit="tokens", amount=each.amount, period_s=each.period_s)
+
+
+class InfraTokenLimitParams(TokenLimitParams):
+    """How many tokens."""
+
+    @model_validator(mode="after")
+    def _knows_nobody(self) -> Self:
+        return without_identity(self)
+
+
+class InfraTokenLimit(TokenLimit):
+    """As `token-limit`, without an identity."""
+
+    type_name = "infra-token-limit"
+    params_type = InfraTokenLimitParams

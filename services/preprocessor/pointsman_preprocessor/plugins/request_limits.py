@@ -1,12 +1,13 @@
-"""`request-limit`: so many requests in so much time, by tenant, plan, model or whatever else a request has."""
+"""Limits of requests: `request-limit` and `infra-request-limit` at a rate, `concurrency-limit` at the same time."""
 
-from typing import Final
+from typing import Final, Self, TypeVar
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from pointsman_contracts.limits import LimitWindow
 from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.domain.limits.rate import Rate, Rates, rates
+from pointsman_preprocessor.domain.limits.scope import OF_IDENTITY
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 
 SENT_AGAIN_MS: Final = 5_000
@@ -59,3 +60,58 @@ def amounts(value: JsonValue, configured: tuple[Rate, ...]) -> tuple[Rate, ...]:
             raise ValueError("an amount isn't negative")
         return (Rate(float(value), configured[0].period_s), *configured[1:])
     return rates(value)
+
+
+class InfraRequestLimitParams(RequestLimitParams):
+    """How many requests."""
+
+    @model_validator(mode="after")
+    def _knows_nobody(self) -> Self:
+        return without_identity(self)
+
+
+class InfraRequestLimit(RequestLimit):
+    """What it counts stays counted when the request is refused later: it has been work all the same."""
+
+    type_name = "infra-request-limit"
+    params_type = InfraRequestLimitParams
+    kept = True
+
+
+P = TypeVar("P", bound=LimitParams)
+
+
+def without_identity(params: P) -> P:
+    """The parameters of a limit that runs before authentication. Raises ValueError."""
+    personal = [scope for scope in params.per if scope in OF_IDENTITY]
+    if personal or params.claim is not None:
+        what = f"per {', '.join(personal)}" if personal else "claim"
+        raise ValueError(f"{what}: this limit knows no identity; use `request-limit` or `token-limit` for that")
+    return params
+
+
+class ConcurrencyLimitParams(LimitParams):
+    """How many requests."""
+
+    limit: int = Field(ge=0)
+    """Requests that have begun and not ended."""
+
+
+class ConcurrencyLimit(Limit[ConcurrencyLimitParams]):
+    """A request counts from here to the end of its answer."""
+
+    type_name = "concurrency-limit"
+
+    def setup(self) -> None:
+        super().setup()
+        self._windows_configured = (LimitWindow(unit="concurrency", amount=self.params.limit),)
+
+    @property
+    def windows(self) -> tuple[LimitWindow, ...]:
+        return self._windows_configured
+
+    def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
+        # An API key's numbers have a point, a token's may have none.
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1 != 0:
+            raise ValueError("a whole number is expected")
+        return (LimitWindow(unit="concurrency", amount=value),)

@@ -1,0 +1,97 @@
+"""Filters of what a request asks for: its session's worker, a subset of endpoints, its model and its adapter."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from pointsman_core.subset import Place, named
+from pointsman_plugins.plugin import Params, Plugin
+from pointsman_plugins.scheduling.adapters import ABSENT
+from pointsman_plugins.scheduling.arrays import Bools
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Filter, Removal
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_scheduler.plugins.producers.session import SESSION_WORKER
+
+
+class SessionFilter(Filter):
+    """Keeps only the worker that serves the session, if it is among the candidates. Otherwise, and without a session,
+    everybody: an answer elsewhere is better than none."""
+
+    type_name: ClassVar[str] = "session"
+    consumes = (SESSION_WORKER,)
+
+    def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
+        bound = candidates.fleet.find(request.get(SESSION_WORKER))
+        if bound is None or not bound.present:
+            return None
+        keep = candidates.indices() == bound.row
+        return Removal(keep, f"{bound.name} serves this session") if np.any(keep) else None
+
+
+class Subset(Filter):
+    """Keeps the workers that the request's subset names, by host or by host and port. IPv6 with or without brackets."""
+
+    type_name: ClassVar[str] = "subset"
+
+    def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
+        if request.subset is None:
+            return None
+        keep = named([Place(worker.address, worker.host) for worker in candidates.workers()], request.subset)
+        return Removal(np.array(keep, dtype=np.bool_), "not in the subset that the proxy asked for")
+
+
+class Serves(Filter):
+    """Keeps the workers that registered the model, or registered none. A request for an adapter passes. Only a pool of
+    several base models needs it, and two pools are better: an experiment."""
+
+    type_name: ClassVar[str] = "serves"
+
+    def __init__(self, name: str, params: Params, others: dict[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._epoch = -1
+        self._serving: dict[str, Bools] = {}
+
+    def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
+        if request.lora is not None:
+            return None
+        fleet, model = candidates.fleet, request.model
+        if self._epoch != fleet.epoch:
+            self._epoch = fleet.epoch
+            self._serving.clear()
+        keep = self._serving.get(model)
+        if keep is None:
+            models = [worker.registration.models for worker in fleet.workers]
+            keep = self._serving[model] = np.array([not known or model in known for known in models], dtype=np.bool_)
+        if candidates.rows is not None:
+            keep = keep[candidates.rows]
+        return Removal(keep, f"does not serve the model {model!r}")
+
+
+class LoraCapable(Filter):
+    """Keeps the workers that registered the adapter or have it loaded; an engine that names no parent of it registers
+    it as a model. A request without one passes."""
+
+    type_name: ClassVar[str] = "lora-capable"
+
+    def __init__(self, name: str, params: Params, others: dict[str, Plugin]) -> None:
+        super().__init__(name, params, others)
+        self._epoch = -1
+        self._registered: dict[str, Bools] = {}
+
+    def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
+        lora, fleet = request.lora, candidates.fleet
+        if lora is None:
+            return None
+        if self._epoch != fleet.epoch:
+            self._epoch = fleet.epoch
+            self._registered.clear()
+        registered = self._registered.get(lora)
+        if registered is None:
+            known = [(worker.registration.loras, worker.registration.models) for worker in fleet.workers]
+            registered = np.array([lora in loras or lora in models for loras, models in known], dtype=np.bool_)
+            self._registered[lora] = registered
+        keep = registered | (fleet.adapters.states(lora, fleet.workers) != ABSENT)
+        if candidates.rows is not None:
+            keep = keep[candidates.rows]
+        return Removal(keep, f"does not serve the adapter {lora!r}")
