@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
+from pointsman_contracts.timing import DEFAULTS, TIMES
 from pointsman_runtime.configuring.settings import FILE_VARIABLE, ServiceSettings, SettingsError, load
+from pointsman_runtime.service.host import Host
+from pointsman_runtime.telling.process import Process
 
 
 class Settings(ServiceSettings):
@@ -154,3 +157,21 @@ def test_a_file_for_tls_that_is_of_no_use_is_named(
 
 def test_every_process_has_an_instance_name_of_its_own() -> None:
     assert load(Settings).instance != load(Settings).instance
+
+
+def test_intervals_that_do_not_fit_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POINTSMAN_REPORT_S", "3")
+    with pytest.raises(SettingsError, match=r"announce_s: 2 s is less than report_s \(3 s\)"):
+        load(Settings)
+    monkeypatch.setenv("POINTSMAN_ANNOUNCE_S", "5")
+    assert load(Settings).times["report_s"] == 3.0
+
+
+def test_a_process_takes_its_times_from_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POINTSMAN_BEAT_S", "0.5")
+    settings = load(Settings)
+    try:
+        Host(Process("scheduler", "scheduler-1"), settings)
+        assert TIMES.service_silent_s == pytest.approx(1.5)
+    finally:
+        TIMES.set(DEFAULTS)
