@@ -34,10 +34,10 @@ class EppAdapterSettings(ServiceSettings):
     """Networks of Envoy's clients whose `x-gateway-*`, `x-pointsman-*`, objective and identity headers are believed.
     Envoy must send the attribute `source.address`."""
     trust_unnamed: bool = False
-    """Believe them of clients whose address Envoy doesn't send, too: where it can't be told to send it, and strips such
-    headers from its clients itself."""
+    """Trust clients whose address Envoy doesn't send, too: for an Envoy that can't send it and removes such headers
+    from its clients itself."""
     identity_headers: tuple[str, ...] = IDENTITY_HEADERS
-    """Headers by which a proxy tells who its client is; stripped from everybody else. `*` at the end: any ending."""
+    """Headers in which a proxy names its client; removed from all other peers' requests. `*` at the end: any ending."""
     forward_credentials: bool = False
     """Send the client's `authorization`, `x-api-key` and `api-key` on to engines, for engines that ask for keys."""
     other_paths: bool = False
@@ -49,7 +49,7 @@ class EppAdapterSettings(ServiceSettings):
     providers: bool = False
     """Send requests for providers there through Envoy, which needs routes to them; otherwise they get 501."""
     dynamo_headers: bool = False
-    """Name the worker in Dynamo's headers; a fallback is then left out, because it would contradict them."""
+    """Name the worker in Dynamo's headers; fallbacks are then dropped, because they would contradict them."""
 
     other_content: bool = False
     """Send requests for an API's path whose content type isn't JSON to any engine, unread, past keys, limits and
@@ -61,7 +61,7 @@ class EppAdapterSettings(ServiceSettings):
     max_head_bytes: int = Field(default=65536, ge=1024)
     """Longest headers together; longer ones get 431."""
     max_streams: int = Field(default=10000, ge=1)
-    """Requests that Envoy may ask about at a time; further ones it is refused at once."""
+    """Open requests of Envoy; further ones are refused at once."""
     events_kept: int = Field(default=20000, ge=0)
     """Events that wait while the bus is away; the oldest are lost over that, and counted."""
 
@@ -74,6 +74,6 @@ class EppAdapterSettings(ServiceSettings):
         if not self.open_to_all and self.tls_client_ca is None and not is_loopback(self.host):
             raise ValueError(
                 f"host: {self.host} is reachable from other hosts; listen on 127.0.0.1, set POINTSMAN_TLS_CERT, "
-                "_KEY and _CLIENT_CA, or POINTSMAN_OPEN_TO_ALL=true where everybody who can reach it may use it"
+                "_KEY and _CLIENT_CA, or POINTSMAN_OPEN_TO_ALL=true if every host that can reach it may use it"
             )
         return self

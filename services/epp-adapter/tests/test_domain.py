@@ -103,7 +103,7 @@ def test_a_client_that_would_wait_for_a_stage_is_refused_where_none_is_run(use: 
     after = Stage(service="audit", on_error="deny", answer=AnswerUse(mode="after"))
     may_go = insists.model_copy(update={"on_error": "allow"})
     gone = without_response_stages(decision.model_copy(update={"response": (may_go,)}), [after])
-    assert (gone.level, gone.reasons) == ("degraded", ("no redact on the way back", "no audit on the way back"))
+    assert (gone.level, gone.reasons) == ("degraded", ("no redact for the answer", "no audit for the answer"))
     assert without_response_stages(decision, []) is decision
 
 

@@ -25,7 +25,7 @@ class FrontendSettings(ServiceSettings):
     trusted_proxies: tuple[Network, ...] = ()
     """Networks of peers whose `x-gateway-*`, `x-pointsman-*`, `x-forwarded-*` and identity headers are believed."""
     identity_headers: tuple[str, ...] = IDENTITY_HEADERS
-    """Headers by which a proxy tells who its client is; stripped from everybody else. `*` at the end: any ending."""
+    """Headers in which a proxy names its client; removed from all other peers' requests. `*` at the end: any ending."""
     forward_credentials: bool = False
     """Send the client's `authorization`, `x-api-key` and `api-key` on to engines, for engines that ask for keys."""
     own_worker: str | None = None
@@ -53,6 +53,6 @@ class FrontendSettings(ServiceSettings):
         if not self.open_to_all and not is_loopback(self.host):
             raise ValueError(
                 f"host: {self.host} is reachable from other hosts; listen on 127.0.0.1, or set "
-                "POINTSMAN_OPEN_TO_ALL=true where everybody who can reach it may use it"
+                "POINTSMAN_OPEN_TO_ALL=true if every host that can reach it may use it"
             )
         return self

@@ -38,7 +38,7 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import Tracing
 
 TICK_S: Final = 0.1
-"""How exact limits of time are, and how soon events that waited for the bus follow once it is back."""
+"""Seconds: the resolution of time limits, and the delay of waiting events after the bus came back."""
 
 _log = Log("edge")
 
@@ -78,7 +78,7 @@ class OpenRequest(Protocol):
     """Monotonic time at which it has taken too long."""
 
     def overdue(self) -> None:
-        """It has taken too long."""
+        """End the request, which has taken too long."""
         ...
 
 

@@ -51,7 +51,7 @@ class EdgeRequest(ABC):
         self.reviewed_after = True
         """Whether stages are asked after the last byte: not where the answer passed by this edge."""
         self.span: Span | None = None
-        """Of the whole request, once its head is understood, if it is traced."""
+        """The span of the whole request, if it is traced."""
         self._stored: StoredResponse | None = None
         """The response that the path names, if this edge knows it."""
         self.due = math.inf

@@ -80,7 +80,7 @@ class BodyRouting:
 
 
 def _changes(name: bytes | None, base: bytes | None) -> HeaderChanges:
-    # Envoy drops a header that is set to nothing, so what isn't known is removed.
+    # Envoy drops a header without a value, so unknown names are removed instead.
     told = [(MODEL, name), (BASE_MODEL, base)]
     return HeaderChanges(
         [(header, value) for header, value in told if value],

@@ -68,7 +68,7 @@ class EngineAnswer(AwaitedAnswer):
         self._edge.load.began(self._worker)
 
     def close(self) -> None:
-        """The stream is over, however."""
+        """As `AwaitedAnswer.close`."""
         record, answer = self._record, self._answer
         self._edge.load.ended(self._worker)
         if answer is None:

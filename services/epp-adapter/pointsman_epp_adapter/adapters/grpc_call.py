@@ -51,7 +51,7 @@ class Peer(Protocol):
         ...
 
     async def progress(self) -> None:
-        """Wait until it has taken something, or is gone."""
+        """Wait until the client has read some bytes, or is gone."""
         ...
 
 
@@ -78,10 +78,10 @@ class Call:
     def __init__(self, stream_id: int, peer: Peer) -> None:
         self.stream_id: Final = stream_id
         self.task: asyncio.Task[None] | None = None
-        """Its method's."""
+        """The task that runs the call's method."""
         self.headers_sent = False
         self.closed = False
-        """Nothing that is written gets to the client any more."""
+        """The client gets nothing that is written from now on."""
         self.ended = False
         """The client has closed its side."""
         self.heard: Callable[[], None] | None = None

@@ -165,7 +165,7 @@ class GrpcConnection(asyncio.Protocol):
                 if call is not None:
                     call.received(event.data, end=event.end_stream)
                 elif event.data:
-                    # Of a call that has ended: what isn't acknowledged is missing in the connection's window for ever.
+                    # The call has ended; unacknowledged bytes would be missing in the connection's window for ever.
                     self._http.acknowledge_received_data(len(event.data), event.stream_id)
             elif isinstance(event, RequestReceived):
                 self._begin(event)
@@ -230,7 +230,7 @@ class GrpcConnection(asyncio.Protocol):
         self._flush_soon()
 
     def _answer(self, stream_id: int, headers: Iterable[Header]) -> None:
-        """All that there is of an answer."""
+        """The whole of an answer."""
         with suppress(StreamProtocolError):  # reset in the same piece of data that brought the request
             self._http.send_response(stream_id, headers, end_stream=True)
 

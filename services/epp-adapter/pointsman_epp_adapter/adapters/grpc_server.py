@@ -96,7 +96,7 @@ class GrpcServer:
         await self._end_probes()
 
     async def _end_probes(self) -> None:
-        """Last, so that probes hear until then that no new request is taken."""
+        """The probes' port closes last: until then they read that no new request is taken."""
         if self._probed is None:
             return
         self._probed.close()

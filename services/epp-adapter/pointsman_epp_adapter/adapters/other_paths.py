@@ -31,7 +31,7 @@ class OtherPaths:
         self._edge = envoy.edge
 
     def refusal_of(self, method: str, path: str) -> Refusal | None:
-        """Why a request that isn't for an API isn't taken; None where it is."""
+        """The error for a request that isn't for an API; None if it is served."""
         path = path.removesuffix("/")
         if _is_models(path):
             return None if method == "GET" else WrongMethod(method, MODELS, "GET")
@@ -42,7 +42,7 @@ class OtherPaths:
         return None
 
     async def serve(self, stream: Stream, head: RequestHead, path: str) -> None:
-        """A request that isn't for an API and is taken. Raises Refusal."""
+        """Serve a request that isn't for an API. Raises Refusal."""
         if _is_models(path.removesuffix("/")):
             await self._list(stream, head, path.removesuffix("/"))
         else:

@@ -1,4 +1,4 @@
-"""A request that Envoy sends to a provider: its answer, put in the words of the client's API as it passes."""
+"""The answer of a provider, translated into the client's API as it passes."""
 
 import time
 from typing import Final
@@ -51,7 +51,7 @@ class ProviderAnswer(AwaitedAnswer):
         record.worker = provider.name
 
     def close(self) -> None:
-        """The stream is over, however."""
+        """As `AwaitedAnswer.close`."""
         record = self._record
         if record.outcome is None:
             record.end("client_gone", self._status, _BROKEN)

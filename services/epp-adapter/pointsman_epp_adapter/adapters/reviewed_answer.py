@@ -34,7 +34,7 @@ class ReviewedAnswer:
         self.bytes_out = 0
         self._cut = False
         self.withholds = False
-        """A stream's end is out and the engine goes on: what Envoy sends of that must not pass."""
+        """The stream has been ended for the client while the engine still sends: those bytes must not pass."""
 
     async def begin(self, status: int, sent: list[Header], headers: list[Header]) -> None:
         """The head: `sent` by the engine, `headers` for the client. In full duplex its answer waits for the stages."""
@@ -57,7 +57,7 @@ class ReviewedAnswer:
             await self._events(self._review.finish(data) if last else self._review.push(data), last=last, end=end)
 
     async def fail(self, event: bytes, *, last: bool) -> bool:
-        """The rest won't come: end a stream with `event`. False when none of it is out, so that the client can have an
+        """The rest won't come: end a stream with `event`. False if none of it has left, so that the client can get an
         error instead. `last`: Envoy has nothing more either."""
         if not self._record.stream or self._head_waits or (self._mode is BodyMode.BUFFERED and not self.bytes_out):
             return False

@@ -30,7 +30,7 @@ class WholeBody(NamedTuple):
 
     data: bytes
     buffered: bool
-    """It came as one message; otherwise the headers aren't answered yet."""
+    """The body came as one message; otherwise the headers aren't answered yet."""
     trailers: bool
     """Trailers have come, and aren't answered yet."""
 

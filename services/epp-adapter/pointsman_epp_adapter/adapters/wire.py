@@ -174,7 +174,7 @@ CONTINUE: Final = {
         "request_headers", "request_body", "request_trailers", "response_headers", "response_body", "response_trailers",
     )
 }  # fmt: skip
-"""Answers that change nothing, by the kind of message that they answer."""
+"""Answers without changes, by the kind of Envoy's message."""
 
 
 def _piece(data: bytes, of_request: bool, end: bool) -> bytes:

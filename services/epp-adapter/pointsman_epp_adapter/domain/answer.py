@@ -34,7 +34,7 @@ class Answer:
         self._held: list[bytes] = []
 
     def whole_with(self, data: bytes) -> bool:
-        """Whether it has come to the length that it announced once `data` has been fed."""
+        """Whether the answer has its announced length after `data`."""
         return self.length is not None and self.bytes + len(data) >= self.length
 
     def feed(self, data: bytes, *, end: bool) -> bytes:

@@ -16,7 +16,7 @@ def without_response_stages(decision: Decision, postprocessing: Sequence[Stage])
     for stage in stages:
         if stage.on_error == "deny" and (stage.answer is None or stage.answer.mode != AFTER):
             raise _insisted_on(stage)
-    reasons = tuple(f"no {stage.service} on the way back" for stage in stages)
+    reasons = tuple(f"no {stage.service} for the answer" for stage in stages)
     return decision.model_copy(update={"level": "degraded", "reasons": (*decision.reasons, *reasons)})
 
 

@@ -260,7 +260,7 @@ async def _end_cut_off(record: RequestRecord, client: ResponseWriter, status: in
     record.end("cut_off", status, reason, _CUT_OFF)
     if record.stream:
         await client.fail(record.api.error_event(message, _CUT_OFF))
-    # A document that is partly out can only be left unfinished; the server then closes the connection.
+    # A document that has partly left can only stay unfinished; the server then closes the connection.
 
 
 def _unanswered(last: EndpointFailed | None, tried: int) -> Refusal:

@@ -26,7 +26,7 @@ from pointsman_runtime.service.http_server import App
 GATHERED: Final = 65536
 """More bytes than this are written at once, so that a slow reader is noticed."""
 LINGER_S: Final = 1.0
-"""How long a refused connection goes on swallowing what its peer still sends: closing at once would reset it, and
+"""How long a refused connection still reads and drops its peer's bytes: closing at once would reset it, and
 the peer would never read why."""
 HANG_UP: Final = "pointsman.hang_up"
 """The ASGI extension by which an application says which function to call when the client of this request hangs up."""
@@ -41,7 +41,7 @@ _targets: dict[bytes, tuple[str, bytes, bytes]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a connection may do before it brings a request."""
+    """Limits of a connection until it has sent a request."""
 
     head_bytes: int
     """Length of request line and headers, and of what isn't body after them: chunk sizes and trailers."""

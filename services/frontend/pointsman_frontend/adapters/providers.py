@@ -52,7 +52,7 @@ class Providers:
 
 
 def is_external(endpoint: ChosenEndpoint) -> bool:
-    """Whether a provider serves here: going there is configured, and no retry at engines of our own."""
+    """Whether a provider serves this endpoint: trying one is configured and doesn't count as a retry."""
     return not endpoint.url
 
 

@@ -34,7 +34,7 @@ def relay_of(headers: Headers, api: Api) -> "Relay":
 
 
 class Answering(Protocol):
-    """An answer that has begun: an engine's, or a provider's in the words of the client's API."""
+    """An answer that has begun: an engine's, or a provider's translated into the client's API."""
 
     @property
     def status(self) -> int:

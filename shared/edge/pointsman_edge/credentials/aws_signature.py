@@ -23,7 +23,7 @@ _NAMES: Final = {
 
 
 class AwsSigner:
-    """Signs with keys that a reference leads to, or with those that the cloud gives this process."""
+    """Signs with the keys of a reference, or with those of the cloud's environment."""
 
     def __init__(self) -> None:
         self._chain: Credentials | None = None

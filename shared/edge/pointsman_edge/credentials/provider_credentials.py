@@ -1,4 +1,4 @@
-"""Secrets of providers: found by their references, and put into requests. They go nowhere else."""
+"""Secrets of providers: looked up by their references, and written into requests only."""
 
 import os
 from pathlib import Path

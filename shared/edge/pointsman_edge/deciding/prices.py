@@ -23,8 +23,7 @@ class Prices:
                 self._names.setdefault((served.pool, served.provider, served.name), []).append(name)
 
     def name(self, target: Target, asked: str | None) -> str:
-        """What the configuration calls a target; the name that was asked for where several fit, the target's own where
-        none does."""
+        """The configuration's name for a target: the requested name if several fit, the target's own if none does."""
         names = self._names.get((target.pool, target.provider, target.model))
         if not names:
             return target.model

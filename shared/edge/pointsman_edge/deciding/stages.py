@@ -23,8 +23,8 @@ from pointsman_runtime.journey.pending_request import FIRST_STAGE, Settled
 from pointsman_runtime.journey.presence import Nobody
 
 RECONNECTING_S: Final = 5.0
-"""After the bus came back: for so long a stage without a live instance counts as one that still reconnects. The longest
-wait between two tries to reconnect is part of it."""
+"""Seconds after the bus came back in which a stage without a live instance is assumed to reconnect. They include the
+longest wait between two tries to reconnect."""
 _ON_EVERY_JOURNEY: Final = (FIRST_STAGE, "profile-picker")
 
 
@@ -148,8 +148,8 @@ class BusStages:
 
 
 def refusal_of(rejection: Rejection) -> Refusal:
-    """Its words; a status that isn't an error's becomes 500. A rejection that gives no reason for its header is told
-    by its stage."""
+    """The rejection as an error for the client. A status that isn't an error's becomes 500; without a reason for its
+    header, the header names the stage."""
     reason = "rejected-unavailable" if rejection.code == STAGE_UNAVAILABLE else f"rejected-by-{rejection.stage}"
     return Refusal(
         rejection.status if 400 <= rejection.status <= 599 else 500,

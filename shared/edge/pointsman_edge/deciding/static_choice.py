@@ -89,7 +89,7 @@ class StaticPolicy(NamedTuple):
     """Models that a model-selector of a possible profile chooses among, in the configuration's order."""
     rewrites: Rewrites
     cluster_rewrites: bool
-    """Whether a cluster's InferenceModelRewrites may give models to further names, which the stages alone know."""
+    """Whether a cluster's InferenceModelRewrites may map further names to models, which only the stages know."""
 
 
 class StaticChoice(NamedTuple):

@@ -180,7 +180,7 @@ class AnswerReview:
         return await self._after.ask(self._headers)
 
     async def _past(self, position: int, events: list[StreamEvent]) -> AsyncIterator[bytes]:
-        """Show the next stage the events that those before it let pass; yields what leaves."""
+        """Show the next stage the events that the stages before it let pass; yields the bytes that leave."""
         if position == len(self._blocking):
             for event in events:
                 self._end.saw(event)

@@ -21,7 +21,7 @@ _CLOSING: Final = " \"')]»”’"  # noqa: RUF001 - quotes of other scripts
 
 
 class _Held:
-    """One event, with the texts that it brings and those that it repeats."""
+    """One event, with its new texts and those that it repeats."""
 
     __slots__ = ("event", "fresh", "repeats")
 
@@ -43,7 +43,7 @@ class AnswerWindow:
         self._held: list[_Held] = []
         self._unseen = 0
         self.size = 0
-        """Bytes that are held: events, and what has left of texts that a later event may repeat."""
+        """Bytes that are held: events, and texts that have left and may be repeated by a later event."""
         self._repeats = api.repeats
         self._open: dict[str, set[str]] = {}
         self._closed: set[str] = set()
@@ -135,7 +135,7 @@ class AnswerWindow:
             held.event.changed = True
             self._altered.add(slot.part)
         if changed:
-            # An event that spells a text may come before the one that brings it.
+            # Token ids and log probabilities of a text may come in an event before it.
             for held in self._held:
                 held.event.changed |= forget_spelling(held.event.document)
 

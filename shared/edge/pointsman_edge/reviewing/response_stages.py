@@ -24,7 +24,7 @@ class ReviewedRequest(Protocol):
 
     @property
     def record(self) -> RequestRecord:
-        """Its record."""
+        """The request's record."""
         ...
 
     review: AnswerReview | None

@@ -29,7 +29,7 @@ class Shown(NamedTuple):
     last: bool
     outcome: str
     code: str | None = None
-    """Of an error of the gateway's own."""
+    """The code of an error of the gateway's own."""
     truncated: bool = False
     usage: Usage | None = None
     stages: tuple[StageReport, ...] = ()
@@ -119,7 +119,7 @@ class StageTrail:
         self._reports[review.position] = report
 
     def reports(self) -> tuple[StageReport, ...]:
-        """In the order of the itinerary."""
+        """The reports, in the order of the itinerary."""
         return tuple(self._reports[position] for position in sorted(self._reports))
 
 

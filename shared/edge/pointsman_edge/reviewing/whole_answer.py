@@ -11,7 +11,7 @@ from pointsman_core.body_edit import edit_fields
 
 
 class WholeAnswer:
-    """Its bytes and, once a stage looks, its document."""
+    """The answer's bytes and, once a stage reads it, its document."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

@@ -54,7 +54,7 @@ class PassingName:
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
-        """The next bytes from the engine; returns what goes to the client now."""
+        """Take the next bytes from the engine; returns the bytes for the client."""
         data = self._held + data
         # A member that begins before it is here whole, and one that ends after it must not be cut.
         cut = max(len(data) - self._longest + 1, 0)

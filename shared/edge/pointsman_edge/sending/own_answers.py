@@ -61,7 +61,7 @@ _ERROR: Final = 400
 
 
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
-    """Its headers, before those that stages change."""
+    """The answer's headers, before the edits of stages."""
     return [
         (b"content-type", answer.content_type.encode("ascii", "replace")),
         (b"x-pointsman-level", answer.level.encode("ascii", "replace")),
@@ -69,7 +69,7 @@ def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
 
 
 def answer_body(answer: Answer) -> bytes:
-    """Its body with the model's name that the client asked for."""
+    """The answer's body, with the model's name that the client asked for."""
     name = renaming(answer.named, answer.model) if answer.named and answer.model else None
     if name is None:
         return answer.body

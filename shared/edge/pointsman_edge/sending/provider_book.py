@@ -25,7 +25,7 @@ class ProviderBook:
         """Which of them aren't asked for a while."""
 
     def check(self, policy: EdgePolicy) -> None:
-        """Say once for each revision which credentials are missing. Called every fraction of a second."""
+        """Log the missing credentials of each revision once. Called several times a second."""
         if policy.config is not self._checked:
             self._checked = policy.config
             for provider in self._of(policy).values():
@@ -50,7 +50,7 @@ class ProviderBook:
 
     def _of(self, policy: EdgePolicy) -> dict[str, Resolved]:
         kept = self._revisions.pop(policy.revision, None)
-        # A bucket made anew gives numbers again.
+        # A new bucket counts its revisions from 1 again.
         if kept is None or kept[0] is not policy.config:
             if len(self._revisions) >= _REMEMBERED:
                 del self._revisions[next(iter(self._revisions))]

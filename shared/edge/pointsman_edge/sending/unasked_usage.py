@@ -1,4 +1,4 @@
-"""Takes out of a stream the usage that the gateway asked an engine for and the client didn't."""
+"""Removes the usage from a stream if the gateway asked for it and the client didn't."""
 
 import re
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Passing(Protocol):
     """Replaces something in one document that passes as it arrives."""
 
     def feed(self, data: bytes) -> bytes:
-        """The next bytes from the engine; returns what goes to the client now."""
+        """Take the next bytes from the engine; returns the bytes for the client."""
         ...
 
     def rest(self) -> bytes:
@@ -40,7 +40,7 @@ class Passing(Protocol):
 
 
 class WithoutUsage:
-    """Leaves out events that have nothing but usage; every other byte stays, but for what `then` changes."""
+    """Drops events that have nothing but usage; all other bytes stay, except for the changes of `then`."""
 
     __slots__ = ("_then",)
 

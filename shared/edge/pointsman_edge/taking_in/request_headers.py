@@ -8,13 +8,13 @@ from pointsman_core.given_worker import PREFILLER, WORKER
 from pointsman_core.refusal import Refusal
 
 LONGEST_LIST: Final = 128
-"""Headers in one request."""
+"""Headers that one request may have."""
 
 HOP_BY_HOP: Final = frozenset(name.encode() for name in header_names.HOP_BY_HOP)
 SYSTEM_PREFIXES: Final = (b"x-gateway-", b"x-pointsman-")
-"""Written by gateways for gateways; from a client they are forgeries."""
+"""Headers from gateways to gateways; from a client they are forgeries."""
 ROUTING_REQUEST: Final = b"x-routing-request"
-"""Asks for the route alone."""
+"""The header that asks for the route alone."""
 GIVEN_WORKER: Final = frozenset(name.encode() for name in (*WORKER, *PREFILLER))
 """Headers that name the worker of a request (NVIDIA Dynamo 1.6)."""
 ENGINE_ORDERS: Final = frozenset(
@@ -25,7 +25,7 @@ ENGINE_ORDERS: Final = frozenset(
         b"x-dynamo-request-strict-priority",
     }
 )  # fmt: skip
-"""What gateways tell engines and the sidecars beside them (llm-d-router 0.10, NVIDIA Dynamo 1.6). A sidecar connects
+"""Headers from gateways to engines and their sidecars (llm-d-router 0.10, NVIDIA Dynamo 1.6). A sidecar connects
 to the hosts that some of these name: from a client they would reach into the cluster."""
 DESTINATION: Final = b"x-gateway-destination-endpoint"
 """The address that was chosen (Endpoint Picker Protocol 004)."""
@@ -45,14 +45,14 @@ _INTERNAL_PREFIXES: Final = (*SYSTEM_PREFIXES, b"x-llm-d-")
 _UNREPEATABLE: Final = frozenset(
     {b"authorization", b"x-api-key", b"api-key", b"content-type", b"content-encoding", b"content-length", b"host"}
 )
-"""Two of one of these are read differently by different readers: the request is refused."""
+"""Readers disagree about repetitions of these: such a request is refused."""
 _REMEMBERED: Final = 4096
 
 
 # How a header is used; plain integers, because this is looked up for every header of every request.
 _NONE: Final = 0
 _STAGES: Final = 1
-"""Told to the stages."""
+"""Sent to the stages."""
 _ENGINE: Final = 2
 """Sent on to the engine."""
 _TRUSTED: Final = 4

@@ -96,7 +96,7 @@ class RequestRecord:
         self.outcome: str | None = None
         self.reason = ""
         self.code: str | None = None
-        """Of the gateway's own error that the client got."""
+        """The code of the gateway's own error that the client got."""
         self.stages: tuple[StageReport, ...] = ()
         """Reports of the response stages."""
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pointsman_edge.telling.request_record import RequestRecord
 
 Value = str | int | tuple[str, ...] | None
-"""Of an attribute; None is left out."""
+"""A value of an attribute; None is skipped."""
 OPERATIONS: Final = {
     "chat.completions": "chat", "messages": "chat", "responses": "chat", "completions": "text_completion",
 }  # fmt: skip
@@ -22,12 +22,12 @@ _FINISH: Final = re.compile(rb'"(?:finish_reason|stop_reason)"\s*:\s*"([a-z_]{1,
 
 
 def operation(record: RequestRecord) -> str:
-    """What the model is asked to do."""
+    """The operation that the model is asked for."""
     return OPERATIONS.get(record.api.name, record.api.name or "unknown")
 
 
 def request_attributes(record: RequestRecord) -> Mapping[str, Value]:
-    """Of the span of the whole request, once it has ended and its usage is settled."""
+    """The attributes of the span of a request that has ended and whose usage is settled."""
     usage, target = record.usage, record.target
     return {
         "http.response.status_code": record.status,

@@ -78,7 +78,7 @@ def _completion_tokens(api: Api, tail: UsageTail) -> int:
 
 
 def _characters(api: Api, document: Document) -> list[int]:
-    """Of the new texts in a document or an event that a model generated."""
+    """Characters of the new texts in a document or an event that a model generated."""
     slots = slots_of(api, document)
     new = [slot for slot in slots if not slot.repeats and slot.kind not in ("error", "result")]
     # Engines repeat reasoning under several names.
