@@ -14,6 +14,7 @@ from pointsman_cli.command_line import NatsOption
 from pointsman_cli.command_line import console as _console
 from pointsman_cli.command_line import run as _run
 from pointsman_cli.command_line import succeed as _succeed
+from pointsman_cli.import_app import import_app
 from pointsman_cli.key_app import keys_app
 from pointsman_cli.words import CommandError, counted
 
@@ -32,6 +33,7 @@ app.add_typer(policy_app, name="policy")
 cache_app = typer.Typer(no_args_is_help=True, help="Look after cached answers.")
 app.add_typer(cache_app, name="cache")
 app.add_typer(keys_app, name="keys")
+app.add_typer(import_app, name="import")
 nats_app = typer.Typer(no_args_is_help=True, help="Make the logins of a NATS server.")
 app.add_typer(nats_app, name="nats")
 

@@ -12,6 +12,16 @@ from pointsman_core.references import SecretReference
 from pointsman_core.units import PositiveDuration
 from pointsman_core.url_addresses import check_url
 
+_WITH_OPENAIS_API: Final = {
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "google": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "groq": "https://api.groq.com/openai/v1",
+    "mistral": "https://api.mistral.ai/v1",
+    "deepseek": "https://api.deepseek.com/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "xai": "https://api.x.ai/v1",
+}
+"""Services that people name as a kind."""
 _SECRET: Final = ("authorization", "api-key", "x-api-key", "cookie", "x-goog-api-key")
 
 
@@ -43,6 +53,14 @@ class Provider(Section):
     """Requests that each edge sends it at once; more wait, for at most `connect_timeout`."""
     plaintext: bool = False
     """Allow an `http://` URL of another host, where anyone on the path can read prompts and credential."""
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _has_openais_api(cls, value: object) -> object:
+        url = _WITH_OPENAIS_API.get(value.lower()) if isinstance(value, str) else None
+        if url is not None:
+            raise ValueError(f"{value!r} has an OpenAI-compatible API: write `kind: openai` and `base_url: {url}`")
+        return value
 
     @field_validator("headers")
     @classmethod
