@@ -202,6 +202,11 @@ class StageReport(Part):
     note: str | None = None
     """Why, in words without prompt text, e.g. the rule that matched."""
 
+    @classmethod
+    def of(cls, stage: str, instance: str, outcome: str, took_ms: float, note: str | None) -> Self:
+        """A report of values that are known to have the right types: every stage makes one for every request."""
+        return cls._made({"stage": stage, "instance": instance, "outcome": outcome, "took_ms": took_ms, "note": note})
+
     def changed(self, **changes: Unpack["ReportChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
         return self._with(changes)

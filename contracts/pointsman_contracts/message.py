@@ -30,6 +30,8 @@ class Address(NamedTuple):
 
 _new: Final = object.__new__
 _set: Final = object.__setattr__
+_SET: Final[set[str]] = set()
+"""No message is encoded by which fields were set."""
 
 
 class Part(BaseModel):
@@ -47,17 +49,22 @@ class Part(BaseModel):
 
     def _with(self, changes: Mapping[str, object]) -> Self:
         """A copy with other values in some fields, which aren't validated. Raises TypeError for a field that the class
-        doesn't have. Costs a request less than half of `model_copy`; subclasses type the changes."""
+        doesn't have. Takes a third of the time of `model_copy`; subclasses type the changes."""
         fields = {**self.__dict__, **changes}
         if len(fields) != len(self.__dict__):
             unknown = ", ".join(sorted(fields.keys() - self.__dict__.keys()))
             raise TypeError(f"{type(self).__name__} has no field {unknown}")
-        copy = _new(type(self))
-        _set(copy, "__dict__", fields)
-        _set(copy, "__pydantic_fields_set__", self.__pydantic_fields_set__ | changes.keys())
-        _set(copy, "__pydantic_extra__", None)
-        _set(copy, "__pydantic_private__", None)
-        return copy
+        return self._made(fields)
+
+    @classmethod
+    def _made(cls, fields: dict[str, object]) -> Self:
+        """An object with these values of all its fields, which aren't validated: for the hot path alone."""
+        made = _new(cls)
+        _set(made, "__dict__", fields)
+        _set(made, "__pydantic_fields_set__", _SET)
+        _set(made, "__pydantic_extra__", None)
+        _set(made, "__pydantic_private__", None)
+        return made
 
 
 class Message(Part):

@@ -68,13 +68,8 @@ class Hop(Generic[M]):
     def report(self, *, note: str | None = None, outcome: str = "passed") -> StageReport:
         """This stage's entry for the trail, with the time since the message was taken in hand."""
         identity = self._onward.process
-        return StageReport(
-            stage=identity.service,
-            instance=identity.instance,
-            outcome=outcome,
-            took_ms=round((time.perf_counter() - self._started) * 1000, 3),
-            note=note,
-        )
+        took_ms = round((time.perf_counter() - self._started) * 1000, 3)
+        return StageReport.of(identity.service, identity.instance, outcome, took_ms, note)
 
     def advance(self, *, note: str | None = None, **changes: Unpack[JourneyChanges]) -> Journey:
         """The journey with this stage done: off the itinerary, on the trail, with `changes` of its fields."""
