@@ -173,24 +173,35 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", action="append", required=True, metavar="URL", help="one or two engines")
     parser.add_argument("--tokenizer", type=Path, metavar="FOLDER", help="that of their model")
+    parser.add_argument("--policies-only", action="store_true", help="leave the predictions out")
     parser.add_argument("--rate", type=float, default=12.0, help="requests a second to one engine (%(default)s)")
     options = parser.parse_args()
     print(describe())
     first = options.engine[0].rstrip("/")
     async with aiohttp.ClientSession() as http:
         model = served_models(await EngineClient(first, session=http).models(timeout=30)).models[0]
-    requests = workload(REQUESTS, options.rate, model)
-    await send(first, requests)
+    if not options.policies_only:
+        await predictions(first, model, options.rate)
+    if len(options.engine) > 1:
+        await policies(options.engine, model, options.tokenizer, options.rate)
+
+
+async def predictions(url: str, model: str, rate: float) -> None:
+    """Print the errors of the pass model that learns from one engine."""
+    requests = workload(REQUESTS, rate, model)
+    await send(url, requests)
     found = errors(requests)
     ttft = quantiles([asked.ttft_ms for asked in requests])
-    print(f"\n{len(requests)} requests at {options.rate:g}/s to one engine")
+    print(f"\n{len(requests)} requests at {rate:g}/s to one engine")
     print(f"TTFT p50 {ttft[0]:.0f} ms, p90 {ttft[1]:.0f} ms")
     print("\n| requests learnt from | error of the predicted TTFT, p50 | p90 |\n|---|---|---|")
     for after in AFTER:
         p50, p90 = quantiles(found[after : after + WINDOW])
         print(f"| {after} | {p50:.0%} | {p90:.0%} |")
-    if len(options.engine) < 2:
-        return
+
+
+async def policies(urls: Sequence[str], model: str, tokenizer: Path | None, rate: float) -> None:
+    """Print what each policy comes to before these engines."""
     print("\n| policy | TTFT p50, ms | p90 | last token p50, ms | p90 | prompt tokens from a cache |")
     print("|---|---|---|---|---|---|")
     for name, changes in POLICIES.items():
@@ -198,12 +209,12 @@ async def main() -> None:
             processes = Processes(Path(folder))
             engines = [
                 RealEngine(f"engine-{number}", processes, Path(folder), url=url.rstrip("/"))
-                for number, url in enumerate(options.engine, 1)
+                for number, url in enumerate(urls, 1)
             ]
             await asyncio.gather(*(engine.post("/reset_prefix_cache") for engine in engines))
             try:
-                async with gateway_before(engines, model, options.tokenizer, processes, Path(folder), changes) as stack:
-                    asked = workload(POLICY_REQUESTS, options.rate * 1.5, model)
+                async with gateway_before(engines, model, tokenizer, processes, Path(folder), changes) as stack:
+                    asked = workload(POLICY_REQUESTS, rate * 1.5, model)
                     await send(stack.door, asked)
             finally:
                 processes.end_all()
