@@ -25,14 +25,16 @@ class Case(NamedTuple):
     workers: int
     arrivals: float
     ttft_bar_ms: float
+    p99_bar_ms: float
+    """Of the times to the first token."""
     e2e_bar_ms: float
 
 
-CASES: Final = (Case(4, 1.0, 390.0, 3760.0), Case(8, 2.0, 255.0, 3380.0))
+CASES: Final = (Case(4, 1.0, 310.0, 2050.0, 3740.0), Case(8, 2.0, 222.0, 1850.0, 3400.0))
 
 
 def measure(case: Case, policies: tuple[str, ...], seeds: int) -> bool:
-    """Print the table. Whether the worst seed of our policy is within both bars."""
+    """Print the table. Whether the worst seed of our policy is within all bars."""
     trace = scale_arrivals(read_mooncake(TRACE), case.arrivals)
     print(f"\n{case.workers} engines, arrivals times {case.arrivals:g}; means over {seeds} seeds, ms")
     print(report.heading())
@@ -44,12 +46,15 @@ def measure(case: Case, policies: tuple[str, ...], seeds: int) -> bool:
     for compared in results:
         print(report.ranges(compared))
     ours = next(compared for compared in results if compared.policy == DEFAULT_POLICY)
-    ttft, e2e = ours.spread("ttft_mean")[1], ours.spread("e2e_mean")[1]
-    kept = ttft <= case.ttft_bar_ms and e2e <= case.e2e_bar_ms
-    print(
-        f"bars: TTFT {ttft:.1f} of {case.ttft_bar_ms:g}, E2E {e2e:.0f} of {case.e2e_bar_ms:g}: "
-        f"{'kept' if kept else 'MISSED'}"
-    )
+    kept = True
+    for title, figure, bar in (
+        ("TTFT mean", "ttft_mean", case.ttft_bar_ms),
+        ("TTFT p99", "ttft_p99", case.p99_bar_ms),
+        ("E2E mean", "e2e_mean", case.e2e_bar_ms),
+    ):
+        worst = ours.spread(figure)[1]
+        kept &= worst <= bar
+        print(f"bar: {title} {worst:.1f} of {bar:g}: {'kept' if worst <= bar else 'MISSED'}")
     return kept
 
 

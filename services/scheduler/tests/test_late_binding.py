@@ -185,7 +185,7 @@ def test_all_go_when_the_engines_of_the_pool_change() -> None:
     assert [each.because for each in room.bound()] == [Because.BLIND]
 
 
-def test_an_engine_that_is_late_by_its_prediction_holds_nobody_up() -> None:
+def test_an_engine_that_is_late_by_its_prediction_keeps_no_request_waiting() -> None:
     room = Room("a")
     room.goes(8000)
     later = room.waits(4000)

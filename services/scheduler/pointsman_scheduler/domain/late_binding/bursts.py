@@ -15,7 +15,7 @@ _LEAST_MS: Final = 0.5
 
 class Bursts:
     """Times are milliseconds. Gathering is worth it where bursts have more requests than there are engines without
-    work, for only then does somebody wait for somebody else."""
+    work, for only then does one wait for another."""
 
     def __init__(self) -> None:
         self._first_at = -math.inf
