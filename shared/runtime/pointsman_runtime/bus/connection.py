@@ -273,7 +273,7 @@ class Connection(LastingClient):
         # A server that is late with everything isn't gone.
         self.options["max_outstanding_pings"] = OUTSTANDING_PINGS + math.ceil(LAG.slack_s(now) / PING_INTERVAL_S)
         self._outbox.put(b"PING\r\n")
-        # Whoever waits for the answer wants to know that everything before it is out.
+        # The caller waits for the answer to know that everything before it was sent.
         self._outbox.write_all()
 
     def on_ping(self) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong on the bus, each with its facts. All are raised at once, none after a wait."""
+"""Errors of the bus, each with its facts. All but NoReply are raised at once."""
 
 from pointsman_runtime.telling.logs import Quotable
 

@@ -20,7 +20,7 @@ KEPT: Final = 8192
 
 
 class _Interest:
-    """What this process wants of one pattern."""
+    """The subscriptions of this process to one pattern."""
 
     __slots__ = ("exclusive", "group", "remote", "takers")
 
@@ -34,7 +34,7 @@ class _Interest:
 
 
 class _Reach(NamedTuple):
-    """Who takes messages of one subject."""
+    """The subscriptions of this process that match one subject."""
 
     takers: tuple[Take, ...]
     inside_only: bool

@@ -13,7 +13,7 @@ from pointsman_runtime.bus.backoff import CAP_S
 
 
 class LastingClient(Client):
-    """Ends by `close` alone. `error_cb` is told of everything that goes wrong."""
+    """Ends by `close` alone. `error_cb` is called with every error."""
 
     async def _connect_to_server(self, s: Srv) -> None:
         self._close_transport()

@@ -1,4 +1,4 @@
-"""What the bus needs of a transport. A NATS connection is one; the tests' in-memory server is another."""
+"""The transport that the bus needs: a NATS connection, or the in-memory server of the tests."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -7,7 +7,7 @@ from pointsman_runtime.bus.wire import Receiver
 
 
 class PubSub(Protocol):
-    """What a link and what stands before it have in common."""
+    """The calls that a link and `FanOut` share."""
 
     def subscribe(self, subject: str, receiver: Receiver, queue: str = "") -> int:
         """Subscribe now and after every reconnection; returns the id to unsubscribe with."""

@@ -1,4 +1,4 @@
-"""What has arrived for one subscription and isn't handled yet: bounded, and counted when it overflows."""
+"""Messages of one subscription that are received and not yet handled: bounded, and counted when dropped."""
 
 import asyncio
 from collections import deque

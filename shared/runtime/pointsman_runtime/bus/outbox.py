@@ -1,4 +1,4 @@
-"""What waits to be written to the server: collected within one turn of the event loop, written at once, bounded."""
+"""Bytes that wait for the server: collected within one turn of the event loop, written at once, bounded."""
 
 import asyncio
 from typing import Final

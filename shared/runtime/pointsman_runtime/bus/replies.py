@@ -1,7 +1,7 @@
 """Answers to requests over one inbox subscription.
 
 `asyncio.wait_for` and a timer per request cost about 60 µs; here a request is an entry in a table and in a coarse
-wheel, and the one timer is set to the first tick at which somebody may be overdue: most have their answer long before.
+wheel, and the one timer is set to the first tick at which a request may be overdue: most have their answer long before.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pointsman_runtime.telling.logs import Log
 TICK_S: Final = 0.01
 """Resolution of deadlines."""
 LOOK_S: Final = 1.0
-"""The timer is set no further ahead: once nobody waits, it soon rests."""
+"""The timer is set no further ahead: with no request waiting, it soon stops."""
 
 _log = Log("replies")
 
@@ -46,7 +46,7 @@ class Waiter(ABC):
 
 
 class ReplyTable:
-    """Everybody who waits for an answer, by the last token of the reply subject."""
+    """Requests that wait for an answer, by the last token of the reply subject."""
 
     def __init__(self, inbox: str) -> None:
         self.inbox = inbox
@@ -60,7 +60,7 @@ class ReplyTable:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_tick = 0
         self.late = 0
-        """Answers that nobody waited for any more."""
+        """Answers that arrived after their request had ended."""
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -43,7 +43,7 @@ class HandoverTransport(TcpTransport):
 
     @property
     def socket(self) -> asyncio.WriteTransport:
-        """What the handshake ran on."""
+        """The transport of the handshake."""
         if self._io_writer is None:
             raise RuntimeError("the handshake comes first")
         return self._io_writer.transport

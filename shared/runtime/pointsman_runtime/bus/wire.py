@@ -21,7 +21,7 @@ class ProtocolViolation(Exception):
 
 
 class Operations(Protocol):
-    """What a connection does about everything that isn't a message."""
+    """Handles everything from the server that isn't a message."""
 
     def on_ping(self) -> None: ...
     def on_pong(self) -> None: ...

@@ -26,14 +26,14 @@ def parse(text: str) -> Config:
 
 
 def _loaded(document: object) -> Config:
-    # Of a file that was cut off nothing may be left, and whoever applied it would take every pool away.
+    # A truncated file may be empty; applying it would remove every pool.
     if not document and document in (None, {}):
         raise ConfigError([("", "there is nothing in it; write at least `pools` or `providers`")])
     return load(document)
 
 
 def read(text: str, check: Callable[[object], T]) -> T:
-    """What `check` makes of a YAML text. Raises ConfigError, also when `check` does; a problem ends with its line."""
+    """The result of `check` for a YAML text. Raises ConfigError, as `check` may; every problem ends with its line."""
     outline = _Outline()
     try:
         document = _outlined(text, outline)
@@ -41,7 +41,7 @@ def read(text: str, check: Callable[[object], T]) -> T:
         raise ConfigError([("", _yaml_problem(error, text))]) from error
     except ConfigError:
         raise
-    except ValueError as error:  # of a date that there isn't, and a number of thousands of digits
+    except ValueError as error:  # for invalid dates and oversized integers
         raise ConfigError([("", f"not valid YAML: {error}")]) from error
     if outline.problems:
         raise ConfigError(outline.problems)

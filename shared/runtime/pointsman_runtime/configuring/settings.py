@@ -51,7 +51,7 @@ class NatsLogin:
 
 
 class ServiceSettings(BaseSettings):
-    """What every service can be told. A service with more settings inherits."""
+    """Settings of every service. A service with more settings inherits."""
 
     model_config = SettingsConfigDict(env_prefix="POINTSMAN_", extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -276,7 +276,7 @@ def load(settings: type[T], service: str = "", others: frozenset[str] = frozense
 
 
 def _written() -> dict[str, object]:
-    """What the file says, if one is named. Raises SettingsError."""
+    """The settings of the file, if one is named. Raises SettingsError."""
     path = os.environ.get(FILE_VARIABLE)
     if path is None:
         return {}

@@ -105,7 +105,7 @@ class Bucket:
         try:
             return await write(await self._open())
         except NoStreamResponseError:
-            self._forget()  # somebody removed it: the next try makes it again
+            self._forget()  # it was removed: the next try makes it again
             raise
 
     async def _keep_watching(self, watch: WatchedKeys, with_history: bool) -> None:

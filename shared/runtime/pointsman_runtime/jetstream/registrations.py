@@ -68,7 +68,7 @@ class Registrations:
             self._registered(key, registration, at)
 
     def unstored(self, pool: str, worker: str, at: float) -> None:
-        """The bucket lost the entry: it was removed, or nobody renewed it."""
+        """The bucket lost the entry: it was removed, or not renewed in time."""
         known = self._known.get((pool, worker))
         if (
             known is None

@@ -1,4 +1,4 @@
-"""Names of what the server keeps: the stream of events, and the buckets that everybody shares."""
+"""Names of the event stream and of the buckets that all services share."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a watch of a bucket knows of its keys: which live, and when each was renewed. Time is an argument."""
+"""The keys that a watch of a bucket has seen, and when each was renewed. Time is an argument."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -39,7 +39,7 @@ class WatchedKeys:
         self._told: dict[str, tuple[int, float]] = {}
         """Key → revision and time of the entry that was told last."""
         self._unseen: set[str] = set()
-        """What is gone unless the listing under way says otherwise."""
+        """Keys that are gone unless the listing under way has them."""
         self.interrupted = False
         """Since the last listing nothing could be renewed for a while."""
 
@@ -81,7 +81,7 @@ class WatchedKeys:
         self._tell(lambda: self._on_put(told), key)
 
     def overdue(self, now: float) -> set[str]:
-        """Keys that nobody renewed in time."""
+        """Keys that were not renewed in time."""
         if self._ttl_s is None:
             return set()
         return {key for key, renewed in self._renewed.items() if now - renewed > self._ttl_s}

@@ -15,7 +15,7 @@ SHARE: Final = 2 / 3
 
 
 class ContentGone(Exception):
-    """The edge doesn't hold the request any more: nobody waits for its answer."""
+    """The edge no longer holds the request: it has ended."""
 
 
 class ContentUnusable(Exception):

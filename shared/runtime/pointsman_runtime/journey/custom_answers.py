@@ -1,4 +1,4 @@
-"""What becomes of a journey by what a stage that somebody else runs answered. Pure."""
+"""Applies a custom stage's answer to a journey. Pure."""
 
 from collections.abc import Set
 from typing import Final, NamedTuple
@@ -20,7 +20,7 @@ Settled = Journey | Rejection | Answer
 
 
 class Servers(NamedTuple):
-    """What a target may name."""
+    """Pools and providers that a target may name."""
 
     pools: Set[str]
     providers: Set[str]
@@ -159,7 +159,7 @@ def answered(journey: Journey, answer: Answer, took_ms: float) -> Answer:
 
 
 def _end(journey: Journey, answer: Rejection | Answer, took_ms: float, outcome: str) -> dict[str, object]:
-    """What every end of a journey at this stage says of the way there."""
+    """The fields that every end of a journey at this stage shares."""
     return {
         "attempt": journey.attempt,
         "stage": journey.itinerary[0].service,
@@ -172,7 +172,7 @@ def _end(journey: Journey, answer: Rejection | Answer, took_ms: float, outcome: 
 
 
 def _answer_headers(journey: Journey, answer: Settled) -> tuple[HeaderEdit, ...]:
-    """What the stages before said, which a stage built on an older contract doesn't repeat, and what this one adds."""
+    """The headers of earlier stages, which a stage built on an older contract doesn't repeat, and those of this one."""
     if not answer.answer_headers:
         return journey.answer_headers
     own = {edit.name.lower() for edit in answer.answer_headers}

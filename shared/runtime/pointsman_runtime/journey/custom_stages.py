@@ -1,7 +1,7 @@
-"""Stages that somebody else runs: asked, where the project's own are forwarded to.
+"""Custom stages, which others run: they are asked and answer, where the project's own stages forward.
 
 An outsider then needs neither a heartbeat nor the subjects of other stages: it answers the message that it got. NATS
-tells the asker, who owns the inbox, at once when nobody listens; and the asker keeps the time, so that a stage that
+tells the asker, who owns the inbox, at once when no process listens; and the asker keeps the time, so that a stage that
 dies or hangs follows its `on_error` whatever state it is in.
 """
 
@@ -26,7 +26,7 @@ from pointsman_runtime.telling.tallies import Tally
 TIMEOUT_S: Final = 1.0
 """For a stage whose itinerary names none."""
 PARK_AFTER_S: Final = 0.2
-"""An edge re-sends what nobody answers within its hop budget; this tells it before that the request is waited for."""
+"""An edge re-sends a request without an answer within its hop budget; parking tells it earlier to wait."""
 
 _log = Log("custom-stages")
 
@@ -98,7 +98,7 @@ class CustomStages:
             self._onward.reply(reply_to, failed(journey, self._bus.process.service, failure.status, failure.code, said))
 
     async def _outcome(self, journey: Journey, waiter: FutureWaiter, reply_to: str) -> Settled:
-        """What comes of the stage's answer. Raises _LetDown."""
+        """The journey or its end after the stage's answer. Raises _LetDown."""
         began = time.perf_counter()
         parking = asyncio.get_running_loop().call_later(PARK_AFTER_S, self._park, journey, reply_to, waiter.due)
         try:

@@ -14,7 +14,7 @@ from pointsman_runtime.journey.settled_target import settled
 NO_POOL: Final = "-"
 """Stands for the pool in events about requests that have none."""
 _NO_ROOM: Final = frozenset({429, 503})
-"""What a scheduler answers when its pool can't take the request now."""
+"""Statuses of a scheduler whose pool can't take the request now."""
 
 
 def leaves(journey: Journey) -> bool:

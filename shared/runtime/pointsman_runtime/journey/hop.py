@@ -190,7 +190,7 @@ class Hop(Generic[M]):
         parked a request does it itself, later."""
         if outcome is None:
             return
-        # Whoever asked a custom stage sees to that itself.
+        # The service that asked a custom stage does that itself.
         own = self._onward.process.service in STAGES
         if own and isinstance(self.message, Journey) and in_shadow(self.message) and not isinstance(outcome, Parked):
             outcome = self._shadowed(self.message, outcome)

@@ -34,7 +34,7 @@ _log = Log("bus")
 
 
 class Journeys:
-    """What one service does for requests."""
+    """The stages of one service, and the way of its requests to the next stage or back to the edge."""
 
     def __init__(self, bus: Bus, shared: ProcessStages | None = None, tracing: Tracing | None = None) -> None:
         """`shared`: the stages of this process; None for a service that shares its process with no other."""

@@ -36,7 +36,7 @@ GivesUp = Callable[[str], bool]
 
 
 class Sender(Protocol):
-    """What the requests of one edge share: its `JourneyClient`."""
+    """Shared by the requests of one edge: its `JourneyClient`."""
 
     tally: Tally
     resent: int
@@ -113,7 +113,7 @@ class PendingRequest(Waiter):
         self._holder: tuple[str, str] | None = None
         self._held_until = math.inf
         self._missed: Rejection | NobodyListens | None = None
-        """What the request ends with unless the stage that it is held for comes back."""
+        """The end of the request unless the stage that it is held for comes back."""
         self._reply_to = ""
         self._sent_to: str | None = None
         """Instance that the last try was addressed to; None when any of the group may have it."""

@@ -1,4 +1,4 @@
-"""Who lives: the table of every service instance that beats, and where to send the next message.
+"""The table of live service instances, and where to send the next message.
 
 Pure: time is an argument, in seconds of any monotonic clock.
 
@@ -20,7 +20,7 @@ every two minutes, two of them unanswered (nats-server, `ping_interval` and `pin
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Everybody known is alive: let the server deal among the queue group."""
+    """All known instances are alive: the server deals among the queue group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class PresenceTable:
         self.lost_after_s = TIMES.service_lost_s
         self._silent_after_s: Final = TIMES.service_silent_s
         self._beat_s: Final = TIMES.beat_s
-        """How long one that nobody can stand in for is asked though it is silent."""
+        """How long a silent instance without a replica is still asked."""
         self.slack_s = 0.0
         """How much longer than usual an instance may be silent, as this process or the machine runs late."""
         self._services: dict[str, dict[str, _Instance]] = {}
@@ -177,7 +177,7 @@ class PresenceTable:
         return {name: self.alive(service, name, now) for name in self._services.get(service, {})}
 
     def all_run(self, revision: int, now: float) -> bool:
-        """Whether everybody who takes work and runs a configuration runs this revision, or a later one."""
+        """Whether every instance that takes work and runs a configuration runs this revision or a later one."""
         silent_before = self._time(now) - self._silent_after_s - self.slack_s
         return not any(
             0 < entry.revision < revision

@@ -1,4 +1,4 @@
-"""What a forwarder does with a journey's itinerary when the next stage can't have it. Pure."""
+"""A journey whose next stage is skipped, in shadow, missing or failed. Pure."""
 
 from typing import Final
 

@@ -1,11 +1,11 @@
-"""What settling a request's target changes in its journey. Pure."""
+"""The changes of a journey whose target is settled. Pure."""
 
 from pointsman_contracts.journey import BodyEdit, Journey, JourneyChanges, Target
 from pointsman_core.prefix import salted
 
 
 def settled(journey: Journey, target: Target, block_tokens: int | None = None) -> JourneyChanges:
-    """The changes. `block_tokens` is of the target's pool; None at a provider and where nobody knows it: the scheduler
+    """The changes. `block_tokens` is of the target's pool; None at a provider and where it isn't known: the scheduler
     looks whether the blocks have its pool's size.
 
     The blocks become the target's own: equal prompts for other models or adapters share none.

@@ -42,7 +42,7 @@ class Readiness:
         self.add(name, check)
 
     def reasons(self) -> dict[str, str]:
-        """What is missing; empty when ready."""
+        """The failed checks and their reasons; empty when ready."""
         found = {name: check() for name, check in self._checks.items()}
         return {name: reason for name, reason in found.items() if reason is not None}
 

@@ -46,7 +46,7 @@ _log = Log("service")
 
 
 class Host:
-    """What the services of a process share: connections, configuration, metrics, health, signals, the end."""
+    """The parts that the services of a process share: connections, configuration, metrics, health, signals, the end."""
 
     def __init__(self, process: Process, settings: ServiceSettings) -> None:
         TIMES.set(settings.times)
@@ -131,7 +131,7 @@ class Host:
         return LoopWatch(own)
 
     def readiness(self) -> Readiness:
-        """What the health server answers: of several services each reason under the name of its service.
+        """The checks of the health server: of several services each reason is under the name of its service.
 
         Beside an edge the others may be without the bus: the edge says itself whether it can serve then.
         """

@@ -58,7 +58,7 @@ class HttpServer:
         self.url = ""
 
     async def start(self) -> None:
-        """Listen and return once connections are taken. Raises OSError when the address can't be had."""
+        """Listen and return once connections are taken. Raises OSError when the address can't be bound."""
         listener = socket.create_server(
             (self._host, self._port),
             family=socket.AF_INET6 if ":" in self._host else socket.AF_INET,

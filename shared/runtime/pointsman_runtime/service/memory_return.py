@@ -70,7 +70,7 @@ class MemoryReturn:
 
 
 def resident_bytes() -> int | None:
-    """What this process takes of the machine's memory; None where the kernel doesn't tell."""
+    """Resident memory of this process; None where the kernel doesn't tell."""
     try:
         return int(STATM.read_bytes().split()[1]) * _PAGE_BYTES
     except OSError:

@@ -50,7 +50,7 @@ def connector(*, private: bool, limit: int = 100) -> aiohttp.TCPConnector:
 
 
 def reason_of(error: Exception) -> str:
-    """What keeps a request from being answered, without anything of the request."""
+    """Why a request got no answer, without anything of the request."""
     if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, AddressRefused):
         return str(error.os_error)
     return type(error).__name__

@@ -70,7 +70,7 @@ class ProcessHost(Protocol):
 
 
 class Service(Generic[T_co]):
-    """What a service is made of; its `build` adds handlers and whatever else it needs."""
+    """The parts of a service; its `build` adds handlers and everything else it needs."""
 
     def __init__(self, host: ProcessHost, process: Process, settings: T_co) -> None:
         self.name = process.service

@@ -1,1 +1,1 @@
-"""What a process says of itself: logs, metrics, traces, its name, how late it runs."""
+"""Logs, metrics, traces, the name of a process, and how late it runs."""

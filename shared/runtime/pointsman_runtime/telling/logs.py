@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Literal, TextIO
 
 Field = str | int | float | bool | None
-"""What a log line may hold under a name."""
+"""The type of a log line's field."""
 
 Form = Literal["json", "human"]
 

@@ -13,7 +13,7 @@ class MetricsRegistry(CollectorRegistry):
     def __init__(self) -> None:
         super().__init__()
         self.own = CollectorRegistry()
-        """What belongs to the process rather than to one of its services."""
+        """Metrics of the process rather than of one of its services."""
         self._parts = [self.own]
 
     def add(self, part: CollectorRegistry) -> None:

@@ -1,4 +1,4 @@
-"""What a process leans on and isn't there: told once, until it is back."""
+"""Missing dependencies of a process: logged once, until they are back."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from pointsman_runtime.telling.logs import Field, Log
 
 
 class Missing:
-    """What one part of a process leans on, by name."""
+    """The dependencies of one part of a process, by name."""
 
     def __init__(self, log: Log) -> None:
         self._log: Final = log

@@ -14,7 +14,7 @@ class PlanLabels:
         self._known: Final[set[str]] = set()
 
     def of(self, plan: str) -> str:
-        """The label; empty where nobody found out who the client is."""
+        """The label; empty for an unknown client."""
         if plan in self._known:
             return plan
         if len(self._known) >= PLANS:

@@ -1,4 +1,4 @@
-"""Who a process is, on the bus."""
+"""The name of a process on the bus."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from pointsman_contracts.subjects import inbox, token
 
 @dataclass(frozen=True)
 class Process:
-    """Who this process is."""
+    """Service, instance and version of a process."""
 
     service: str
     """Name of the service and of its queue group, e.g. `scheduler`."""

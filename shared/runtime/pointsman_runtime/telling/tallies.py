@@ -10,7 +10,7 @@ _log = Log("bus")
 
 
 class Tally:
-    """What became of the messages of one subscription; plain integers, read when metrics are scraped."""
+    """Outcomes of the messages of one subscription: plain integers, read when metrics are scraped."""
 
     __slots__ = ("dead", "dropped", "failed", "handled", "malformed", "name")
 

@@ -39,7 +39,7 @@ class Span:
 
     def __init__(self, traceparent: str | None, recording: "OtelSpan | None" = None) -> None:
         self.traceparent = traceparent
-        """What the next step gets as its parent."""
+        """The parent of the next step."""
         self._recording = recording
 
     @property
