@@ -279,7 +279,7 @@ def _passed_by(journey: Journey, cache: Cache, wished: Wishes, guarded: Guarded 
         return "the client's own data comes back"
     if nameless(journey):
         return "neither tenant nor subject"
-    if cache.max_temperature is not None and journey.request.api != "embeddings":
+    if cache.max_temperature is not None and named(journey.request.api).generates:
         temperature = journey.request.fields.get("temperature")
         if not isinstance(temperature, int | float) or temperature > cache.max_temperature:
             return "temperature"

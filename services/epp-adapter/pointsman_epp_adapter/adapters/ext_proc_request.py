@@ -120,7 +120,7 @@ class ExtProcRequest(EdgeRequest):
         changes = engine_request.changes(envoy, record, decision, chosen, head, headers, self.requested)
         body = record.body
         tokens = None if record.held is None else record.held.tokens
-        edits = token_edits(policy.config, decision.target, record.api.name, body, decision.body, tokens)
+        edits = token_edits(policy.config, decision.target, record.api, body, decision.body, tokens)
         body = edited_body(body, edits, None)
         await self._tell(
             whole, engine_request.messages(record, decision, chosen, changes, whole, body, bodyless=head.end)

@@ -233,7 +233,7 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
     body = record.body
     if other is None and record.held is not None and record.held.tokens is not None:
         config = record.policy.config
-        edits = token_edits(config, decision.target, record.api.name, body, edits, record.held.tokens)
+        edits = token_edits(config, decision.target, record.api, body, edits, record.held.tokens)
     headers = request.headers
     if other is not None:
         retold_headers = with_edits(headers, folded(retold(decision.headers, other)))

@@ -7,12 +7,13 @@ from typing import Final, cast
 import orjson
 from pydantic import JsonValue
 
+from pointsman_apis.api import Api
+from pointsman_apis.completions import COMPLETIONS
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_core.config import Config
 from pointsman_core.model_tokenizer import counts_alike
 
-_NVEXT_APIS: Final = ("chat.completions", "completions")
 _BESIDE_THE_PROMPT: Final = frozenset((
     "model", "stream", "stream_options", "cache_salt", "user", "metadata", "priority", "nvext", "n", "best_of",
     "max_tokens", "max_completion_tokens", "min_tokens", "seed", "stop", "temperature", "top_p", "top_k", "min_p",
@@ -37,7 +38,7 @@ def still_its_own(
 
 
 def token_edits(
-    config: Config, target: Target, api: str, body: bytes, edits: Sequence[BodyEdit], tokens: PromptTokens | None
+    config: Config, target: Target, api: Api, body: bytes, edits: Sequence[BodyEdit], tokens: PromptTokens | None
 ) -> Sequence[BodyEdit]:
     """The edits of a body, and what brings the tokens along when the pool of the target wants them. Providers never
     get any (S1-26)."""
@@ -48,10 +49,10 @@ def token_edits(
     if tokens is None:
         return edits
     if pool.send_tokens == "prompt":
-        if api != "completions":
+        if api is not COMPLETIONS:
             return edits
         return [*edits, BodyEdit(field="prompt", value=cast("JsonValue", token_ids(tokens)))]
-    if api not in _NVEXT_APIS:
+    if api.template is None:
         return edits
     given = cast("dict[str, object]", orjson.loads(body)).get("nvext") if b'"nvext"' in body else None
     for edit in edits:
