@@ -36,7 +36,9 @@ class _Words(_Strict):
     function_words: dict[str, str]
 
 
-_WORDS: Final = _Words.model_validate(tomllib.loads(files("pointsman_semantic_cache.domain.gate").joinpath("vocabulary.toml").read_text("utf-8")))
+_WORDS: Final = _Words.model_validate(
+    tomllib.loads(files("pointsman_semantic_cache.domain.gate").joinpath("vocabulary.toml").read_text("utf-8"))
+)
 
 NEGATIONS: Final = frozenset(_WORDS.negations.split())
 NUMBER_WORDS: Final[Mapping[str, str]] = {
