@@ -67,7 +67,7 @@ def read(api: Api, document: Answer) -> Reading:
 def _look(
     holder: Answer, where: _Path | None, known: set[tuple[int, str]], found: list[Slot], echoed: frozenset[str]
 ) -> bool:
-    """Find what is shown of an object and those inside it; whether that is all."""
+    """Find the texts of an object and of those inside it. Returns whether these are all."""
     whole = True
     for name, value in holder.items():
         if name not in _KNOWN and (len(name) > LONGEST_NAME or " " in name):

@@ -43,7 +43,7 @@ class StreamEnd(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """What the gateway knows about one API."""
+    """The description of one API."""
 
     name: str
     """As `RequestFacts.api`."""
@@ -53,7 +53,7 @@ class Api:
     """Further paths with the same meaning, which some engines have."""
     methods: tuple[str, ...] = ("POST",)
     body: Literal["json", "form", "none"] = "json"
-    """What its requests carry: a JSON object, `multipart/form-data`, or nothing."""
+    """The content of its requests: a JSON object, `multipart/form-data`, or nothing."""
     passed: bool = False
     """It passes as it is: the body needs no model, any string in it may be a text for the model, and any string in the
     answer may be one from it."""

@@ -1,4 +1,4 @@
-"""What chats and completions have in common: sampling, `choices`, and how their streams end."""
+"""The common parts of chats and completions: sampling, `choices`, and how their streams end."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a message holds: a text, or parts that are texts, images, clips and files."""
+"""The content of a message: a text, or parts that are texts, images, clips and files."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast

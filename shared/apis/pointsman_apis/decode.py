@@ -18,8 +18,8 @@ _NOT_NUMBERS: Final = (b"NaN", b"Infinity", b"-Infinity", b"nan", b"inf")
 def decode(raw: bytes | memoryview) -> Document:
     """Parse the body of a request. Raises Refusal 400.
 
-    Strict JSON (RFC 8259): UTF-8, no NaN or Infinity, no lone surrogates; how deep it nests is bounded by whoever
-    writes it again. The NUL character is refused even when escaped, because tokenizers and stores disagree about it. So
+    Strict JSON (RFC 8259): UTF-8, no NaN or Infinity, no lone surrogates; how deep it nests is checked when it is
+    written again. The NUL character is refused even when escaped, because tokenizers and stores disagree about it. So
     is a member that occurs twice: what is checked here must be what the engine reads.
     """
     try:

@@ -13,7 +13,7 @@ from pointsman_core.refusal import Refusal
 DEEPEST: Final = 200
 """Levels that are promised; some more may pass."""
 AROUND: Final = 8
-"""Levels that whoever writes a part of the body may put around it: a fingerprint's, those of a provider's API."""
+"""Levels that a writer of a part of the body may put around it: a fingerprint's, or those of a provider's API."""
 
 
 def too_deep() -> Refusal:

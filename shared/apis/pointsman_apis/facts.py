@@ -34,7 +34,7 @@ def readable_fields(document: Document, *, identifiers: bool = True) -> dict[str
 
 
 def features(body: StructuredBody) -> tuple[str, ...]:
-    """What the request needs of a model: `tools`, `json`, `reasoning`, `logprobs`, or what `MEDIA` names."""
+    """The features that the request needs of a model: `tools`, `json`, `reasoning`, `logprobs`, or those of `MEDIA`."""
     found = list(dict.fromkeys(body.media)) if body.media else []
     get = body.document.get
     if get("tools") or get("functions"):

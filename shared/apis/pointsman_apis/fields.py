@@ -21,12 +21,12 @@ Rule = Callable[[str, JsonValue], None]
 
 
 class Expected(NamedTuple):
-    """What a field may hold."""
+    """The values that a member may have."""
 
     words: str
     types: tuple[type, ...]
     rule: Rule | None = None
-    """What else must be right about it."""
+    """A further check of the value."""
 
 
 def _bounded(words: str, types: tuple[type, ...], least: float, most: float = inf) -> Expected:
@@ -132,7 +132,7 @@ def empty(param: str, expected: str) -> Refusal:
 
 
 def kind_of(value: object) -> str:
-    """What a JSON value is, in words for a client."""
+    """The type of a JSON value, in words for a client."""
     if value is None:
         return "null"
     if isinstance(value, bool):

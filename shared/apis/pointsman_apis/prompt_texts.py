@@ -44,7 +44,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "tool_use": "assistant",
     "reasoning": "assistant",
 }
-"""Who says a part of that type, whoever's message it stands in."""
+"""The role that says a part of that type, in any message."""
 _FIXED: Final[Mapping[str, str]] = {
     "system": "system",
     "instructions": "system",

@@ -31,7 +31,7 @@ class StructuredBody:
     model: str
     """The model that the client asks for; empty where the body names none."""
     media: tuple[str, ...] = ()
-    """What the content parts that aren't text need of a model, e.g. `vision`; one entry for each part."""
+    """The features that content parts other than text need of a model, e.g. `vision`; one entry for each part."""
     pool: str | None = None
     """The pool that the path names."""
 

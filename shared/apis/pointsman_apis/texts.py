@@ -38,7 +38,7 @@ class Slot:
 
     @property
     def choice(self) -> str:
-        """What its texts come one after the other in."""
+        """The choice of the answer whose texts follow each other."""
         return self.part.partition("/")[0]
 
     @property
@@ -51,7 +51,7 @@ class Slot:
         put_all([(self, text)])
 
     def value_for(self, text: str) -> object:
-        """What would stand there for a text. Raises ValueError as `put`."""
+        """The value that replaces a text. Raises ValueError as `put`."""
         return text if isinstance(self._holder.get(self._key), str) else orjson.loads(text)
 
     def set(self, value: object) -> None:

@@ -55,7 +55,7 @@ class UsageTail:
             self._trim()
 
     def usage(self) -> Usage | None:
-        """What the engine reported last; None when it reported nothing."""
+        """The last report of the engine; None when it reported nothing."""
         end = self.end
         position = end.rfind(self._key)
         while position >= 0:
@@ -106,7 +106,7 @@ class UsageEnds(BeginningTail):
     __slots__ = ()
 
     def usage(self) -> Usage | None:
-        """What was reported last, and first where that says nothing about the prompt."""
+        """The last report, with the prompt of the first one where the last has none."""
         last = super().usage()
         if last is not None and last.prompt_tokens:
             return last
