@@ -37,7 +37,7 @@ TRACE: Final = Path(__file__).parents[2] / "tools" / "simulator" / "traces" / "m
 REQUESTS: Final = 1100
 AFTER: Final = (50, 200, 1000)
 WINDOW: Final = 100
-POLICY_REQUESTS: Final = 300
+POLICY_REQUESTS: Final = 200
 SHRINK: Final = 16
 """Lengths of the trace are divided by it: a prompt then has some hundred tokens."""
 LONGEST: Final = 6000

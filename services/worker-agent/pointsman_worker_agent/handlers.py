@@ -1,4 +1,4 @@
-"""The agent's side of the life cycle: speaks from start to drain."""
+"""The agent's life cycle, from start to drain."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ class Handlers:
         self._drain_timeout_s = drain_timeout_s
 
     async def start(self) -> None:
-        """Begin to speak. An engine that isn't there yet is tried for ever; `/ready` says why it isn't."""
+        """Begin to publish. An engine that does not answer is tried again; `/ready` names the reason."""
         self._speaker.start()
 
     async def supervise(self) -> None:
@@ -30,7 +30,7 @@ class Handlers:
             await asyncio.sleep(_CHECK_S)
 
     async def drain(self) -> None:
-        """Say that the engine takes nothing new, wait until it is idle, remove its registration."""
+        """Publish that the engine drains, wait until it is idle, remove its registration."""
         speaker, loop = self._speaker, asyncio.get_running_loop()
         speaker.loads.drain()
         draining = Draining(loop.time(), self._drain_timeout_s)

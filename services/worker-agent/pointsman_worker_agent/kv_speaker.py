@@ -1,4 +1,4 @@
-"""Tells the bus what an engine's KV cache holds."""
+"""Publishes the contents of an engine's KV cache."""
 
 import time
 from collections.abc import Callable
@@ -71,12 +71,12 @@ class KvSpeaker:
         self.blocks.doubt(rank)
 
     def reset(self, rank: int) -> None:
-        """What one rank told so far is void."""
+        """Forget what one rank published so far."""
         self._before_model = [(other, payload) for other, payload in self._before_model if other != rank]
         self._feed.add(self.blocks.clear(rank))
 
     def flush(self) -> None:
-        """Tell what changed, or after a while of silence, that nothing did. To be called every `FLUSH_S`."""
+        """Publish the changes, or a heartbeat after `HEARTBEAT_S` without any. To be called every `FLUSH_S`."""
         boot_id, model = self._boot_id(), self._model()
         if not boot_id or not model:
             return
@@ -97,7 +97,7 @@ class KvSpeaker:
                 self.unsent += 1
 
     def answer(self, query: WorkerKvQuery) -> WorkerKvState:
-        """What a scheduler missed."""
+        """Answer a scheduler that missed changes."""
         return self._feed.answer(query, self._clock())
 
     def _take(self, rank: int, payload: bytes, model: str) -> None:

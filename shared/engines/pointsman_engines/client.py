@@ -48,7 +48,7 @@ class EngineUnreachable(Exception):
 
 
 class EngineRefused(EngineUnreachable):
-    """Nobody listens at its address: the process is gone, or isn't there yet."""
+    """The connection is refused: the process is gone, or hasn't started."""
 
 
 class EngineHung(EngineUnreachable):

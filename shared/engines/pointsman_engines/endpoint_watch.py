@@ -1,4 +1,4 @@
-"""Looks at an endpoint, counts what becomes of it, and tells what changed, whatever there is to see."""
+"""Reads an endpoint again and again, counts the outcomes of the readings, and reports changes."""
 
 import time
 from abc import ABC, abstractmethod
@@ -26,20 +26,20 @@ _log = Log("engine")
 
 
 class ReadingTally:
-    """What became of the readings; plain numbers, read when metrics are scraped."""
+    """Outcomes of the readings: plain numbers, read when metrics are scraped."""
 
     __slots__ = ("answered", "failed", "hung", "refused", "spent_s", "unreadable")
 
     def __init__(self) -> None:
         self.answered = 0
         self.refused = 0
-        """Nobody listened."""
+        """The connection was refused."""
         self.hung = 0
         """No answer in time."""
         self.failed = 0
         """Another error, e.g. a status of 500 or a reset connection."""
         self.unreadable = 0
-        """An answer without what it should say."""
+        """The answer lacks metrics."""
         self.spent_s = 0.0
         """Seconds from asking to having the numbers, over all that answered."""
 
@@ -64,7 +64,7 @@ class EndpointWatch(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Look for ever."""
+        """Read until cancelled."""
 
     @abstractmethod
     async def _read(self) -> Reading:
@@ -72,7 +72,7 @@ class EndpointWatch(ABC):
 
     @abstractmethod
     def _answered(self, reading: Reading) -> None:
-        """It did."""
+        """Take a reading."""
 
     async def _look(self) -> None:
         started = time.perf_counter()

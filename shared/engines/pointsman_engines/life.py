@@ -13,7 +13,7 @@ class Life:
 
     An engine that says when it started gets an id made of that, so that every observer, and an agent that was
     itself restarted, names the same life alike. Of one that doesn't say, a new life is known by a connection
-    that was refused in between (nobody listened), or by a counter that went back.
+    that was refused in between (no process listened), or by a counter that went back.
     """
 
     def __init__(self, new_id: Callable[[], str] = _random_id) -> None:
@@ -25,7 +25,7 @@ class Life:
         self._refused = False
 
     def refused(self) -> None:
-        """Nobody listened at the engine's address."""
+        """The connection was refused."""
         self._refused = True
 
     def answered(self, started_at: float | None, progress: float | None) -> bool:

@@ -16,7 +16,7 @@ class LoadReporter:
     """Owns one timer; everything happens in the event loop that made it."""
 
     def __init__(self, bus: Bus, worker: ReportedWorker, *, named: bool = False) -> None:
-        """`named`: the pool names the engine, so that one that never answered is told too."""
+        """`named`: the pool names the engine, so that a load is published for one that never answered."""
         self.sent = 0
         """Reports that left."""
         self.unsent = 0
@@ -45,7 +45,7 @@ class LoadReporter:
             self._consider()
 
     def tell(self) -> None:
-        """Report out of turn: somebody who didn't listen before does now."""
+        """Publish at once: a peer subscribed that missed the reports before."""
         self._pace.changed(urgent=True)
         self._plan()
 

@@ -39,7 +39,7 @@ def served_models(body: bytes) -> ServedModels:
     try:
         entries = _Answer.model_validate_json(body).data
     except ValidationError as error:
-        raise UnreadableModels(f"{error.error_count()} thing(s) wrong in the answer of /v1/models") from error
+        raise UnreadableModels(f"/v1/models answers with {error.error_count()} invalid fields") from error
     lengths = [entry.max_model_len for entry in entries if entry.max_model_len]
     return ServedModels(
         models=tuple(dict.fromkeys(entry.id for entry in entries if entry.parent is None)),

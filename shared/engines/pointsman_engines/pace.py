@@ -1,4 +1,4 @@
-"""How often something is looked at, and how often it is told. Times in seconds of any monotonic clock."""
+"""How often an engine is read, and how often its load is published. Times in seconds of any monotonic clock."""
 
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the bus is told about an engine: its registration and its load. Pure."""
+"""Makes an engine's messages on the bus: its registration and its load. Pure."""
 
 from dataclasses import dataclass, field
 

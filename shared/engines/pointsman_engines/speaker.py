@@ -1,4 +1,4 @@
-"""Everything that speaks for one engine, put together: reading it, reporting its load, keeping it registered."""
+"""Represents one engine on the bus: reads it, publishes its load, keeps it registered."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -88,18 +88,18 @@ class EngineSpeaker:
         return None
 
     def start(self) -> None:
-        """Begin to read and to speak."""
+        """Begin to read and to publish."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self.watch.run()), loop.create_task(self.registrar.run())]
 
     def check(self) -> None:
-        """Raise what ended a part that must run; such an end is a fault of this program."""
+        """Raise the error that ended a task which must run; such an end is a fault of this program."""
         for task in self._tasks:
             if task.done() and not task.cancelled():
                 task.result()
 
     async def stop(self, *, leave: bool) -> None:
-        """Fall silent; with `leave` the registration is removed, else it is somebody else's from here on."""
+        """Stop; with `leave` remove the registration, else leave it to another process."""
         await end_all(self._tasks)
         self.loads.stop()
         if leave:

@@ -68,6 +68,7 @@ class KvSubscriber:
                 if len(frames) != 3 or len(frames[1]) != 8:
                     _log.warning("kv_frames_malformed", endpoint=self._endpoints.live, frames=len(frames))
                     continue
+                self.connected = True
                 await self._hear(int.from_bytes(frames[1], "big"), frames[2])
         finally:
             missing.cancel()

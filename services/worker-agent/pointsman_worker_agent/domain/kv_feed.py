@@ -1,4 +1,4 @@
-"""What the bus is told of a KV cache: numbered changes, and answers to those who missed some."""
+"""Makes the messages about a KV cache: numbered changes, and answers to schedulers that missed some."""
 
 from array import array
 from collections import deque
@@ -49,7 +49,7 @@ class KvFeed:
             self._snapshots.clear()
 
     def add(self, delta: Delta) -> None:
-        """Something changed. What came is told before what went: an event has only one of them."""
+        """Add changes: stored blocks before removed ones, since an event has only one of them."""
         for op, blocks in (("stored", delta.stored), ("removed", delta.removed)):
             if not blocks:
                 continue

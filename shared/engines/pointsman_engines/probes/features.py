@@ -79,7 +79,7 @@ FEATURES: Final = (
 
 
 async def probed(url: str, model: str, http: aiohttp.ClientSession, api_key: str | None = None) -> ProbedEngine:
-    """The engine to ask; its kind is told by its metrics."""
+    """Return the engine to probe; its kind follows from its metrics."""
     try:
         dialect = detect(Exposition(await EngineClient(url, session=http).metrics(timeout=ANSWER_S)))
     except (EngineUnreachable, UnreadableMetrics):
