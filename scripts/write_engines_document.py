@@ -54,8 +54,8 @@ to 30 minutes on two cores, and 6 GB of disk. It says `SKIPPED` where the wheel 
 PREDICTIONS: Final = """
 ## Predictions and policies on real passes
 
-`python -m benchmarks.engine_predictions --engine URL` measures the error of the learnt pass model on an engine, and with
-two engines the outcome of each routing policy. On two cores that a dozen other processes shared (load 15 to 22), one
+`python -m benchmarks.engine_predictions --engine URL` measures the error of the learnt pass model on an engine, and
+with two engines the outcome of each routing policy. On two cores that other processes shared (load 15 to 22), one
 vLLM 0.32.0, 1,100 streamed chats at 12 a second, TTFT p50 65 ms and p90 552 ms:
 
 | requests learnt from | error of the predicted TTFT, p50 | p90 |
@@ -64,8 +64,17 @@ vLLM 0.32.0, 1,100 streamed chats at 12 a second, TTFT p50 65 ms and p90 552 ms:
 | 200 | 101% | 238% |
 | 1000 | 20% | 71% |
 
+Two such engines behind a gateway, 200 chats of the same trace at 6 a second for each policy, one after another:
+
+| policy | TTFT p50, ms | p90 | last token p50, ms | p90 | prompt tokens from a cache |
+|---|---|---|---|---|---|
+| default | 432 | 1496 | 1475 | 3206 | 26% |
+| queue | 434 | 1373 | 1106 | 3856 | 25% |
+| prefix-cache | 698 | 2712 | 2504 | 5546 | 26% |
+| random | 456 | 2129 | 1622 | 4917 | 26% |
+
 Passes of this model take some milliseconds, so that waits for the processor are most of a first token's time: the
-figures bound what the model can know on such a machine, and say little of a GPU.
+figures say what a busy machine leaves of a prediction, differ from run to run, and say little of a GPU.
 """
 
 PREFILL_AND_DECODE: Final = """
