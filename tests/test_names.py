@@ -17,7 +17,6 @@ ALLOWED = {
     "EngineClient": "forwards requests at the edge; asks for metrics at the agent",
     "Finding": "of a detector, and of a probe",
     "Gate": "of the scheduler, and in the cache's configuration",
-    "Host": "of services, and what a service sees of it",
     "Missing": "counts replies that didn't come; an absence in probes and decisions",
     "Parked": "on the bus, and what flow control keeps of it",
     "Place": "of a worker, of an answer and of a held request",

@@ -1,11 +1,8 @@
 """Filters of what a request asks for: its session's worker, a subset of endpoints, its model and its adapter."""
 
-from typing import ClassVar
-
 import numpy as np
 
 from pointsman_core.subset import Place, named
-from pointsman_plugins.plugin import Params, Plugin
 from pointsman_plugins.scheduling.adapters import ABSENT
 from pointsman_plugins.scheduling.arrays import Bools
 from pointsman_plugins.scheduling.candidates import Candidates
@@ -18,7 +15,7 @@ class SessionFilter(Filter):
     """Keeps only the worker that serves the session, if it is among the candidates. Otherwise, and without a session,
     everybody: an answer elsewhere is better than none."""
 
-    type_name: ClassVar[str] = "session"
+    type_name = "session"
     consumes = (SESSION_WORKER,)
 
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
@@ -32,7 +29,7 @@ class SessionFilter(Filter):
 class Subset(Filter):
     """Keeps the workers that the request's subset names, by host or by host and port. IPv6 with or without brackets."""
 
-    type_name: ClassVar[str] = "subset"
+    type_name = "subset"
 
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
         if request.subset is None:
@@ -45,10 +42,9 @@ class Serves(Filter):
     """Keeps the workers that registered the model, or registered none. A request for an adapter passes. Only a pool of
     several base models needs it, and two pools are better: an experiment."""
 
-    type_name: ClassVar[str] = "serves"
+    type_name = "serves"
 
-    def __init__(self, name: str, params: Params, others: dict[str, Plugin]) -> None:
-        super().__init__(name, params, others)
+    def setup(self) -> None:
         self._epoch = -1
         self._serving: dict[str, Bools] = {}
 
@@ -72,10 +68,9 @@ class LoraCapable(Filter):
     """Keeps the workers that registered the adapter or have it loaded; an engine that names no parent of it registers
     it as a model. A request without one passes."""
 
-    type_name: ClassVar[str] = "lora-capable"
+    type_name = "lora-capable"
 
-    def __init__(self, name: str, params: Params, others: dict[str, Plugin]) -> None:
-        super().__init__(name, params, others)
+    def setup(self) -> None:
         self._epoch = -1
         self._registered: dict[str, Bools] = {}
 
