@@ -163,7 +163,7 @@ async def test_a_request_that_no_stage_ever_answers_is_sent_a_few_times_and_ends
     buses: Buses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A busy machine gives each try more time.
-    monkeypatch.setattr(roster, "measured_slack", lambda due, now: 0.0)
+    monkeypatch.setattr(roster, "measured_slack", _no_slack)
     stage, edge = buses.make("preprocessor"), buses.make("frontend")
     seen: list[int] = []
     stage.stage(Request, lambda request, hop: seen.append(request.attempt))
@@ -374,6 +374,10 @@ async def comes(buses: Buses, service: str, instance: str) -> None:
 
 def picker_lives(service: Journeys) -> bool:
     return service.heartbeat.table.alive("profile-picker", "profile-picker-1", loop_time())
+
+
+def _no_slack(due: float, now: float) -> float:
+    return 0.0
 
 
 def loop_time() -> float:

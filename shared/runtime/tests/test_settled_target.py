@@ -10,6 +10,10 @@ def with_blocks(model: str) -> Journey:
     return builders.journey("profile-picker", model=model, request=facts, target=None)
 
 
+def after(journey: Journey, to: Target, block_tokens: int) -> Journey:
+    return journey.changed(**settled(journey, to, block_tokens))
+
+
 def test_models_and_adapters_share_no_block() -> None:
     journey = with_blocks("m")
     targets = [
@@ -19,8 +23,7 @@ def test_models_and_adapters_share_no_block() -> None:
     ]
     blocks: list[bytes] = []
     for to in targets:
-        facts = settled(journey, to, 64)["request"]
-        assert isinstance(facts, RequestFacts)
+        facts = after(journey, to, 64).request
         blocks.append(facts.blocks)
     assert len({chain[:8] for chain in blocks}) == 3
     assert len({chain[8:] for chain in blocks}) == 3
@@ -28,13 +31,13 @@ def test_models_and_adapters_share_no_block() -> None:
 
 def test_the_same_prompt_for_the_same_target_has_the_same_blocks_whatever_name_it_was_asked_by() -> None:
     to = Target(model="m", pool="a")
-    assert settled(with_blocks("m"), to, 64)["request"] == settled(with_blocks("alias"), to, 64)["request"]
+    assert after(with_blocks("m"), to, 64).request == after(with_blocks("alias"), to, 64).request
 
 
 def test_the_body_names_the_model_as_its_server_does() -> None:
     to = Target(model="tuned", pool="a", lora="tuned")
-    assert settled(with_blocks("mine"), to, 64)["body"] == (BodyEdit(field="model", value="tuned"),)
-    assert settled(with_blocks("tuned"), to, 64)["body"] == ()
+    assert after(with_blocks("mine"), to, 64).body == (BodyEdit(field="model", value="tuned"),)
+    assert after(with_blocks("tuned"), to, 64).body == ()
 
 
 def test_the_target_gets_the_blocks_in_its_pools_size_and_none_that_nobody_hashed() -> None:
@@ -44,8 +47,7 @@ def test_the_target_gets_the_blocks_in_its_pools_size_and_none_that_nobody_hashe
     to = Target(model="base", pool="a")
 
     def blocks(size: int | None) -> RequestFacts:
-        request = settled(journey, to, size)["request"]
-        assert isinstance(request, RequestFacts)
+        request = after(journey, to, size).request
         assert request.other_chains == ()
         return request
 
@@ -58,6 +60,6 @@ def test_the_target_gets_the_blocks_in_its_pools_size_and_none_that_nobody_hashe
 def test_the_edit_of_a_rewrite_stays_only_where_the_client_did_not_name_the_target() -> None:
     edit, to = BodyEdit(field="model", value="base"), Target(model="base", pool="a")
     journey = builders.journey("profile-picker", model="prod", rewritten="base", body=(edit,), target=None)
-    assert settled(journey, to, 64)["body"] == (edit,)
+    assert after(journey, to, 64).body == (edit,)
     again = journey.model_copy(update={"model": "base", "rewritten": "other"})
-    assert settled(again, to, 64)["body"] == ()
+    assert after(again, to, 64).body == ()
