@@ -10,7 +10,7 @@ def with_blocks(model: str) -> Journey:
     return builders.journey("profile-picker", model=model, request=facts, target=None)
 
 
-def after(journey: Journey, to: Target, block_tokens: int) -> Journey:
+def after(journey: Journey, to: Target, block_tokens: int | None) -> Journey:
     return journey.changed(**settled(journey, to, block_tokens))
 
 
