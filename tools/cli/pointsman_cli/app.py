@@ -14,9 +14,10 @@ from pointsman_cli.command_line import NatsOption
 from pointsman_cli.command_line import console as _console
 from pointsman_cli.command_line import run as _run
 from pointsman_cli.command_line import succeed as _succeed
+from pointsman_cli.config_app import config_app
 from pointsman_cli.import_app import import_app
 from pointsman_cli.key_app import keys_app
-from pointsman_cli.words import CommandError, counted
+from pointsman_cli.words import CommandError
 
 app = typer.Typer(
     name="pointsman",
@@ -26,7 +27,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-config_app = typer.Typer(no_args_is_help=True, help="Check and apply configuration files.")
 app.add_typer(config_app, name="config")
 policy_app = typer.Typer(no_args_is_help=True, help="Try what the policy does with a request.")
 app.add_typer(policy_app, name="policy")
@@ -261,74 +261,6 @@ def doctor(
     _succeed(run(nats, _console()))
 
 
-@config_app.command("check")
-def config_check(
-    file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")],
-) -> None:
-    """Say the problems of a configuration with their places: first those of the document, and when it has none those
-    that the services find, of a policy the first list of plugins that has some. Status 1 when there is one."""
-    from rich.text import Text
-
-    from pointsman_cli import configuration
-
-    document, problems = configuration.check(configuration.read(file))
-    for problem in problems:
-        _console().print(Text.assemble((f"{file}: ", "dim"), configuration.shown(problem)), soft_wrap=True)
-    if document is None:
-        raise typer.Exit(1)
-    config = document.config
-    parts = ((config.pools, "pool"), (config.model_names(), "model"), (config.profiles, "profile"))
-    size = ", ".join(counted(len(part), noun) for part, noun in parts)
-    _console().print(f"{file} is right: {size}; policy {config.policy_hash()}", soft_wrap=True)
-
-
-@config_app.command("apply")
-def config_apply(file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")], nats: NatsOption = None) -> None:
-    """Check a configuration and make it the current one of every service on the bus. Status 1 when one stays behind."""
-    from pointsman_cli import config_commands
-
-    _succeed(config_commands.apply(nats, file, _console()))
-
-
-@config_app.command("diff")
-def config_diff(
-    file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")],
-    revision: Annotated[int | None, typer.Option(help="Compare with this one; default: the current one.")] = None,
-    nats: NatsOption = None,
-) -> None:
-    """Say which keys a configuration would change."""
-    from pointsman_cli import config_commands
-
-    _run(config_commands.diff(nats, file, revision, _console()))
-
-
-@config_app.command("history")
-def config_history(nats: NatsOption = None) -> None:
-    """List the revisions that were applied, and what each changed."""
-    from pointsman_cli import config_commands
-
-    _run(config_commands.history(nats, _console()))
-
-
-@config_app.command("rollback")
-def config_rollback(
-    revision: Annotated[int | None, typer.Argument(help="Default: the one before the current one.")] = None,
-    nats: NatsOption = None,
-) -> None:
-    """Check an older revision and make it the current one again, under a new number."""
-    from pointsman_cli import config_commands
-
-    _succeed(config_commands.rollback(nats, revision, _console()))
-
-
-@config_app.command("status")
-def config_status(nats: NatsOption = None) -> None:
-    """Show which replica runs which revision. Status 1 when one that takes work is behind."""
-    from pointsman_cli import config_commands
-
-    _succeed(config_commands.status(nats, _console()))
-
-
 @policy_app.command("test")
 def policy_test(
     request: Annotated[
@@ -384,14 +316,6 @@ def policy_revoke(name: Annotated[str, typer.Option("--id", help="The key's name
     from pointsman_cli import key_commands
 
     _run(key_commands.revoke(nats, name, _console()))
-
-
-@config_app.command("reference")
-def config_reference() -> None:
-    """Every key and every built-in plugin of this version, as Markdown."""
-    from pointsman_cli.reference import reference
-
-    sys.stdout.write(reference())
 
 
 @nats_app.command("permissions")
