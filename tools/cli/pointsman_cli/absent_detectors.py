@@ -1,4 +1,4 @@
-"""What the guard's detectors ask, where nothing is asked: a detector that needs it says that it can't judge."""
+"""Answers to the guard's detectors in a trial run without a network: every outside call fails as DetectorFailed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from pointsman_plugins.guarding import DetectorFailed, TextEmbedder
 
 
 class AbsentOutside:
-    """Detectors that ask somebody get no answer here."""
+    """The outside of detectors in a trial run: every call fails."""
 
     async def post(
         self,
@@ -22,16 +22,16 @@ class AbsentOutside:
         timeout_s: float,
         private: bool,
     ) -> JsonValue:
-        """As `Outside.post`."""
+        """See `Outside.post`."""
         del document, credential, headers, timeout_s, private
         raise DetectorFailed(f"{url} isn't asked here")
 
     def read(self, path: str) -> bytes:
-        """As `Outside.read`."""
+        """See `Outside.read`."""
         return Path(path).read_bytes()
 
     def embedder(self, folder: str) -> TextEmbedder:
-        """As `Outside.embedder`."""
+        """See `Outside.embedder`."""
         return _NoModel(folder)
 
 
@@ -42,6 +42,6 @@ class _NoModel:
         self._folder = folder
 
     async def embed(self, texts: Sequence[str]) -> NoReturn:
-        """As `TextEmbedder.embed`."""
+        """See `TextEmbedder.embed`."""
         del texts
         raise DetectorFailed(f"{self._folder} isn't loaded here")

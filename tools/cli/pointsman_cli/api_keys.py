@@ -31,7 +31,7 @@ def made(record: ApiKey) -> tuple[str, str, str]:
 
 
 def named(name: str) -> str:
-    """A key's name, one that is made where none is given. CommandError for a text that is none."""
+    """The key's name; generated when `name` is empty. Raises CommandError for an invalid name."""
     if not name:
         return f"key-{secrets.token_hex(4)}"
     if _NAME.fullmatch(name) is None:

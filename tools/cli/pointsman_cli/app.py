@@ -1,4 +1,4 @@
-"""The commands and their options; what they do is in the modules of their names, which a command loads as it runs."""
+"""The commands and their options. Each command loads the module that implements it when it runs."""
 
 import importlib.metadata
 import os
@@ -247,7 +247,7 @@ def doctor(
         str | None, typer.Option("--model", help="With --engine: the model to ask; default: the first it serves.")
     ] = None,
 ) -> None:
-    """Look at the server, its streams and everybody on the bus, and say what is wrong. Status 1 when something is.
+    """Check the server, its streams and every service on the bus, and report problems. Status 1 when there is one.
 
     With --engine: a table of what the engine supports, what it is missing, and what differs from what the gateway
     expects. Status 1 when something differs."""
@@ -368,7 +368,8 @@ def main() -> None:
 
 
 def _secret(reference: str | None) -> str | None:
-    """What an `env:NAME` reference names: a secret on the command line would be in everybody's process list."""
+    """The value of the variable in an `env:NAME` reference. A secret on the command line would show in process
+    lists."""
     if reference is None:
         return None
     kind, _, name = reference.partition(":")

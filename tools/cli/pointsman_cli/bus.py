@@ -37,7 +37,7 @@ def settings(url: str | None) -> ServiceSettings:
 async def connected(
     login: ServiceSettings, name: str = "pointsman", on_error: OnError | None = None
 ) -> AsyncGenerator[Client]:
-    """A connection for the length of a `with`. CommandError when there is no server or it refuses the login."""
+    """A connection for the length of a `with`. Raises CommandError when no server answers or it refuses the login."""
     client = await _logged_in(login, name, on_error)
     client.options["allow_reconnect"] = True
     client.options["max_reconnect_attempts"] = -1
@@ -90,9 +90,10 @@ async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) 
             token=credentials.token,
             user_credentials=credentials.credentials_file,
             tls=tls,
-            # A login may have inboxes of its own alone. Unlike those of services it has no life to tell apart.
+            # A login may use only its own inboxes. Unlike a service's, these needn't differ between runs.
             inbox_prefix=inbox(credentials.user) if credentials.user else "_INBOX",
-            # Without one nats-py prints; and of a failed connection it raises less than it tells here.
+            # Without a callback nats-py prints errors. The exception of a failed connection has less detail than this
+            # one.
             error_cb=note,
         )
     except (OSError, TimeoutError, nats.errors.Error) as error:

@@ -14,7 +14,7 @@ from pointsman_contracts.subjects import subject
 PATIENCE_S: Final = 3.0
 """For the first answer."""
 QUIET_S: Final = 0.5
-"""After an answer: when no other came for so long, everybody has answered."""
+"""Seconds without a further answer after which every service counts as having answered."""
 
 
 async def purge(url: str | None, question: CachePurge, console: Console) -> None:
@@ -35,7 +35,7 @@ async def purge(url: str | None, question: CachePurge, console: Console) -> None
                 async with asyncio.timeout(QUIET_S if told else PATIENCE_S):
                     told.append(await answers.get())
         except TimeoutError:
-            pass  # nobody else answers
+            pass  # no further answer
     if not told:
         raise CommandError(
             "no semantic-cache answers.",

@@ -14,7 +14,7 @@ _TAIL_BYTES = 16384
 
 
 class Child:
-    """A running command. It ends with this process, whatever ends this process."""
+    """A running command. It ends when this process ends, for any reason."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -42,7 +42,7 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether its end hasn't been seen yet."""
+        """False once its end has been seen."""
         return self._process.returncode is None
 
     async def wait(self) -> int:
@@ -101,7 +101,7 @@ class LogTail:
 
 
 def complaints(path: Path, count: int = 3) -> list[str]:
-    """The last lines of a log that tell of something wrong: warnings, errors, and whatever isn't a log line."""
+    """The last lines of a log that report a problem: warnings, errors, and lines that aren't log records."""
     if not path.exists():
         return []
     with path.open("rb") as file:
@@ -112,7 +112,7 @@ def complaints(path: Path, count: int = 3) -> list[str]:
 
 
 def _complaint(line: str) -> str:
-    """A line for a person; empty when it tells of nothing wrong."""
+    """The line in readable form; empty when it reports no problem."""
     try:
         document = cast("object", json.loads(line))
     except json.JSONDecodeError:

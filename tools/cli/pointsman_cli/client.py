@@ -12,14 +12,14 @@ TIMEOUT = aiohttp.ClientTimeout(total=60.0)
 
 
 class ClientAnswer(NamedTuple):
-    """What a request brought."""
+    """The result of one request."""
 
     kind: str
     status: int
     """0 when there was no HTTP answer."""
     text: str
     first_token_s: float | None
-    """Of a streamed answer, from sending the request."""
+    """Seconds from sending the request to the first token; None when the answer isn't streamed."""
     took_s: float
     prompt_tokens: int
     cached_tokens: int

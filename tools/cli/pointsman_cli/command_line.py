@@ -1,4 +1,4 @@
-"""What commands have in common: their event loop, their console, and the option that names the server."""
+"""Shared by all commands: the event loop, the console, and the option that names the server."""
 
 import sys
 from collections.abc import Coroutine
@@ -30,5 +30,5 @@ def succeed(work: Coroutine[object, object, bool]) -> None:
 def console() -> "Console":
     from rich.console import Console
 
-    # What is read by a program or a log has no edge to break lines at.
+    # Programs and log files get unwrapped lines.
     return Console(highlight=False, width=None if sys.stdout.isatty() else 200)

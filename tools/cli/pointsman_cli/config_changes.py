@@ -1,4 +1,4 @@
-"""What differs between two configurations, key by key. Pure."""
+"""The differences between two configurations, key by key. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping

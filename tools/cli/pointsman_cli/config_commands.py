@@ -15,7 +15,7 @@ from pointsman_core.config import Config, ConfigError
 from pointsman_runtime.configuring.config_text import parse
 
 PATIENCE_S: Final = 3.0
-"""How long replicas may take to run a new revision before that is told as a failure."""
+"""Seconds that replicas may take to run a new revision; after that the command reports a failure."""
 
 _STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
 
@@ -55,7 +55,7 @@ async def diff(url: str | None, file: Path, revision: int | None, console: Conso
 
 
 async def history(url: str | None, console: Console) -> None:
-    """Print every revision that is kept, the newest first, with what it changed."""
+    """Print every stored revision, newest first, with its changes."""
     async with stored_configuration.opened(url) as store:
         kept = await store.existing()
     table = _table("revision", "applied", "policy", "changed")
@@ -109,7 +109,7 @@ async def _put(store: ConfigurationStore, document: Document, source: str, conso
 
 
 def _readable(stored: StoredRevision) -> Config:
-    """What a revision means to this version; nothing when this version can't read it."""
+    """The configuration of a revision; an empty one when this version can't read it."""
     try:
         return parse(stored.text)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Configuration files: read, and checked by everybody who will run them."""
+"""Configuration files: reading them, and the checks of every service."""
 
 import importlib
 from contextlib import nullcontext
@@ -18,7 +18,7 @@ DEFAULT_FILE: Final = Path("pointsman.yaml")
 
 
 class Document(NamedTuple):
-    """A configuration and the text that it was read from, which is what is stored."""
+    """A configuration and its source text; the text is stored."""
 
     text: str
     config: Config
@@ -30,9 +30,9 @@ class Problem(NamedTuple):
     path: str
     """Dotted path of the key; empty for the document as a whole."""
     text: str
-    """What is wrong and what would be right; ends with the line where there is one."""
+    """The problem and its remedy; ends with the line number where it is known."""
     by: str
-    """Who refuses it: `configuration`, `bus`, or a service."""
+    """The party that refuses it: `configuration`, `bus`, or a service."""
 
 
 class _Reader(Protocol):
@@ -55,12 +55,12 @@ def written(document: dict[str, object]) -> str:
 
 
 def check(text: str, *, by_hand: bool = True) -> tuple[Document | None, list[Problem]]:
-    """Check a text as the services will. Either the document, or every problem that was found.
+    """Check a text as the services will. Returns either the document or every problem.
 
-    `by_hand`: durations without a unit are refused, which services take as seconds.
+    `by_hand`: durations without a unit are refused; services take them as seconds.
 
-    The services are asked only about a configuration that is right as such: what they would say about another
-    one follows from that.
+    The checks of services run only on a document without problems of its own; otherwise their findings would be
+    consequences of those.
     """
     with units.written() if by_hand else nullcontext():
         return _checked(text)
@@ -78,7 +78,7 @@ def _checked(text: str) -> tuple[Document | None, list[Problem]]:
             reader.check(config)
         except ConfigError as error:
             problems += [Problem(path, words, service) for path, words in located(text, error).problems]
-        except PluginError as error:  # of a plugin that is installed, whatever the configuration says
+        except PluginError as error:  # an installed plugin failed; the configuration isn't at fault
             problems.append(Problem("", str(error), service))
     return (None if problems else Document(text, config)), problems
 

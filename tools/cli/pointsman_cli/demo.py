@@ -1,4 +1,4 @@
-"""`pointsman demo`: a stack, mixed traffic, who served what and why, and what it cost."""
+"""`pointsman demo`: start a stack, send mixed traffic, and show decisions, reasons and cost."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What `pointsman doctor` makes of what it saw: each finding is fine, a warning or a failure, with what to do. Pure."""
+"""The findings of `pointsman doctor`: each is fine, a warning or a failure, with advice. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -141,7 +141,8 @@ def _configuration(facts: Facts) -> Iterator[DiagnosisLine]:
 
 
 def _discovery(facts: Facts) -> Iterator[DiagnosisLine]:
-    """Whether clusters and files say who is in their pools; what is wrong may be so at one metrics-collector alone."""
+    """Whether clusters and files list the endpoints of their pools. A problem may affect one metrics-collector
+    alone."""
     advice = {
         "kubernetes": "Engines stay as they were last known. docs/kubernetes.md has the role and the credentials.",
         "file": "The last good list stays in force. Mend the file; it is read again by itself.",

@@ -1,4 +1,4 @@
-"""`pointsman doctor`: look at the server, the streams and everybody on the bus, and say what is wrong."""
+"""`pointsman doctor`: check the server, the streams and every service on the bus, and report problems."""
 
 import asyncio
 import time
@@ -137,7 +137,7 @@ async def _listen(client: Client) -> tuple[list[Heard], list[PoolSnapshot], int]
     await client.flush()
     # The slowest regular message is the snapshot of a pool.
     await asyncio.sleep(1.5 * TIMES.snapshot_s)
-    # What was said while the server was slow comes before its answer.
+    # Messages that queued while the server was slow arrive before its answer.
     await client.flush()
     return list(heard.values()), list(pools.values()), events
 

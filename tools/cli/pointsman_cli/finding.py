@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How a finding is meant."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -32,5 +32,5 @@ def warn(what: str, advice: str) -> DiagnosisLine:
 
 
 def fail(what: str, advice: str) -> DiagnosisLine:
-    """Somebody must mend it."""
+    """A finding that an operator must fix."""
     return DiagnosisLine(Level.FAIL, what, advice)

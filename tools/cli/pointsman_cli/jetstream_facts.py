@@ -1,4 +1,4 @@
-"""What `pointsman doctor` sees of JetStream: the stream of events, and whether the disk takes writes."""
+"""JetStream as `pointsman doctor` sees it: the stream of events, and whether the disk accepts writes."""
 
 from typing import Final
 
@@ -51,8 +51,8 @@ async def last_event(js: JetStreamContext) -> int | None:
 
 
 async def stream(js: JetStreamContext, before: int | None, heard: int) -> StreamFacts | None:
-    """The stream of events, of which `before` was the last sequence when the first of `heard` events came; None when
-    there is no such stream, or the server doesn't say."""
+    """The stream of events. `before` was its last sequence when the first of `heard` events came. None when the stream
+    doesn't exist or the server doesn't report it."""
     try:
         info = await js.stream_info(EVENT_STREAM)
     except (NotFoundError, JetStreamError, TimeoutError):

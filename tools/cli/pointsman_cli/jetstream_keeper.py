@@ -15,7 +15,7 @@ import aiohttp
 
 LOOK_S: Final = 0.5
 ROOM_BYTES: Final = 4 * 1024 * 1024
-"""Of the disk: with less JetStream would fail again at once."""
+"""Bytes of free disk space; with less, JetStream would fail again at once."""
 REST_S: Final = 3.0
 """Between two restarts."""
 _RELOADED_WITHIN_S: Final = 5.0
@@ -42,7 +42,7 @@ class KeptServer(Protocol):
 
 
 class JetStreamKeeper:
-    """Of the server that runs by the file `config`, with its store beside that."""
+    """Restarts JetStream on the server that runs with the file `config`. The store is beside that file."""
 
     def __init__(self, server: KeptServer, config: Path, http: aiohttp.ClientSession) -> None:
         self.restarts = 0
@@ -87,10 +87,10 @@ class JetStreamKeeper:
                 while await self._disabled() is not disabled:  # noqa: ASYNC110 - the server sets no event
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            return  # the next look tells how the server is
+            return  # the next look shows the server's state
 
     async def _disabled(self) -> bool | None:
-        """Whether JetStream is off; None when the server doesn't say."""
+        """Whether JetStream is off; None when the server doesn't report it."""
         try:
             async with self._http.get(f"{self._server.url}/jsz", timeout=_ANSWER_TIMEOUT) as answer:
                 document = cast("dict[str, object]", await answer.json())
@@ -100,7 +100,7 @@ class JetStreamKeeper:
 
 
 def stuck(problem: str) -> bool:
-    """Whether a server with this problem needs JetStream to be started again."""
+    """Whether a server with this problem needs JetStream to be restarted."""
     return "JetStream" in problem
 
 

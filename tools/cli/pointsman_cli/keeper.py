@@ -18,14 +18,14 @@ LOOK_S = 0.01
 ASK_STARTING_S = 0.04
 ASK_READY_S = 1.0
 ASK_AGAIN_S = 0.5
-"""Of one that was ready and isn't now."""
+"""Seconds between readiness checks of a process that was ready and isn't now."""
 _ASKED_EVERY_S = {State.READY: ASK_READY_S, State.NOT_READY: ASK_AGAIN_S}
 _ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 _READY_PATH = {Kind.ENGINE: "/health", Kind.NATS: "/healthz"}
 
 
 class Keeper:
-    """One process of the stack over all its lives. `tell(keeper)` is called when there is something to say."""
+    """One process of the stack through all its restarts. `tell(keeper)` is called on each change to report."""
 
     def __init__(
         self, plan: Plan, folder: RunFolder, http: aiohttp.ClientSession, tell: "Callable[[Keeper], None]"
@@ -81,7 +81,7 @@ class Keeper:
         self._note()
 
     def complaints(self) -> list[str]:
-        """The last lines of its log that tell of something wrong."""
+        """The last lines of its log that report a problem."""
         return complaints(self._log)
 
     async def _keep(self) -> None:

@@ -61,7 +61,7 @@ def show_all(
 
 @keys_app.command("show")
 def show(name: NameArgument, nats: NatsOption = None, as_json: JsonOption = False) -> None:
-    """Show what a key may do."""
+    """Show a key's permissions and limits."""
     from pointsman_cli import key_commands
 
     run(key_commands.show(nats, name, console(), as_json=as_json))

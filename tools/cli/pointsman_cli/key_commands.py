@@ -58,7 +58,7 @@ async def revoke(url: str | None, name: str, console: Console) -> None:
 
 
 async def _ignored(url: str | None, record: ApiKey) -> list[str]:
-    """What of a key the current configuration doesn't read."""
+    """The settings of a key that the current configuration doesn't read."""
     async with stored_configuration.opened(url) as store:
         revisions = await store.revisions()
     if not revisions:

@@ -17,7 +17,7 @@ if __name__ == "__main__":
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
-            # It ended before the setting took effect, so the kernel had nobody to watch.
+            # The parent ended before the setting took effect, so the kernel had no process to watch.
             sys.exit(1)
     try:
         os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - runs what `pointsman up` planned

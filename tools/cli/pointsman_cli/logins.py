@@ -17,8 +17,8 @@ from pointsman_contracts.subjects import ANY, REST, token
 from pointsman_core.config.stages import STAGE_NAME
 
 ROUNDS: Final = 4
-"""bcrypt's fewest. The passwords are 256 random bits, which nobody guesses; more rounds would only make a server that
-comes back spend a tenth of a second on each connection."""
+"""bcrypt's minimum. The passwords are 256 random bits and can't be guessed; more rounds would make a restarted server
+spend a tenth of a second on each connection."""
 _PASSWORD: Final = "POINTSMAN_NATS_PASSWORD="  # noqa: S105 - the variable's name
 
 
@@ -31,7 +31,7 @@ def worker(text: str) -> AgentIdentity:
 
 
 def refuse(stages: Sequence[str]) -> None:
-    """CommandError for what can't be the name of somebody else's stage."""
+    """Raise CommandError for a name that a custom stage can't have."""
     for stage in stages:
         if stage in STAGES or stage in accounts.LOGINS or stage in (AGENT, accounts.SYSTEM):
             raise CommandError(f"--stage {stage}: this name is one of the project's own.")

@@ -16,8 +16,9 @@ MAX_PAYLOAD: Final = 8 * 2**20
 _STORE_LIMITS: Final = "max_mem: 64MB, max_file: 4GB"
 """Room for the streams of events and of usage, which reserve a GiB each, and for the buckets."""
 _CORES_A_THREAD: Final = 4
-"""Of the machine, which the stack shares. With a thread for each core Go's scheduler wakes one or another for every
-message: on two cores that is a third of the server's CPU time, and one carries thousands of requests a second."""
+"""Cores of the machine for each thread of the server, since the stack shares them. With one thread a core, Go's
+scheduler wakes a thread for every message: on two cores that is a third of the server's CPU time. One thread carries
+thousands of requests a second."""
 
 _MEMORY: Final = "96MiB"
 """From here on the server collects its garbage more often; a local one needs no more."""

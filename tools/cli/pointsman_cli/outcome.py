@@ -12,7 +12,7 @@ from pointsman_contracts.response import ResponseCompleted
 
 
 def outcome(event: ResponseCompleted) -> list[RenderableType]:
-    """What stands below the line of the event."""
+    """The lines below the event's own line."""
     lines = [_who(event), _used(event)]
     parts: list[RenderableType] = [Text(f"  {line}", "dim") for line in lines if line]
     if event.attempts:
@@ -23,7 +23,7 @@ def outcome(event: ResponseCompleted) -> list[RenderableType]:
 
 
 def stages(reports: Sequence[StageReport]) -> Table:
-    """What stages on the way back said."""
+    """The verdicts of stages on the way back."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for report in reports:
         took = f"{report.took_ms:.1f} ms"

@@ -1,4 +1,4 @@
-"""What each login may publish and subscribe to on the NATS server, made of the contracts. Pure."""
+"""The subjects that each login may publish and subscribe to on the NATS server, from the contracts. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, EVENT_STREAM, EVEN
 
 JS: Final = "$JS.API"
 _BUCKET: Final = "KV_"
-"""How the name of a bucket's stream begins."""
+"""Prefix of the stream names of buckets."""
 _KINDS_IN_STREAMS: Final = {"evt": EVENT_STREAM, "rec": "PM_USAGE"}
 _MAKERS: Final = {
     EVENT_STREAM: (*SHARED_LOGINS, OPERATOR),
@@ -27,7 +27,7 @@ _MAKERS: Final = {
 
 @dataclass(frozen=True, order=True)
 class AgentIdentity:
-    """Whom an agent speaks for."""
+    """The worker that an agent speaks for."""
 
     pool: str
     worker: str
@@ -49,8 +49,8 @@ class Permissions:
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
     answers: bool = False
-    """Whether each message that arrives may be answered once. Whoever may publish to the inboxes of a service could
-    answer for others; agents and foreign stages get this in place of it, at the price of the server keeping count."""
+    """Whether each message that arrives may be answered once. A login that may publish to a service's inboxes could
+    forge answers; agents and custom stages get this permission instead. Its cost: the server must keep count."""
 
 
 def of_service(party: str, stages: Iterable[str] = ()) -> Permissions:
@@ -69,7 +69,7 @@ def of_agent(worker: AgentIdentity) -> Permissions:
 
 
 def of_stage(name: str) -> Permissions:
-    """Those of a stage of somebody else's, on the way there and on the way back."""
+    """The permissions of a custom stage, on the way there and on the way back."""
     return _sorted((), (stage_subject(name), subject(ResponseReview, name), _inbox(name)), answers=True)
 
 
@@ -107,11 +107,12 @@ def _publishes(party: str, worker: AgentIdentity | None, stages: tuple[str, ...]
         if party in _makers(name):
             yield f"{JS}.STREAM.CREATE.{name}"
         if party in _readers(name):
-            # Whoever may use any consumer could read on in the recorder's place: an auditor's has the login's name.
+            # A login that may use any consumer could take the recorder's events. An auditor's consumer has the login's
+            # name.
             consumer = AUDITOR if party == AUDITOR else ANY
             yield from _following(name) if name.startswith(_BUCKET) else _consuming(name, consumer)
     if party == "preprocessor":
-        # What budgets spent is read from the ends of requests, without a consumer.
+        # Budgets read their spending from the ends of requests, without a consumer.
         yield f"{JS}.DIRECT.GET.{EVENT_STREAM}"
     if party == OPERATOR:
         yield f"$KV.{CONFIG_BUCKET}.{REST}"
@@ -182,7 +183,7 @@ def _writers(stream: str) -> set[str]:
 
 
 def _readers(stream: str) -> set[str]:
-    """Who reads what is stored; events as they come are anybody's who subscribes to them."""
+    """The services that read a stored stream. Any service may subscribe to live events."""
     if stream == f"{_BUCKET}{CONFIG_BUCKET}":
         return {*SHARED_LOGINS, OPERATOR}
     return set(WATCHERS) if stream == EVENT_STREAM else _parties_of(stream, 1)

@@ -32,7 +32,7 @@ that is started again is found where it was."""
 
 
 class Kind(Enum):
-    """What a process is; decides where it says that it listens and when it is ended."""
+    """The kind of a process; decides where it reports its port and when it is ended."""
 
     NATS = "nats"
     ENGINE = "engine"
@@ -109,16 +109,16 @@ def replicas(wanted: Sequence[str]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Ground:
-    """What the processes of a stack stand on."""
+    """The surroundings that the processes of a stack share."""
 
     env: Mapping[str, str]
-    """What every process gets."""
+    """The environment of every process."""
     port: int
     """Where the first frontend takes requests; 0: a free port."""
     state: Path
     """Folder of what outlives the processes."""
     keyed: bool = False
-    """Whether the clients' keys are sent on to the engines."""
+    """Whether clients' keys are forwarded to the engines."""
     envoy: bool = False
     """Whether Envoy takes the requests."""
 
@@ -196,7 +196,7 @@ def bundles(counts: Mapping[str, int], ground: Ground, uses: Sequence[EngineUse]
 
 
 def _own(service: str, name: str, ground: Ground) -> dict[str, str]:
-    """What one replica of a service gets besides."""
+    """Further environment variables of one replica of a service."""
     if service == RECORDER:
         # Each keeps everything for itself.
         return {"POINTSMAN_RECORDER_NAME": name, "POINTSMAN_STATE_DIR": str(ground.state / name)}

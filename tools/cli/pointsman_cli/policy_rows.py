@@ -8,7 +8,7 @@ from pointsman_core.config import Config, ProcessorUse, StageUse
 ANSWER: Final = "the answer"
 REFUSAL: Final = "the refusal"
 EITHER: Final = "the answer or the refusal"
-"""What comes back."""
+"""The response that a stage sees."""
 
 
 class Row(NamedTuple):
@@ -16,9 +16,9 @@ class Row(NamedTuple):
 
     stage: str
     mode: str
-    """`enforce`, `shadow` or `off`; empty for what has no switch."""
+    """`enforce`, `shadow` or `off`; empty for a stage without this setting."""
     outcome: str
-    """As `StageReport.outcome`; `off`, `not reached`, or `bus` for what only a running gateway can say."""
+    """See `StageReport.outcome`; `off`, `not reached`, or `bus` for an outcome that only a running gateway can show."""
     took_ms: float | None
     note: str
 
@@ -48,13 +48,13 @@ def unreached_processors(uses: Sequence[ProcessorUse], running: Sequence[str]) -
 
 
 def unpicked(config: Config, sees: str = REFUSAL) -> Iterator[Row]:
-    """What is behind the processors, of a request that doesn't leave them."""
+    """The rows after the processors, for a request that ends there."""
     yield _unreached("profile-picker", "")
     yield from unsettled(config, None, sees)
 
 
 def unsettled(config: Config, profile: str | None, sees: str = REFUSAL) -> Iterator[Row]:
-    """What is behind the profile-picker, of a request that doesn't leave it. None: no profile was picked for it."""
+    """The rows after the profile-picker, for a request that ends there. None: it picked no profile."""
     if profile is None and len(config.profiles) > 1:
         yield _unreached("stages of its profile", "")._replace(note="the profile-picker would say which profile")
         yield from answers((), config.postprocessing, sees)
@@ -66,8 +66,8 @@ def unsettled(config: Config, profile: str | None, sees: str = REFUSAL) -> Itera
 
 
 def answers(response: Iterable[StageUse], everywhere: Iterable[StageUse], sees: str) -> Iterator[Row]:
-    """The way back: the stages of the profile, which see an answer alone, and those of `postprocessing`, which see
-    whatever the client gets."""
+    """The way back: the profile's stages, which see only answers, and those of `postprocessing`, which see every
+    response."""
     for use in response:
         row = _unreached(f"answer: {use.stage}", mode_of(use))
         yield row if sees != ANSWER or row.outcome == "off" else row._replace(outcome="bus", note=f"sees {sees}")
@@ -77,7 +77,7 @@ def answers(response: Iterable[StageUse], everywhere: Iterable[StageUse], sees: 
 
 
 def mode_of(use: StageUse) -> str:
-    """As `Row.mode`."""
+    """See `Row.mode`."""
     return "off" if use.mode == "off" else "shadow" if use.shadow else "enforce"
 
 

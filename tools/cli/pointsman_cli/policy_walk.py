@@ -1,4 +1,4 @@
-"""What each stage would do to one request, found out without a bus: by the services' own domain code."""
+"""The result of each stage for one request, computed without a bus by the services' own domain code."""
 
 import asyncio
 import time
@@ -131,8 +131,8 @@ def _incoming(sample: SampleRequest, headers: Headers) -> Incoming:
 
 
 async def _preprocess(config: Config, incoming: Incoming, rows: list[Row]) -> tuple[Refusal | None, bool]:
-    """Run the processors. Those that can't do without somebody are left out, as by `on_error: allow`. The refusal, and
-    whether it can be said that there is one."""
+    """Run the processors. A processor whose peer is missing is skipped, as with `on_error: allow`. Returns the refusal,
+    and whether it is certain."""
     chain = Chain([step._replace(on_error="allow") for step in compile_pipeline(config).steps])
     refusal: Refusal | None = None
     try:

@@ -1,4 +1,4 @@
-"""Whether a port can be had, said before anything is started."""
+"""Checks that a port is free before anything is started."""
 
 import errno
 import socket
@@ -7,7 +7,7 @@ from pointsman_cli.words import CommandError
 
 
 def claimable(port: int, what: str, option: str) -> None:
-    """CommandError when somebody else listens on this port of the loopback address. Port 0 is always free."""
+    """Raise CommandError when another process listens on this port of the loopback address. Port 0 is always free."""
     with socket.socket() as probe:
         # As servers do: a port whose last connections are still fading is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""What a person sees while a stack comes up, and when one of its processes fails later."""
+"""Progress on the terminal while a stack starts, and when one of its processes fails later."""
 
 import time
 
@@ -23,7 +23,7 @@ _MARKS = {
 
 
 class Progress:
-    """Tells about processes: a table that updates itself on a terminal, a line for each change elsewhere."""
+    """Reports on processes: on a terminal a table that updates itself, elsewhere a line for each change."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -48,7 +48,7 @@ class Progress:
         return time.monotonic() - self._began
 
     def close(self) -> None:
-        """Processes end now because they are told to, which is nothing to tell."""
+        """Stop reporting: processes that end from now on do so on request."""
         self._quiet = True
 
     def tell(self, keeper: Keeper) -> None:
@@ -62,7 +62,7 @@ class Progress:
         mark, style = _MARKS[life.state]
         text = Text.assemble((f"{clock} ", "dim"), (f"{mark} ", style), (life.name, "bold"), f" {_sentence(keeper)}")
         self._console.print(text, soft_wrap=True)
-        # A process that somebody killed has nothing to say about it.
+        # The log of a process that was killed doesn't say why.
         if life.state in (State.CRASHED, State.GIVEN_UP) and not life.why.startswith("killed"):
             for line in keeper.complaints()[-2:]:
                 self._console.print(Text(f"             {line}", "dim"), soft_wrap=True)

@@ -14,7 +14,7 @@ M = TypeVar("M", bound=Message)
 
 
 async def ask(client: Client, question: Message, answer: type[M]) -> M | None:
-    """What the first recorder answers; None when none does."""
+    """The answer of the first recorder; None when none answers."""
     try:
         reply = await client.request(subject(type(question)), question.encode(), timeout=PATIENCE_S)
     except (nats.errors.NoRespondersError, nats.errors.TimeoutError):

@@ -64,7 +64,7 @@ def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[type[BaseMode
 
 
 def _inside(annotation: object) -> Iterator[tuple[type[BaseModel], str]]:
-    """Sections within a type, and what a path needs to get to them."""
+    """Sections within a type, each with its path from there."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         if issubclass(annotation, Section) or (
             issubclass(annotation, PluginUse) and annotation.model_fields.keys() - {"use", "name", "weight"}

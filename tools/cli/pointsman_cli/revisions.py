@@ -1,4 +1,4 @@
-"""Which replica runs which configuration revision, by what they beat."""
+"""The configuration revision that each replica runs, from its beats."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ LOOK_S: Final = 0.02
 
 
 class Replicas:
-    """Everybody who beats, in the newest words of each."""
+    """The latest beat of every replica."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -29,8 +29,8 @@ class Replicas:
         self._heard[presence.service, presence.instance] = self._clock(), presence
 
     def living(self) -> list[ServicePresence]:
-        """Those heard lately that run a configuration, by service and instance. Lately is up to whoever was heard last:
-        when nobody is, it is the bus that is slow, or this process."""
+        """The replicas heard recently that run a configuration, by service and instance. Recent is relative to the last
+        beat heard: when none arrives, the bus or this process is slow."""
         since = max((at for at, _ in self._heard.values()), default=0.0) - TIMES.service_silent_s
         return [presence for _, (at, presence) in sorted(self._heard.items()) if at >= since and presence.revision]
 
@@ -42,20 +42,20 @@ def behind(replicas: Iterable[ServicePresence], revision: int) -> list[ServicePr
 
 @asynccontextmanager
 async def listening(client: Client) -> AsyncGenerator[Replicas]:
-    """Hear the beats for the length of a `with`; begins when everybody who lives was heard."""
+    """Receive beats for the length of a `with`; begins when every living replica was heard."""
     replicas = Replicas(time.monotonic)
 
     async def beat(message: Msg) -> None:
         try:
             replicas.heard(ServicePresence.decode(message.data))
         except ValidationError:
-            return  # another version's; `pointsman doctor` tells of versions
+            return  # another version's beat; `pointsman doctor` reports versions
 
     topic = subject(ServicePresence, ANY, ANY)
     subscription = await client.subscribe(topic, cb=beat)  # pyright: ignore[reportUnknownMemberType] - nats-py
     await client.flush()
     await asyncio.sleep(TIMES.service_silent_s)
-    # What was said while the server was slow comes before its answer.
+    # Messages that queued while the server was slow arrive before its answer.
     await client.flush()
     try:
         yield replicas
@@ -64,7 +64,7 @@ async def listening(client: Client) -> AsyncGenerator[Replicas]:
 
 
 async def everybody_runs(replicas: Replicas, revision: int, patience_s: float) -> float | None:
-    """Wait until nobody is behind; returns the seconds that took, None when somebody still is."""
+    """Wait until every replica runs the revision. Returns the seconds it took; None when a replica is still behind."""
     began = time.monotonic()
     while behind(replicas.living(), revision):
         if time.monotonic() - began >= patience_s:

@@ -19,7 +19,7 @@ class RunFolder:
         self.nats = self.path / "nats"
         self.ports = self.path / "ports"
         self.state = self.path / "state"
-        """What outlives the processes beside the server's store; kept, as that is."""
+        """State that is kept after the processes end, like the server's store."""
         self._lock = self.path / "pid"
         self._descriptor = -1
 
@@ -53,7 +53,7 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the folder back; what it holds stays readable."""
+        """Release the folder; its files stay readable."""
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
 

@@ -45,7 +45,7 @@ def read_sample(file: Path, header: Sequence[str]) -> SampleRequest:
     paths = [api.path for api in APIS if api.body == "json"]
     if path not in paths:
         raise CommandError(f"{path!r} is no path of an API; they are {', '.join(paths)}.")
-    # Written as it was read, NaN and depth included: what is wrong with it is the preprocessor's to say.
+    # Written as it was read, NaN and depth included: the preprocessor does the checks.
     return SampleRequest(cast("str", path), headers, json.dumps(body).encode())
 
 

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: the engines, and the latest decisions with their reasons."""
+"""The demo's screen while it runs: the engines, and the latest decisions with their reasons."""
 
 import time
 from collections import deque

@@ -1,4 +1,4 @@
-"""What `pointsman doctor` makes of the services that it heard. Pure."""
+"""The findings of `pointsman doctor` about services. Pure."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -17,7 +17,7 @@ SKEW_FAILURE_MS: Final = 600.0
 
 
 def services(facts: Facts) -> Iterator[DiagnosisLine]:
-    """Who is heard, who is missed, and which configuration each runs."""
+    """The services heard, those missing, and the configuration of each."""
     by_service: dict[str, list[ServicePresence]] = {}
     for heard in facts.services:
         by_service.setdefault(heard.presence.service, []).append(heard.presence)
@@ -45,7 +45,7 @@ def services(facts: Facts) -> Iterator[DiagnosisLine]:
 
 
 def contracts(services: Sequence[Heard]) -> Iterator[DiagnosisLine]:
-    """Whether all understand each other."""
+    """Whether the services' contract versions fit together."""
     speakers: dict[Generations, list[ServicePresence]] = {}
     for heard in services:
         speakers.setdefault(Generations(*heard.presence.contracts), []).append(heard.presence)

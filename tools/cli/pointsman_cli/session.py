@@ -1,4 +1,4 @@
-"""One stack from its first process to its last, whatever ends it: the work's end, a signal, or a failure."""
+"""One stack from its first process to its last. It ends with its work, at a signal, or on a failure."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ from pointsman_cli.stack import LocalStack, StackOptions
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Work = Callable[[LocalStack, float], Coroutine[object, object, None]]
-"""What is done with a stack that is ready; told how many seconds that took."""
+"""The work to do with a ready stack. The number is the seconds until it was ready."""
 
 
 async def run(options: StackOptions, console: Console, work: Work) -> bool:
@@ -51,7 +51,7 @@ async def _bring_up_and(work: Work, stack: LocalStack, progress: Progress) -> No
 
 
 class _Signals:
-    """Each signal ends what is being done at that moment."""
+    """Each signal cancels the current work."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -61,7 +61,7 @@ class _Signals:
             self._loop.add_signal_handler(what, self._end)
 
     async def unless_told_to_end(self, work: Coroutine[object, object, None]) -> bool:
-        """Whether the work came to its end; what it raises is raised."""
+        """Returns whether the work finished without a signal. Its exceptions are raised."""
         self._told = False
         self._current = self._loop.create_task(work)
         try:

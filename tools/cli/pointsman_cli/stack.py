@@ -35,7 +35,7 @@ SIMULATED_MODEL: Final = "simulated-model"
 
 @dataclass(frozen=True)
 class StackOptions:
-    """What the caller of `up` and `demo` chose."""
+    """The options of `up` and `demo`."""
 
     run_dir: Path
     config: Path | None = None
@@ -50,7 +50,7 @@ class StackOptions:
     replicas: Mapping[str, int] = field(default_factory=dict[str, int])
     start_timeout_s: float = START_TIMEOUT_S
     separate: bool = False
-    """Whether each service is a process of its own; otherwise they are bundled."""
+    """Whether each service is a process of its own; otherwise all are bundled in one."""
     envoy: bool = False
     """Whether Envoy takes the requests at `port`, with an endpoint picker behind it."""
 
@@ -65,7 +65,7 @@ class _Crew:
 
 
 class LocalStack:
-    """The processes and where they are. Use `up`, wait, `down`; `tell` hears of every change worth a line."""
+    """The processes and their addresses. Call `up`, wait, then `down`; `tell` is called on each change worth a line."""
 
     def __init__(
         self, options: StackOptions, folder: RunFolder, http: aiohttp.ClientSession, tell: Callable[[Keeper], None]
@@ -74,12 +74,12 @@ class LocalStack:
         self.keepers: list[Keeper] = []
         self.nats_url = ""
         self.served = EngineModels("", (), ())
-        """What the door lists once everything is ready."""
+        """The models that the door lists once everything is ready."""
         self.config = Config()
         self.step = ""
-        """What is being waited for, in words."""
+        """The step in progress, in words."""
         self._keeping: asyncio.Task[None] | None = None
-        """What restarts JetStream in the stack's own server."""
+        """The task that restarts JetStream in the stack's own server."""
         self._folder = folder
         self._http = http
         self._tell = tell
@@ -142,7 +142,7 @@ class LocalStack:
         server = next(iter(self._begin(own)), None)
         simulated = self._begin([each for each, _ in crew.simulated])
         await self._find_bus(server)
-        # Before any service runs: one would get ready with what an earlier stack stored in the folder.
+        # Stored before any service starts: a service would otherwise get ready with an earlier stack's configuration.
         self.step = "storing the configuration"
         async with stored_configuration.opened(self.nats_url) as store:
             await store.put(document.text)
@@ -176,7 +176,7 @@ class LocalStack:
         self.step = "asking the gateway for its models"
         self.config = document.config
         if any(identifies(use) for use in self.config.preprocessing):
-            # The door tells models to those alone whom it knows.
+            # The door lists models only to clients that it has authenticated.
             self.served = EngineModels(self.door, tuple(self.config.model_names()), ())
         else:
             self.served = await self._listed({name for pool in self.config.pools.values() for name in pool.models})
@@ -257,7 +257,7 @@ class LocalStack:
             raise self._not_ready("can't be started")
 
     async def _listed(self, expected: set[str]) -> EngineModels:
-        """What the door lists, once nothing that the pools are to serve is missing."""
+        """The door's model list, once it has every expected model."""
         while True:
             try:
                 served = await engines.ask_models(self.door, self._http)

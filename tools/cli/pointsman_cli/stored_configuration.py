@@ -17,7 +17,7 @@ from pointsman_cli.words import CommandError
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY, HISTORY
 
 ANSWER_S = 5.0
-"""How long JetStream may take to answer."""
+"""Seconds that JetStream may take to answer."""
 HISTORY_ATTEMPTS = 10
 
 
@@ -39,8 +39,8 @@ class ConfigurationStore:
         self._js: JetStreamContext = client.jetstream(timeout=ANSWER_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
 
     async def put(self, text: str) -> int:
-        """Make a checked text the current configuration of every service; returns its revision. What is current already
-        keeps its own: whoever applies a file again and again would push what can be gone back to out of the history."""
+        """Make a checked text the current configuration of every service; returns its revision. A text that is already
+        current keeps its revision: applying one file repeatedly would push older revisions out of the history."""
         try:
             bucket = await self._js.key_value(CONFIG_BUCKET)
         except NotFoundError:
@@ -58,7 +58,7 @@ class ConfigurationStore:
         return await bucket.put(CONFIG_KEY, document)
 
     async def revisions(self) -> list[StoredRevision]:
-        """What is kept, oldest first; the last one is current."""
+        """The stored revisions, oldest first; the last one is current."""
         try:
             entries = await _history(await self._js.key_value(CONFIG_BUCKET))
         except (KeyNotFoundError, NotFoundError):
@@ -75,7 +75,7 @@ class ConfigurationStore:
         return (await self.existing())[-1]
 
     async def existing(self) -> list[StoredRevision]:
-        """As `revisions`. CommandError when there is none."""
+        """See `revisions`. Raises CommandError when the bucket is empty."""
         found = await self.revisions()
         if not found:
             raise CommandError("no configuration is stored yet.", "Store one: `pointsman config apply FILE`.")
@@ -95,7 +95,7 @@ async def _history(bucket: KeyValue) -> list[KeyValue.Entry]:
 
 @asynccontextmanager
 async def opened(url: str | None) -> AsyncGenerator[ConfigurationStore]:
-    """The bucket on the server, for the length of a `with`. CommandError when the server can't do what is asked."""
+    """The bucket on the server, for the length of a `with`. Raises CommandError when the server can't serve it."""
     login = bus.settings(url)
     async with bus.connected(login, "pointsman config") as client:
         try:

@@ -42,7 +42,7 @@ class StoredKeys:
         await self._publish("created", record)
 
     async def listed(self) -> dict[str, ApiKey]:
-        """Hash → key. What isn't a record of a key is left out."""
+        """Hash → key. Entries that aren't records of keys are skipped."""
         try:
             digests = await self._bucket.keys()  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         except NoKeysError:
@@ -82,7 +82,7 @@ class StoredKeys:
 
 @asynccontextmanager
 async def opened(url: str | None) -> AsyncGenerator[StoredKeys]:
-    """The bucket on the server, for the length of a `with`. CommandError when the server can't do what is asked."""
+    """The bucket on the server, for the length of a `with`. Raises CommandError when the server can't serve it."""
     login = bus.settings(url)
     async with bus.connected(login, "pointsman keys") as client:
         js = client.jetstream(timeout=_ANSWER_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py

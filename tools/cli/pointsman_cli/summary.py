@@ -1,4 +1,4 @@
-"""What the demo measured, as numbers and as text. Pure."""
+"""The demo's measurements, as numbers and as text. Pure."""
 
 import math
 from collections import Counter
@@ -30,7 +30,7 @@ class Measures:
         self.answers.append(answer)
 
     def completed(self, event: ResponseCompleted) -> None:
-        """The gateway told how a request ended."""
+        """The gateway reported the end of a request."""
         if event.worker is None or event.outcome != "ok":
             return
         self.served[event.worker] += 1

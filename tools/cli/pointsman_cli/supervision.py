@@ -1,4 +1,4 @@
-"""The life of one process as a value: what is known about it, and when it is started again.
+"""The life of one process as a value: its state, and when it is restarted.
 
 Pure: time is an argument, in seconds of any monotonic clock.
 """
@@ -31,7 +31,7 @@ class State(StrEnum):
 
 
 class SupervisedProcess:
-    """One process over all its starts. Each method notes what happened and returns whether it is worth telling."""
+    """One process through all its restarts. Each method records an event and returns whether to report it."""
 
     def __init__(self, name: str) -> None:
         self.name: Final = name
@@ -51,7 +51,7 @@ class SupervisedProcess:
         self._started_at = now
 
     def heard(self, reasons: Mapping[str, str] | str | None) -> bool:
-        """It answered about its readiness: None is ready; anything else says what is missing."""
+        """It answered the readiness check: None is ready; anything else names what is missing."""
         before = self.state
         if reasons is None:
             self.state, self.why, self.ever_ready = State.READY, "", True
@@ -74,7 +74,7 @@ class SupervisedProcess:
         return delay
 
     def stopped(self) -> None:
-        """It was told to end and has."""
+        """It ended on request."""
         self.state, self.why = State.STOPPED, ""
 
 

@@ -1,4 +1,4 @@
-"""`pointsman up`: a gateway that runs until it is told to end."""
+"""`pointsman up`: a gateway that runs until a signal ends it."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`pointsman usage`: what was used, by whom, of which model, on which day, and what it costs."""
+"""`pointsman usage`: usage and cost by tenant, subject, key, model and day."""
 
 import csv
 import json
@@ -81,7 +81,7 @@ def plain(row: UsageSum, by: tuple[str, ...]) -> dict[str, str | int]:
 
 
 def cost(row: UsageSum) -> int:
-    """Nano-dollars; a recorder of an earlier version tells dollars alone."""
+    """Nano-dollars; a recorder of an earlier version reports only dollars."""
     return row.cost_nanos or nanos(row.cost)
 
 
@@ -110,7 +110,7 @@ def total(rows: tuple[UsageSum, ...]) -> UsageSum:
 
 
 def notes(sums: UsageSums) -> list[str]:
-    """What a reader of the numbers must know."""
+    """Caveats for the reader of the numbers."""
     everything = total(sums.rows)
     found: list[str] = []
     if everything.estimated:

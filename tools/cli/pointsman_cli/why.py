@@ -5,7 +5,7 @@ from typing import NamedTuple
 from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, RequestScheduled
 
 _ALIKE = 0.005
-"""Weighted totals closer than this are told as a tie."""
+"""Weighted totals closer than this are reported as a tie."""
 
 
 class CandidateVerdict(NamedTuple):

@@ -1,4 +1,4 @@
-"""How the command says things: how many there are, and that it can't, why, and what to do about it."""
+"""The command's wording: counts of things, and errors with a reason and advice."""
 
 
 class CommandError(Exception):

@@ -41,7 +41,7 @@ class Request:
     """One request to send."""
 
     kind: str
-    """How the demo names requests of this sort."""
+    """The demo's name for requests of this sort."""
     path: str
     body: dict[str, object]
     headers: dict[str, str] = field(default_factory=dict[str, str])
@@ -53,7 +53,7 @@ class Request:
 
 
 class User(ABC):
-    """Somebody who sends one request after another."""
+    """A simulated user who sends one request after another."""
 
     @abstractmethod
     def next(self, answer: str) -> Request:

@@ -1,1 +1,1 @@
-"""Configurations of other gateways, as ours: what is alike is translated, and what has no equal is named."""
+"""Translates configurations of other gateways. A setting without an equivalent is listed."""

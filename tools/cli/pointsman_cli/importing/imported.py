@@ -1,4 +1,4 @@
-"""What an import makes: a configuration's document, and what the reader must know of it."""
+"""The result of an import: a configuration document, and notes for the reader."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias, cast
