@@ -2,7 +2,8 @@
 
 CPU time of one thread, the lowest decile over some thousand requests (the machine does other work), no bus. Requests
 arrive, begin to answer and end, 200 of them open at a time, in front of a fleet whose load changes and whose speed the
-default policy soon knows; prompts are of 50 families that share a prefix. `decide` is the decision with its
+default policy soon knows; prompts are of 50 families that share a prefix. `default` sends each request at once;
+`default, held` also holds it and decides again when its engine takes it up. `decide` is the decision with its
 reservation, `after` what the first byte and the end of the answer cost.
 
 The second table is what the whole service does for a request: `message` from the bytes of a journey to those of the
@@ -48,9 +49,9 @@ from pointsman_testing.memory_nats import MemoryNats
 
 OPEN: Final = 200
 UNANSWERED: Final = 20
+"""Of those that are open."""
 AT_ONCE: Final[dict[str, object]] = {"late_binding": {"enabled": False}}
 """Requests here follow each other within a millisecond, and most would be held until their engine takes them up."""
-"""Of those that are open."""
 FAMILIES: Final = 50
 ROUNDS: Final = 3000
 BARS_US: Final = {(8, 32): 80.0, (100, 32): 150.0, (2000, 32): 700.0, (8, 2048): 1000.0, (100, 2048): 1000.0}
