@@ -1,4 +1,4 @@
-"""Tells peers what was put on the books, and everybody why, after the edges have their answers."""
+"""Publishes reservations to peers and decisions to every reader, after the edges have their answers."""
 
 import asyncio
 import time
@@ -26,7 +26,8 @@ _log = Log("announcer")
 
 
 class DecisionPublisher:
-    """Once a turn of the event loop: one `Reservations` for each pool, one `RequestScheduled` for each request."""
+    """Publishes, once a turn of the event loop, one `Reservations` for each pool and one `RequestScheduled` for each
+    request."""
 
     def __init__(self, bus: Bus, heartbeat: Heartbeat, pools: Pools, metrics: SchedulerMetrics) -> None:
         self._bus: Final = bus
@@ -38,10 +39,10 @@ class DecisionPublisher:
         self._changes: dict[str, list[tuple[str, Hold]]] = {}
         self._sequences: dict[tuple[str, str], int] = {}
         self._waiting: set[str] = set()
-        """Pools in which something else waits than was told last."""
+        """Pools whose waiting requests have changed since they were last published."""
         self._planned = False
         self._too_large = False
-        """Whether a decision couldn't be told even with a single candidate."""
+        """Whether a decision was too large to publish even with a single candidate."""
 
     def scheduled(
         self,
@@ -55,7 +56,7 @@ class DecisionPublisher:
         hop: Hop[Journey],
         bound: Bound | None,
     ) -> None:
-        """A decision was made; it is told a turn later."""
+        """Record a decision; it is published a turn later."""
         report = hop.report(note=f"{len(outcome.sight.workers)} workers")
         at_ms = time.time_ns() // 1_000_000
         told = ScheduledEvent(
@@ -65,7 +66,7 @@ class DecisionPublisher:
         self.changed(target.pool or "", "reserve", outcome.holds)
 
     def changed(self, pool: str, op: str, holds: Iterable[Hold]) -> None:
-        """This scheduler itself changed the books of a pool; `op` as in `ReservationChange`."""
+        """Record a change that this scheduler made to the books of a pool; `op` as in `ReservationChange`."""
         self._changes.setdefault(pool, []).extend([(op, hold) for hold in holds])
         self._plan()
 
@@ -77,12 +78,12 @@ class DecisionPublisher:
             loop.call_soon(loop.call_soon, self.tell)
 
     def waiting(self, pool: str) -> None:
-        """What waits in a pool for its engines has changed."""
+        """Record that the requests that wait for an engine in this pool have changed."""
         self._waiting.add(pool)
         self._plan()
 
     def tell(self) -> None:
-        """Publish what has gathered."""
+        """Publish what was recorded since the last turn."""
         self._planned = False
         waiting, self._waiting = self._waiting, set[str]()
         decisions, self._decisions = self._decisions, []
@@ -110,7 +111,7 @@ class DecisionPublisher:
                 return
 
     def _publish_event(self, told: ScheduledEvent, pool: str, sequence: int, shown: int) -> bool:
-        """False when the event has to be made smaller."""
+        """Publish one decision. False when the event is too large and must be made smaller."""
         event = written(told, self.instance, sequence, shown)
         try:
             self._bus.publish_written(
@@ -129,7 +130,7 @@ class DecisionPublisher:
             _log.error("decision_too_large", request_id=told.journey.request_id, pool=pool)
 
     def _has_peers(self) -> bool:
-        """Whether another scheduler is known. One that joins later asks for what is on the books."""
+        """Whether another scheduler is known. A scheduler that joins later asks for the books."""
         service = self._bus.process.service
         return len(self._heartbeat.table.instances(service, asyncio.get_running_loop().time())) > 1
 
@@ -163,7 +164,7 @@ class DecisionPublisher:
         )
 
     def _note_unpublished(self, message: type[Message], error: BusError) -> None:
-        """Readers see the gap in the sequence and ask; nothing here can send."""
+        """Readers see the gap in the sequence and ask; this publisher can't send it again."""
         self._metrics.unpublished.labels(message.__name__).inc()
         _log.debug("unpublished", reason=str(error))
 

@@ -1,4 +1,4 @@
-"""Keeps the journeys of requests that are bound late, and sends each on when the pool says that its turn has come."""
+"""Keeps the journeys of requests that are bound late, and forwards each when the pool binds it."""
 
 import asyncio
 import time
@@ -23,14 +23,14 @@ _log = Log("binding")
 
 
 Choose = Callable[[Journey, Hop[Journey], float, Bound | None], Decision | Rejection | Postponed]
-"""Chooses for a request that has waited so many seconds in flow control, and since then for its engine."""
+"""Chooses endpoints for a request. The numbers are its seconds in flow control, and then for its engine."""
 
 
 class _Kept(NamedTuple):
     journey: Journey
     hop: Hop[Journey]
     queued_s: float
-    """In flow control."""
+    """Seconds that it waited in flow control."""
     pool: str
 
 
@@ -44,7 +44,7 @@ class Binding:
         self._metrics: Final = metrics
         self._kept: dict[RequestKey, _Kept] = {}
         self._timers: dict[str, tuple[asyncio.Handle, float]] = {}
-        """By pool, with the loop time at which each rings."""
+        """The timer of each pool, with the loop time at which it fires."""
 
     def decide(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> Decision | Rejection | Parked:
         """Choose now, or let the request wait until its engine takes it up."""
@@ -61,13 +61,13 @@ class Binding:
         return hop.park(PARKED)
 
     def stirred(self, pool: str) -> None:
-        """Something happened in a pool that may let a request go: looked at in the next turn of the event loop."""
+        """Look at the pool in the next turn of the event loop: something happened that may let a request go."""
         found = self._pools.get(pool)
         if found is not None and len(found.binder):
             self._look(found, 0.0)
 
     def left(self, request: RequestKey) -> None:
-        """A request is over as far as its edge is concerned: its client hung up."""
+        """The client hung up: drop its request."""
         if self._kept and request in self._kept:
             self._forget(request)
 
@@ -77,7 +77,7 @@ class Binding:
             self._forget(request)
 
     def close(self) -> None:
-        """What waits goes to the engine that is best now: it was let pass already."""
+        """Send every waiting request to the engine that is best now: flow control has already let it pass."""
         for timer, _ in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -1,6 +1,6 @@
 """`python -m pointsman_scheduler.catalogue [--check]`: the part of the README that lists extension points and plugins.
 
-It is written from the registries, so a plugin that isn't documented can't exist.
+It is generated from the registries, so every plugin is documented.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def _words(of: type) -> str:
 
 
 def main() -> int:
-    """0 when the README is up to date, or was brought up to date."""
+    """Return 0 when the README is up to date, or was updated."""
     parser = argparse.ArgumentParser(prog="python -m pointsman_scheduler.catalogue", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail when the README is stale")
     check: bool = parser.parse_args().check

@@ -25,7 +25,7 @@ _HASHES: Final = np.dtype("<u8")
 
 
 class Chooser:
-    """Decides by the configuration revision that each request keeps to."""
+    """Decides by the configuration revision that each request started with."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class Chooser:
     def decide(
         self, journey: Journey, hop: Hop[Journey], queued_s: float, bound: Bound | None = None
     ) -> Decision | Rejection | Postponed:
-        """Choose endpoints for a request that has waited `queued_s` seconds in flow control. `bound`: the request has
-        waited for its engine since, and doesn't wait again."""
+        """Choose endpoints for a request that has waited `queued_s` seconds in flow control. `bound` is set for a
+        request that has since waited for its engine; it doesn't wait again."""
         revision = self._configuration.at(journey.revision)
         target = journey.target
         policy = revision.compiled.get(target.pool) if target is not None and target.pool is not None else None
@@ -98,8 +98,8 @@ class Chooser:
 
 
 def _fitting(journey: Journey, block_tokens: int) -> Journey:
-    """The journey with blocks of the pool's size. A stage that knew no better, a fallback to another pool or a change
-    of the configuration may have brought others, which would match nothing and be remembered for nothing."""
+    """The journey with blocks of the pool's size. Its blocks have another size after a stage that didn't know the pool,
+    a fallback to another pool, or a change of the configuration. Such blocks would match nothing."""
     request = journey.request
     if request.block_tokens == block_tokens or not request.blocks:
         return journey
@@ -137,7 +137,8 @@ def _request(journey: Journey, target: Target) -> ScheduleRequest:
 
 
 def _seed(request_id: str) -> int:
-    """48 bits, which every JSON reader keeps exactly; the same for a request that is sent again."""
+    """The seed of a request: 48 bits, which every JSON reader keeps exactly. A request that is sent again has the same
+    seed."""
     return int.from_bytes(hashlib.blake2b(request_id.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
 
 

@@ -1,4 +1,4 @@
-"""What the configuration means to the scheduler."""
+"""Compiles and checks the scheduler's part of the configuration."""
 
 from collections.abc import Mapping
 
@@ -18,5 +18,5 @@ def compile_policies(book: PolicyBook, config: Config) -> Mapping[str, Policy]:
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError when this service would refuse the configuration."""
+    """Raise ConfigError when this service would reject the configuration."""
     compile_policies(PolicyBook(registries()), config)

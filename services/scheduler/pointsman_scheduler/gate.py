@@ -1,4 +1,5 @@
-"""Holds requests back while their pool is saturated. A request that waits takes whatever is best when it leaves."""
+"""Holds requests back while their pool is saturated. A request that waited gets the endpoint that is best when it
+leaves."""
 
 import asyncio
 import time
@@ -25,7 +26,7 @@ _log = Log("gate")
 
 
 class Waiting(NamedTuple):
-    """What a request needs to go on."""
+    """The data that a waiting request needs to continue."""
 
     journey: Journey
     hop: Hop[Journey]
@@ -40,7 +41,7 @@ class _Queue:
         """The requests that wait."""
         self.timer: asyncio.Handle | None = None
         self.due = 0.0
-        """Loop time at which `timer` rings."""
+        """Loop time at which `timer` fires."""
 
 
 class Gate:
@@ -54,7 +55,7 @@ class Gate:
         self._queues: dict[str, _Queue] = {}
 
     def configured(self, policies: Mapping[str, FlowPolicy]) -> None:
-        """A revision came into force. What waits goes on waiting under the new policy."""
+        """A revision came into force. Waiting requests stay, under the new policy."""
         now = time.monotonic()
         for name, policy in policies.items():
             queue = self._queues.get(name)
@@ -65,10 +66,10 @@ class Gate:
                 self.stirred(name)
 
     def enter(self, journey: Journey, hop: Hop[Journey]) -> Decision | Rejection | Parked:
-        """A request has come: it goes to an engine at once, waits, or ends."""
+        """Take a new request: it goes to an engine at once, waits, or is dropped."""
         queue = self._queues.get(journey.target.pool or "") if journey.target is not None else None
         if queue is not None and queue.pool.books.ledger.ended_before(_key(journey), journey.received_ms):
-            # On the books it would take a place until its edge is asked about it.
+            # A reservation for it would take a place until its edge is asked about it.
             self._metrics.of(queue.pool.pool).dropped(Drop.CANCELLED.name.lower())
             return hop.refuse(Drop.CANCELLED.refusal(retry_after_s=1.0))
         if queue is None or not queue.flow.policy.enabled or queue.pool.books.ledger.of(_key(journey)) is not None:
@@ -91,14 +92,14 @@ class Gate:
         return hop.park(outcome.reason)
 
     def stirred(self, pool: str) -> None:
-        """Something happened in a pool that may let a request go: looked at in the next turn of the event loop."""
+        """Look at the pool in the next turn of the event loop: something happened that may let a request go."""
         self._binding.stirred(pool)
         queue = self._queues.get(pool)
         if queue is not None and len(queue.flow):
             self._plan(queue, time.monotonic(), soon=True)
 
     def left(self, request: RequestKey) -> None:
-        """A request is over as far as its edge is concerned: its client hung up."""
+        """The client hung up: drop its request."""
         self._binding.left(request)
         for queue in self._queues.values():
             if request in queue.parked:
@@ -112,12 +113,12 @@ class Gate:
                 self._cancel(queue, request)
 
     def figures(self) -> Iterator[tuple[str, Figures]]:
-        """What waits, by pool."""
+        """Waiting requests, by pool."""
         for name, queue in self._queues.items():
             yield name, queue.flow.figures()
 
     async def close(self) -> None:
-        """Hand what waits to another scheduler, or end it."""
+        """Forward the waiting requests to another scheduler, or drop them."""
         self._binding.close()
         now = time.monotonic()
         for name, queue in self._queues.items():
@@ -141,7 +142,7 @@ class Gate:
 
     def _cancel(self, queue: _Queue, request: RequestKey) -> None:
         dropped = queue.flow.cancel(request, time.monotonic())
-        if dropped is not None:  # nobody waits for an answer
+        if dropped is not None:  # no caller waits for an answer
             self._dropped(queue, dropped)
 
     def _dropped(self, queue: _Queue, dropped: Dropped[Waiting]) -> Rejection:
@@ -178,7 +179,7 @@ class Gate:
     def _go_on(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> None:
         try:
             outcome = self._binding.decide(journey, hop, queued_s)
-            if not isinstance(outcome, Parked):  # its edge knows that it waits here
+            if not isinstance(outcome, Parked):  # the edge knows that its request waits here
                 hop.finish(outcome)
         except Exception as error:  # noqa: BLE001 - a plugin that fails for one request must not keep the others waiting
             _log.error("decision_failed", error, request_id=journey.request_id)

@@ -1,4 +1,4 @@
-"""From messages to the pools and back."""
+"""Passes messages to the pools, and decisions back."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -41,12 +41,12 @@ class Handlers:
         return self._gate.enter(journey, hop)
 
     def registered(self, registration: WorkerRegistration) -> None:
-        """A worker is registered, or still is. ValueError when the registration can't be used."""
+        """Take a worker's registration or its renewal. ValueError when it is invalid."""
         self._pools.of(registration.pool).register(registration, self._clock())
         self._gate.stirred(registration.pool)
 
     def left(self, pool: str, worker: str) -> None:
-        """A worker said that it leaves, or nothing is heard of it any more."""
+        """A worker reported that it leaves, or its registration lapsed."""
         self._pools.of(pool).remove(worker, self._clock())
         self._gate.stirred(pool)
 
@@ -70,8 +70,8 @@ class Handlers:
             self._gate.stirred(event.pool)
 
     def completed(self, event: ResponseCompleted) -> None:
-        """A request is over. An edge whose client left before the decision came doesn't know the pool: the request may
-        wait here, or be on the books of any."""
+        """A request is over. An edge whose client left before the decision doesn't know the pool. Its request may then
+        wait here, or be on the books of any pool."""
         request = (event.source, event.request_id)
         self._gate.left(request)
         usage = event.usage
@@ -83,7 +83,7 @@ class Handlers:
             self._gate.stirred(pool.pool)
 
     def reserved(self, message: Reservations) -> None:
-        """What another scheduler changed on its books."""
+        """Apply another scheduler's changes to the books."""
         if not self._replica.follows(message):
             return
         books, now = self._pools.of(message.pool).books, self._clock()
@@ -102,6 +102,6 @@ class Handlers:
         self._gate.stirred(message.pool)
 
     def configured(self, revision: Revision[Mapping[str, Policy]]) -> None:
-        """A revision came into force; those before it still decide for requests that began with them."""
+        """A revision came into force; earlier ones still decide for requests that started with them."""
         self._pools.use(revision.compiled, {name: pool.block_tokens for name, pool in revision.config.pools.items()})
         self._gate.configured({name: policy.flow_control for name, policy in revision.compiled.items()})

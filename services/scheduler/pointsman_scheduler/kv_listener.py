@@ -1,4 +1,4 @@
-"""Brings what agents tell of KV caches into the prefix indexes, and asks for what was missed."""
+"""Applies the agents' KV cache events to the prefix indexes, and requests missed ones."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ _log = Log("kv-events")
 
 
 class KvListener:
-    """One follower for each worker that tells."""
+    """One follower for each worker that publishes KV events."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class KvListener:
         self._followers: dict[tuple[str, str], KvFollower] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._other_size: set[tuple[str, str]] = set()
-        """Registered workers whose blocks are of another size than the pool's, as was logged."""
+        """Registered workers whose block size differs from the pool's; logged once."""
         self._gaps = Counter(
             "pointsman_scheduler_kv_gaps", "Times that messages about a worker's KV cache were missing", ["pool"],
             registry=registry,
@@ -62,10 +62,10 @@ class KvListener:
         behind.set_function(lambda: sum(follower.behind for follower in self._followers.values()))
 
     def heard(self, event: WorkerKvEvents) -> None:
-        """A message of an agent."""
+        """Take an agent's message."""
         worker = self._worker(event.pool, event.worker)
         if worker is None or worker.registration.boot_id != event.boot_id:
-            return  # its registration will come; the next message, a heartbeat at the latest, finds the gap
+            return  # its registration will come; the next message, or the next heartbeat at the latest, finds the gap
         key = (event.pool, event.worker)
         if event.block_tokens != self._block_tokens(event.pool):
             self._mismatched.labels(event.pool).inc()
@@ -86,7 +86,7 @@ class KvListener:
             self._gaps.labels(event.pool).inc()
 
     async def run(self) -> None:
-        """Ask for what is missing, until cancelled."""
+        """Request missing messages until cancelled."""
         while True:
             await asyncio.sleep(TURN_S)
             now = self._clock()

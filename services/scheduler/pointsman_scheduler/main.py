@@ -74,7 +74,7 @@ def build(service: Service[SchedulerSettings]) -> None:
 
     async def list_workers() -> None:
         await workers.begin()
-        # A scheduler that has heard of one worker alone would send it everything.
+        # A scheduler that knows only one worker would send it everything.
         for _ in range(round(TIMES.loads_within_s / LOOK_AGAIN_S)):
             if all(pool.fleet.heard_of_all for pool in pools):
                 break

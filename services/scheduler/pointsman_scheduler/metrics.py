@@ -48,7 +48,7 @@ class PoolMetrics:
 
 
 class SchedulerMetrics:
-    """What is counted as it happens; the rest is read from the pools when somebody asks."""
+    """Counts events as they happen; gauges are read from the pools at each scrape."""
 
     def __init__(self, registry: CollectorRegistry, pools: Callable[[], Iterable[PoolScheduler]]) -> None:
         self.requests: Final = Counter(
@@ -126,7 +126,7 @@ class SchedulerMetrics:
         return found
 
     def watch_queues(self, figures: Callable[[], Iterable[tuple[str, Figures]]]) -> None:
-        """Show what waits when somebody asks."""
+        """Report the waiting requests at each scrape."""
         self._registry.register(_Queues(figures))
 
 

@@ -1,4 +1,4 @@
-"""Keeps the books true when word got lost: asks edges about doubtful requests, and writes off those of dead edges."""
+"""Corrects the books when messages got lost: asks edges about doubtful requests, and drops those of dead edges."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ from pointsman_scheduler.metrics import SchedulerMetrics
 
 TURN_S: Final = 1.0
 EDGE_GONE_AFTER_S: Final = 10.0
-"""An edge that doesn't beat for this long is dead, and its connections to engines with it."""
+"""An edge without a heartbeat for this long is dead, and its connections to engines with it."""
 SWEEPS: Final = 16
 """Sweeps of a pool in one turn; other work goes on between them."""
 ASKED_AT_ONCE: Final = 500
@@ -71,7 +71,7 @@ class Reconciler:
                     await self._ask(pool, edge, tuple(request_ids))
 
     def _looks_after(self, scheduler: str) -> bool:
-        """Whether reservations of this scheduler are this one's business: its own, and those of dead ones."""
+        """Whether this scheduler looks after the reservations of `scheduler`: its own, and those of dead ones."""
         table, now = self._heartbeat.table, asyncio.get_running_loop().time()
         return scheduler == self._announcer.instance or not table.alive("scheduler", scheduler, now)
 
@@ -94,11 +94,11 @@ class Reconciler:
             try:
                 answer = OpenRequests.decode(await self._bus.ask(OpenRequestsQuery(request_ids=asked), edge))
             except NobodyListens:
-                # An edge that this scheduler has never heard of, and that is no more.
+                # An edge that this scheduler has never known, and that is dead.
                 self._write_off(pool, edge)
                 return
             except (BusError, ValidationError) as error:
-                # They are asked about again; a dead edge's are written off when its silence is certain.
+                # They are asked about again; a dead edge's are dropped when its silence is certain.
                 _log.warning("edge_not_asked", edge=edge, requests=len(asked), reason=type(error).__name__)
                 return
             self._release(pool, edge, set(asked).difference(answer.request_ids))

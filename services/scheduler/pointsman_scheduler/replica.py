@@ -1,4 +1,5 @@
-"""One scheduler among several: tells what it knows, asks when it joins, and asks again for what it missed."""
+"""One scheduler among several: publishes its state, asks for its peers' when it joins, and again when messages are
+missing."""
 
 import asyncio
 import time
@@ -18,9 +19,9 @@ from pointsman_scheduler.domain.state import part_of, take_prefixes, take_reserv
 from pointsman_scheduler.metrics import SchedulerMetrics
 
 ANSWER_S: Final = 5.0
-"""How long a peer may take for one part."""
+"""Timeout of a peer's answer for one part."""
 JOIN_S: Final = 10.0
-"""How long joining may take: knowing less is better than not serving."""
+"""Timeout of joining: serving with less knowledge is better than not serving."""
 
 _log = Log("replica")
 
@@ -37,12 +38,12 @@ class Replica:
         self._catching_up: set[asyncio.Task[None]] = set()
 
     def answer(self, query: SchedulerStateQuery) -> SchedulerState:
-        """Tell a peer a part of what is known here."""
+        """Send a peer a part of this scheduler's state."""
         pool = self._pools.get(query.pool)
         return SchedulerState() if pool is None else part_of(pool, query, time.monotonic())
 
     def follows(self, message: Reservations) -> bool:
-        """Note a peer's message, and ask again when some before it got lost. False for one of this scheduler's own."""
+        """Note a peer's message, and ask again when earlier ones got lost. False for one of this scheduler's own."""
         if message.scheduler == self._bus.process.instance:
             return False
         key = (message.scheduler, message.pool)
@@ -57,7 +58,7 @@ class Replica:
         return True
 
     async def join(self) -> None:
-        """Take over what a peer knows, if there is one."""
+        """Take over the state of a peer, if one is known."""
         peers = self._peers()
         began = time.monotonic()
         for peer in peers:
@@ -74,7 +75,7 @@ class Replica:
             _log.warning("joined_without_state", peers=len(peers))
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel pending tasks."""
         await end_all(self._catching_up)
 
     def _peers(self) -> list[str]:
@@ -116,7 +117,7 @@ class Replica:
         try:
             await self._take_reservations(scheduler, self._pools.of(pool), own=True)
         except (BusError, ValidationError) as error:
-            # Its reservations since then are told by its next messages; what was missed ends unnoticed.
+            # Its later reservations come with its next messages; the missed ends stay unknown.
             _log.warning("peer_not_asked", peer=scheduler, reason=type(error).__name__)
 
     async def _ask(self, peer: str, query: SchedulerStateQuery) -> SchedulerState:

@@ -1,4 +1,4 @@
-"""`RequestScheduled`, written at once from the columns that a decision was made by."""
+"""`RequestScheduled`, encoded directly from the columns that a decision was made by."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from pointsman_scheduler.domain.policy import Policy
 
 
 class ScheduledEvent(NamedTuple):
-    """A decision, and what there is to say about it."""
+    """A decision, with all fields of its event."""
 
     journey: Journey
     target: Target
@@ -66,5 +66,6 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
 
 
 def to_json(fields: Fields) -> bytes:
-    """The document of a message with these fields. Models among them are their own fields, of which none is bytes."""
+    """The JSON document of a message with these fields. A model among them is replaced by its fields, none of which is
+    bytes."""
     return orjson.dumps(fields, default=vars, option=orjson.OPT_SERIALIZE_NUMPY)

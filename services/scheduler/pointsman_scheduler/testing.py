@@ -1,4 +1,4 @@
-"""A pool without a bus, with a clock that stands still: for tests of policies and of plugins, here and elsewhere."""
+"""A pool without a bus and with a stopped clock, for tests of policies and of plugins, here and elsewhere."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -23,7 +23,7 @@ LIFE: Final = "life-1"
 
 
 def explained(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> tuple[tuple[ProfileRun, ...], str]:
-    """Why, as readers of the event have it."""
+    """The explanation as readers of the event get it."""
     runs, reason = explain(outcome, shown)
     return tuple([ProfileRun.model_validate_json(to_json(run)) for run in runs]), reason
 
@@ -39,7 +39,7 @@ class Bench:
         self._numbers = 0
 
     def use(self, settings: Mapping[str, object]) -> Policy:
-        """Decide by another policy from here on."""
+        """Decide by another policy from now on."""
         written = SchedulingPolicy.model_validate(dict(settings))
         self.policy = compile_policy("default", written, registries(), Instances())
         self.pool.use([self.policy])
@@ -69,7 +69,7 @@ class Bench:
             self.hear(name, boot_id=registration.boot_id)
 
     def hear(self, name: str, **load: object) -> bool:
-        """A load report of a worker; whether it counts."""
+        """Take a load report of a worker; returns whether it counts."""
         fields: dict[str, object] = {"worker": name, "pool": "llama", "boot_id": LIFE, "sequence": 1, "at_ms": 0}
         return self.pool.hear(WorkerLoad.model_validate(fields | load), self.now)
 
@@ -81,7 +81,7 @@ class Bench:
         return ScheduleRequest(**(fields | facts))  # pyright: ignore[reportArgumentType] - named by the test
 
     def prompt(self, family: int, blocks: int, own_blocks: int = 0, **facts: object) -> ScheduleRequest:
-        """A request with `blocks` blocks that it shares with its family, and `own_blocks` that nobody else has."""
+        """A request with `blocks` blocks that it shares with its family, and `own_blocks` of its own."""
         shared = np.random.default_rng(family).integers(1, 2**63, size=blocks, dtype=np.uint64)
         own = np.random.default_rng((family, self._numbers)).integers(1, 2**63, size=own_blocks, dtype=np.uint64)
         tokens = (blocks + own_blocks) * BLOCK_TOKENS
@@ -114,7 +114,7 @@ class Bench:
         return self.decide(request, seed).endpoints[0].name
 
     def survivors(self, request: ScheduleRequest | None = None) -> set[str]:
-        """Who passed the filters."""
+        """The workers that passed the filters."""
         return {worker.name for worker in self.decide(request).selection.primary.candidates.workers()}
 
     def scores(self, request: ScheduleRequest | None = None) -> dict[str, float]:
@@ -124,7 +124,7 @@ class Bench:
         return {worker.name: total for worker, total in zip(run.candidates.workers(), totals, strict=True)}
 
     def place(self, request: ScheduleRequest, worker: str, scheduler: str = "scheduler-2") -> bool:
-        """Another scheduler sent a request to a worker; whether it counts."""
+        """Another scheduler sent a request to a worker; returns whether it counts."""
         change = ReservationChange(
             op="reserve",
             request_id=request.request_id,
@@ -141,7 +141,7 @@ class Bench:
         return self.pool.books.apply(change, scheduler, self.now)
 
     def serve(self, request: ScheduleRequest | None = None, seed: int = 1) -> str:
-        """Decide, and let the answer begin and end; the name of the worker."""
+        """Decide, and let the answer begin and end; returns the name of the worker."""
         request = request or self.request()
         worker = self.chosen(request, seed)
         self.pool.books.started(request.key, worker, 5.0, self.now)

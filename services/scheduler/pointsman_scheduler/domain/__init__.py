@@ -1,1 +1,1 @@
-"""The choice of an endpoint: values in, values out, time and seed as arguments. Knows no bus."""
+"""Chooses an endpoint: values in, values out, with time and seed as arguments. Knows no bus."""

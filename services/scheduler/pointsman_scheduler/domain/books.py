@@ -1,4 +1,4 @@
-"""The books of a pool and what hangs on them: prefix entries, the standing of workers, plugins that learn."""
+"""The books of a pool, and the state that follows them: prefix entries, workers' failures, plugins that learn."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,8 +18,8 @@ from pointsman_scheduler.domain.prefix_index import PrefixIndex
 
 
 class Books:
-    """What becomes of each request, from every scheduler. Each method may be told the same thing twice, late, or
-    about a request that nobody knows."""
+    """Records the course of each request, from every scheduler. Each method accepts repeated and late calls, and calls
+    about unknown requests."""
 
     def __init__(self, fleet: Fleet, index: PrefixIndex) -> None:
         self.ledger: Final = Ledger(fleet.settle)
@@ -43,7 +43,7 @@ class Books:
             self._fleet.judge(hold.worker)
 
     def failed(self, event: AttemptFailed, now: float) -> None:
-        """An attempt to reach a worker failed; the edge goes on to `next_worker`."""
+        """An attempt to reach a worker failed; the edge retries at `next_worker`."""
         worker = self._fleet.find(event.worker)
         if worker is not None and event.boot_id in ("", worker.registration.boot_id):
             worker.standing.failed(event.outcome, event.status, now)
@@ -64,7 +64,7 @@ class Books:
         worker: str | None = None,
         told_ms: int = 0,
     ) -> None:
-        """The request is over. `ok`: it was answered to its end, by `worker` where that is known. `told_ms` as in
+        """The request is over. `ok`: its answer was complete, from `worker` where that is known. `told_ms` as in
         `Ledger.end`."""
         first = self.ledger.of(request)
         if ok and first is not None and worker not in (None, first.worker.name):  # its AttemptFailed was lost
@@ -91,7 +91,8 @@ class Books:
         return len(lost)
 
     def apply(self, change: ReservationChange, scheduler: str, now: float) -> bool:
-        """Word from another scheduler. False when it doesn't count: late, outdone, or about a worker not known."""
+        """Apply another scheduler's change. False when it is ignored: late, overruled by a later attempt, or about an
+        unknown worker."""
         if change.op == "reserve":
             return self._reserve_for(change, scheduler, now)
         request = (change.edge, change.request_id)
@@ -113,7 +114,8 @@ class Books:
             return False
         hold = self.ledger.of(request, change.leg)
         if hold is not None:
-            # Replicas hear each other in different orders; all keep the later attempt, then the greater name.
+            # Replicas receive each other's changes in different orders; all keep the later attempt, then the greater
+            # name.
             if hold.worker is worker or (hold.attempt, hold.scheduler) > (change.attempt, scheduler):
                 return False
             self.take_off(hold, now)
@@ -156,7 +158,7 @@ class Books:
             observer.chosen(hold, now)
 
     def take_off(self, hold: Hold, now: float) -> None:
-        """Take a reservation off the books; its prefix entries with it, unless the answer began."""
+        """Take a reservation off the books, and its prefix entries too unless the answer began."""
         self.ledger.withdraw(hold, now)
         if not hold.confirmed:
             self._index.retract(hold.key, now)
@@ -164,13 +166,13 @@ class Books:
             observer.gone(hold, now)
 
     def bury(self, worker: Worker, now: float) -> None:
-        """A life of a worker ended, and every request on it."""
+        """A worker's life ended: drop every request on it."""
         for hold in tuple(worker.holds.values()):
             self.take_off(hold, now)
         self._index.forget(worker.life)
 
     def notify(self, observers: Iterable[ResponseObserver]) -> None:
-        """From here on tell these plugins, each once."""
+        """From now on notify these plugins, each once."""
         self.observers = tuple(dict.fromkeys(observers))
 
     def _confirm(self, hold: Hold, now: float) -> None:
@@ -179,18 +181,18 @@ class Books:
         self.ledger.confirm(hold)
         self._index.confirm(hold.key, now)
         for leg in self.ledger.legs(hold.request):
-            if leg is not hold:  # what it was to do for the first byte is done when that comes
+            if leg is not hold:  # its prefill load goes when the first byte comes
                 self.ledger.confirm(leg)
                 self._index.confirm(leg.key, now)
                 self.take_off(leg, now)
 
     def _move(self, hold: Hold, worker: str | None, now: float) -> Hold | None:
-        """The request goes on at another worker, or nowhere."""
+        """Move the request to another worker, or take it off the books."""
         self.take_off(hold, now)
         target = self._fleet.find(worker) if worker is not None else None
         if target is None or not target.present:
             return None
-        # How much of the prompt the other one holds isn't looked up: it is a fallback, so less than the first.
+        # Don't look up how much of the prompt the other worker holds: as a fallback, it holds less than the first.
         moved = replace(
             hold, worker=target, at=now, uncached_tokens=hold.prompt_tokens, confirmed=False, asked_at=NEVER
         )

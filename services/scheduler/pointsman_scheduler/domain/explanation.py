@@ -1,4 +1,4 @@
-"""A decision as everybody may read it: every candidate, why filters took some away, how the others scored."""
+"""Explains a decision: every candidate, the filter that removed it, and the scores of the others."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, cast
@@ -12,10 +12,10 @@ from pointsman_plugins.scheduling.worker import NEVER
 from pointsman_scheduler.domain.outcome import Scheduled, Sight
 
 CANDIDATES_SHOWN: Final = 256
-"""Most candidates of one run in an event; further ones are counted. Fewer when the event would be too big."""
+"""Most candidates of one run in an event; further ones are counted. Fewer when the event would be too large."""
 _DIGITS: Final = 4
 _SCALE: Final = 10.0**_DIGITS
-"""What is rounded is rounded as numpy does it, which `round` with digits does not."""
+"""Rounds as numpy does; Python's `round` with digits differs."""
 
 Fields: TypeAlias = Mapping[str, object]
 """Of a model of `pointsman_contracts.scheduling`: what JSON has, and arrays where it has lists of numbers. A message
@@ -23,15 +23,15 @@ made of models costs three times as much, and is made only to be encoded."""
 
 
 class Explained(NamedTuple):
-    """The parts of `RequestScheduled` that say why."""
+    """The parts of `RequestScheduled` that explain the decision."""
 
     runs: list[Fields]
-    """Of `ProfileRun`."""
+    """As `ProfileRun`."""
     reason: str
 
 
 def explain(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> Explained:
-    """Put a decision in words and columns, with at most `shown` candidates of each run, the best first to stay."""
+    """Explain a decision, with at most `shown` candidates of each run; the best are kept."""
     return Explained([_run(run, outcome.sight, shown) for run in outcome.runs], _reason(outcome))
 
 
@@ -46,7 +46,7 @@ def _run(run: Run, sight: Sight, shown: int) -> Fields:
 
 
 def _few(run: Run, sight: Sight) -> Fields:
-    """Of `CandidateColumns`, with every worker."""
+    """As `CandidateColumns`, for a few workers: each of them."""
     count, now = len(sight.workers), sight.now
     heard, kv_usage, running, waiting, matched = cast("list[list[float]]", sight.figures.tolist())
     scores: dict[str, list[float | None]] = {}
@@ -81,7 +81,7 @@ def _in_place(column: Sequence[float], places: Sequence[int], count: int) -> lis
 
 
 def _many(run: Run, sight: Sight, shown: int) -> Fields:
-    """Of `CandidateColumns`."""
+    """As `CandidateColumns`, for many workers."""
     count = len(sight.workers)
     rows: Ints | None = _best_rows(run, count, shown) if count > shown else None
     scores: dict[str, Floats] = {}
@@ -139,7 +139,7 @@ def _best_rows(run: Run, count: int, shown: int) -> Ints:
 
 
 def _spread(table: Floats, candidates: Ints | None, count: int, rows: Ints | None) -> Floats:
-    """`table` with one column for each worker shown; NaN, which JSON has no word for but null, where it has no score:
+    """`table` with one column for each worker shown. A worker without a score has NaN, which JSON writes as null;
     scores themselves are never NaN."""
     if candidates is not None:
         wide = np.full((len(table), count), np.nan)

@@ -1,4 +1,4 @@
-"""How full a pool is, measured as often as it matters."""
+"""Measures how full a pool is, as rarely as accuracy allows."""
 
 from typing import Final
 
@@ -7,7 +7,8 @@ from pointsman_scheduler.domain.pool import PoolScheduler
 
 FRESH_S: Final = 0.01
 ROOMY: Final = 0.5
-"""Up to this saturation one more request for each endpoint fills no pool, so a measurement serves for as many."""
+"""Up to this saturation, one more request for each endpoint doesn't fill the pool, so one measurement serves as
+many."""
 
 
 class Gauge:
@@ -20,7 +21,7 @@ class Gauge:
         self._spent = 0
 
     def roughly(self, policy: FlowPolicy, now: float) -> Capacity:
-        """For a request that comes while none waits: as measured a moment ago, while the pool has room."""
+        """For a request that comes while none waits: the last measurement, while the pool has room."""
         fresh = now - self._measured_at <= FRESH_S and self._capacity.saturation <= ROOMY
         if not fresh or self._spent >= self._capacity.endpoints:
             return self.exactly(policy, now)
@@ -28,7 +29,7 @@ class Gauge:
         return self._capacity
 
     def exactly(self, policy: FlowPolicy, now: float) -> Capacity:
-        """At this moment."""
+        """A new measurement."""
         fleet = self._pool.fleet
         fleet.refresh(now)
         endpoints = len(fleet.workers)

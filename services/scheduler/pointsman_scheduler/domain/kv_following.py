@@ -1,4 +1,4 @@
-"""Follows what one worker's agent tells of its KV cache, and knows what was missed."""
+"""Follows the KV events of one worker's agent, and detects missing ones."""
 
 from typing import Final, NamedTuple
 
@@ -6,14 +6,14 @@ from pointsman_contracts.kv import KvChange, WorkerKvEvents, WorkerKvQuery, Work
 
 ASK_AGAIN_S: Final = 1.0
 KEPT: Final = 2048
-"""Messages that wait for an answer about those before them; past that the oldest are asked for as well."""
+"""Messages that wait for the answer to an earlier gap; beyond this many, the oldest are requested as well."""
 
 
 class Told(NamedTuple):
-    """What to note, in this order."""
+    """Changes to apply, in this order."""
 
     everything: bytes | None = None
-    """Blocks that replace all that was told before; None when it stays."""
+    """Blocks that replace all earlier reports; None to keep them."""
     changes: tuple[KvChange, ...] = ()
 
 
@@ -21,15 +21,15 @@ NOTHING: Final = Told()
 
 
 class KvFollower:
-    """One worker. Messages are counted by the agent in each life of its own: another agent, or another life of the
-    engine, begins anew."""
+    """Follows one worker. Messages are numbered within each life of the agent: a new agent, or a new life of the
+    engine, starts over."""
 
     def __init__(self) -> None:
         self.gaps = 0
-        """How often messages were missing."""
+        """Number of gaps."""
         self._life: tuple[str, str] = ("", "")
         self._known: int | None = None
-        """Sequence up to which everything is noted; None before the first snapshot."""
+        """Sequence up to which everything is applied; None before the first snapshot."""
         self._heard = 0
         """The highest sequence that the agent is known to have reached."""
         self._waiting: dict[int, tuple[KvChange, ...]] = {}
@@ -43,7 +43,7 @@ class KvFollower:
         return self._life != ("", "") and (self._known is None or self._known < self._heard)
 
     def hear(self, event: WorkerKvEvents) -> Told:
-        """A message came."""
+        """Take a message from the agent."""
         life = (event.boot_id, event.agent)
         if life != self._life:
             self._begin(life)
@@ -61,7 +61,7 @@ class KvFollower:
         return told
 
     def question(self, now: float) -> WorkerKvQuery | None:
-        """What to ask the agent; None when nothing is missing, or the last question is young."""
+        """The question for the agent; None when nothing is missing, or the last question is recent."""
         if not self.behind or now - self._asked_at < ASK_AGAIN_S:
             return None
         self._asked_at = now
@@ -69,7 +69,7 @@ class KvFollower:
         return WorkerKvQuery(since=since, agent=self._life[1], offset=offset, as_of=self._as_of)
 
     def answered(self, state: WorkerKvState) -> Told:
-        """The agent's answer."""
+        """Take the agent's answer."""
         if (state.boot_id, state.agent) != self._life:
             return NOTHING
         self._asked_at = float("-inf")
@@ -80,7 +80,7 @@ class KvFollower:
         if state.offset == 0:
             self._parts = b""
         elif state.offset != len(self._parts) // 8 or state.sequence != self._as_of:
-            self._parts, self._as_of = b"", None  # of another moment: once more from the start
+            self._parts, self._as_of = b"", None  # from another moment: start over
             return NOTHING
         self._parts += state.held
         self._as_of = state.sequence

@@ -1,7 +1,7 @@
 """The books: which request is on which worker, one entry for each request and leg, from every scheduler.
 
-Every operation may be repeated, may come late, or may come for a request that is long over, and leaves the books
-right. What ended is remembered for a while, because a peer's reservation may arrive after the edge's word that the
+Every operation may be repeated, come late, or come for a request that is long over, and leaves the books
+right. What ended is remembered for a while, because a peer's reservation may arrive after the edge's report that the
 request is over: they travel on different subjects.
 """
 
@@ -14,10 +14,10 @@ from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
 
 REMEMBER_ENDED_S: Final = 10.0
 ASK_AFTER_S: Final = 60.0
-"""A reservation this old is asked about, and again after as long: a request may well take longer, so age alone
-never drops one (llm-d-router issue 2295)."""
+"""A reservation this old is queried at its edge, and again after as long. Age alone never drops one, since a request
+may well take longer (llm-d-router issue 2295)."""
 SURPLUS_AFTER_S: Final = 2.0
-"""So long must an engine report fewer requests than the books hold before they are asked about early."""
+"""An engine must report fewer requests than the books hold for this long before the books are checked early."""
 ASK_AGAIN_S: Final = 5.0
 
 
@@ -33,7 +33,7 @@ class Ledger:
     def __init__(self, settle: Callable[[Worker], None]) -> None:
         self._settle = settle
         self._holds: dict[RequestKey, tuple[Hold, ...]] = {}
-        # A plain dictionary finds its first key past all that were taken out before it.
+        # A plain dictionary walks past all removed keys to find its first.
         self._ended: OrderedDict[RequestKey, _End] = OrderedDict()
 
     def __len__(self) -> int:
@@ -60,8 +60,8 @@ class Ledger:
         return request in self._ended
 
     def ended_before(self, request: RequestKey, received_ms: int) -> bool:
-        """Whether the request that its edge received at `received_ms` is over: its journey comes after the word of its
-        end. A later request of the same id isn't. Times by the edge's clock, in Unix milliseconds."""
+        """Whether the request that its edge received at `received_ms` is over: its end was reported before its journey
+        came. A later request of the same id isn't. Times by the edge's clock, in Unix milliseconds."""
         end = self._ended.get(request)
         return end is not None and received_ms < end.told_ms
 
@@ -81,7 +81,7 @@ class Ledger:
             self._settle(hold.worker)
 
     def withdraw(self, hold: Hold, now: float) -> None:
-        """Take one reservation off the books; the request goes on elsewhere or has ended."""
+        """Take one reservation off the books; the request continues elsewhere or has ended."""
         request = hold.request
         holds = self._holds[request]
         if len(holds) > 1:
@@ -92,17 +92,15 @@ class Ledger:
         self._settle(hold.worker)
 
     def end(self, request: RequestKey, now: float, told_ms: int = 0) -> None:
-        """The request is over: late word of its reservations is to be ignored. `told_ms`: when its edge said so, by the
-        edge's clock; 0 when it didn't."""
+        """The request is over: late reports of its reservations are ignored. `told_ms`: when its edge reported the end,
+        by the edge's clock; 0 when it didn't."""
         self._ended[request] = _End(now, told_ms)
         while (oldest := next(iter(self._ended))) != request and now - self._ended[oldest].at > REMEMBER_ENDED_S:
             del self._ended[oldest]
 
     def doubtful(self, now: float, mine: Callable[[str], bool]) -> dict[str, list[str]]:
-        """Ids of requests to ask their edges about, by edge: old ones, and those that the engine doesn't seem to know.
-
-        Only reservations whose scheduler is `mine` to look after; each is named again after a while.
-        """
+        """Ids of requests to query at their edges, by edge: old ones, and those that the engine doesn't seem to have.
+        Only reservations of schedulers that are `mine` to look after; each is named again after a while."""
         questions: dict[str, list[str]] = {}
         for hold in self:
             age = now - hold.at

@@ -1,4 +1,4 @@
-"""The outcome of a decision, with all that explains it."""
+"""The outcome of a decision, with the data that explains it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +12,8 @@ from pointsman_plugins.scheduling.worker import Hold, Worker
 
 
 class Sight(NamedTuple):
-    """The workers at the moment of the decision, before its own reservation: what candidates were judged by."""
+    """The workers at the moment of the decision, before its own reservation: the data that candidates were judged
+    by."""
 
     workers: list[Worker]
     names: tuple[str, ...]
@@ -21,7 +22,7 @@ class Sight(NamedTuple):
     figures: Floats
     """[5, workers]: rows `HEARD`, `KV_USAGE`, `RUNNING`, `WAITING` of the fleet, and `MATCHED`."""
     opaque: frozenset[int] = frozenset()
-    """Rows of workers that tell no load."""
+    """Rows of workers that report no load."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,16 +35,16 @@ class Scheduled:
     sight: Sight
     headers: list[HeaderEdit]
     holds: list[Hold]
-    """What this decision put on the books: to tell the other replicas."""
+    """Reservations made by this decision: to publish to the other replicas."""
     cached_tokens: int
     """Prompt tokens believed cached on the first endpoint."""
     prefix: str
-    """How that is known: `precise`, `approximate`, or empty for a prompt without blocks."""
+    """Source of that estimate: `precise`, `approximate`, or empty for a prompt without blocks."""
     held: bool
-    """The request was on the books already: it goes where it was sent."""
+    """The request already had a reservation: it goes to the same endpoint again."""
     seed: int
     reasons: list[str]
-    """Why the decision isn't as good as it could be; empty when nothing was missing."""
+    """Why the decision isn't as good as it could be; empty when no data was missing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,16 +54,16 @@ class Refused:
     refusal: Refusal
     runs: list[Run]
     sight: Sight | None = None
-    """None when there was no worker to look at."""
+    """None when the pool had no worker."""
 
 
 @dataclass(slots=True, eq=False)
 class Postponed:
-    """No endpoint yet: `PoolScheduler.bind` names it when its turn has come."""
+    """No endpoint yet: `PoolScheduler.bind` names it later."""
 
     request: ScheduleRequest
     worker: str
-    """The one that it would have been sent to."""
+    """The worker that an immediate choice would take."""
 
 
 Outcome = Scheduled | Refused | Postponed

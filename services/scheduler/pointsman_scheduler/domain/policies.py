@@ -9,16 +9,16 @@ from pointsman_scheduler.domain.policy import Instances, Policy, PolicyRegistrie
 
 
 class PolicyBook:
-    """Compiles revisions. Plugins whose configuration doesn't change live on from one revision to the next."""
+    """Compiles revisions. Plugins whose configuration doesn't change are kept from one revision to the next."""
 
     def __init__(self, registries: PolicyRegistries) -> None:
         self._registries: Final = registries
         self._instances: Final[dict[str, Instances]] = {}
 
     def compile(self, config: Config) -> Mapping[str, Policy]:
-        """The policy of each pool. Raises PluginError that names the offenders; then nothing has changed."""
+        """The policy of each pool. Raises PluginError that names the faulty plugins; then nothing has changed."""
         wrong = Gathering()
-        for name, settings in config.scheduling.items():  # those that no pool uses must be right as well
+        for name, settings in config.scheduling.items():  # policies that no pool uses must be valid as well
             with wrong.within():
                 compile_policy(name, settings, self._registries)
         wrong.tell()

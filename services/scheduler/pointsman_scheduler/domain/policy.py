@@ -50,7 +50,7 @@ class PolicyRegistries(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Policy:
-    """What decides. One for each pool and configuration revision; plugins may keep state of their own."""
+    """One compiled policy, for each pool and configuration revision; plugins may keep state of their own."""
 
     name: str
     hash: str
@@ -60,16 +60,16 @@ class Policy:
     profiles: Mapping[str, CompiledProfile]
     pre_requests: tuple[PreRequest, ...]
     observers: tuple[ResponseObserver, ...]
-    """Every plugin that hears of answers, of whatever extension point."""
+    """Every plugin that observes responses, of any extension point."""
     flow_control: FlowPolicy
-    """Who waits while the pool is saturated."""
+    """Flow control: which requests wait while the pool is saturated."""
     late_binding: LateBindingPolicy | None
-    """None: requests are bound when they come."""
+    """None when requests are bound on arrival."""
 
 
 class Instances:
-    """Plugin instances of one pool across configuration revisions: one whose configuration is the same is kept,
-    and with it what it has learnt."""
+    """Plugin instances of one pool across configuration revisions. An instance whose configuration is the same is kept,
+    and with it the state that it has learnt."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, str, str], Plugin] = {}
@@ -77,7 +77,7 @@ class Instances:
     def build(
         self, place: str, registry: Registry[P], specs: Sequence[Spec], others: Mapping[str, Plugin] | None = None
     ) -> list[P]:
-        """As `Registry.build`; `place` tells lists of the same policy apart."""
+        """As `Registry.build`; `place` distinguishes lists of the same policy."""
         built = registry.build(specs, others)
         for position, (spec, plugin) in enumerate(zip(specs, built, strict=True)):
             key = (place, spec.use, spec.name, repr(sorted(spec.params.items())))
@@ -98,7 +98,7 @@ class Instances:
 def compile_policy(
     name: str, settings: SchedulingPolicy, registries: PolicyRegistries, instances: Instances | None = None
 ) -> Policy:
-    """Build a policy. PluginError names the offender, where it stands, and what would be right."""
+    """Build a policy. PluginError names the faulty plugin, its place, and the valid values."""
     with within(name):
         return _compile(name, settings, registries, instances or Instances())
 
@@ -158,7 +158,7 @@ def _profile(name: str, settings: SchedulingProfile, registries: PolicyRegistrie
 def _producers(
     settings: SchedulingPolicy, registries: PolicyRegistries, kept: Instances, consumers: Iterable[Plugin]
 ) -> list[Producer]:
-    """The configured producers, and before them those that are needed and that nobody listed."""
+    """The configured producers; before them, producers that are needed but weren't configured."""
     with within("producers"):
         producers = kept.build("producers", registries.producers, [use.spec for use in settings.producers])
     waiting: list[Plugin] = [*consumers, *producers]
@@ -176,7 +176,7 @@ def _producers(
 
 
 def _late_binding(settings: SchedulingPolicy, producers: Iterable[Producer]) -> LateBindingPolicy | None:
-    """Only where nothing but what late binding knows of decides."""
+    """Late binding, only where every deciding plugin is one that it accounts for."""
     late = settings.late_binding
     delays = next((each.estimator for each in producers if isinstance(each, DelayForecast)), None)
     if not late.enabled or delays is None:

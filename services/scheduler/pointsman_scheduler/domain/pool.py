@@ -1,7 +1,7 @@
-"""Everything one scheduler knows about one pool, and the decision.
+"""All state of one scheduler about one pool, and the decision.
 
-The service and the simulator drive this same object. It does no I/O: facts come in through its methods, with
-the monotonic time at which they were received; a decision goes out as a value.
+The service and the simulator drive this same object. It does no I/O: events come in through its methods, with the
+monotonic time at which they were received; a decision goes out as a value.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 
 _REASONS: Final = 3
-"""Different ones that an error gives."""
+"""Different reasons that one error lists."""
 
 
 class PoolScheduler:
@@ -42,7 +42,8 @@ class PoolScheduler:
         self.index: Final = index
         self.books: Final = Books(self.fleet, index)
         self._unreached: dict[str, tuple[str, float]] = {}
-        """Engines that the pool names and that have never answered: why, and when that was told last."""
+        """Engines that the pool's configuration names and that have never answered: the reason, and when it was last
+        reported."""
         self._block_tokens = 64
         self._index_epoch = 0
         self.binder: Final = Binder()
@@ -50,20 +51,20 @@ class PoolScheduler:
         """Of the newest policy."""
 
     def use(self, policies: Iterable[Policy]) -> None:
-        """The policies whose plugins hear what becomes of requests: those that may still decide."""
+        """Set the policies whose plugins observe responses: those that may still decide."""
         live = list(policies)
         self.books.notify(observer for policy in live for observer in policy.observers)
         self._late = live[-1].late_binding if live else None
 
     def measure(self, block_tokens: int) -> None:
-        """How many tokens one block of the prefix index has."""
+        """Set the number of tokens in one block of the prefix index."""
         if block_tokens != self._block_tokens:
             self._block_tokens = block_tokens
             for worker in self.fleet:
                 self.index.describe(worker.life, self._blocks_of(worker))
 
     def register(self, registration: WorkerRegistration, now: float) -> None:
-        """A worker joined, renewed its registration, or restarted: requests of its former life are dead."""
+        """A worker joined, renewed its registration, or restarted. Requests of its former life are dropped."""
         self._unreached.pop(registration.worker, None)
         former = self.fleet.register(registration)
         if former is not None:
@@ -80,14 +81,14 @@ class PoolScheduler:
         self.fleet.remove(worker, now)
 
     def hear(self, load: WorkerLoad, now: float) -> bool:
-        """A load report came in. False when it is of a worker, or a life of one, that isn't registered."""
+        """Take a load report. False when its worker, or this life of it, isn't registered."""
         if not load.boot_id:
             self._unreached[load.worker] = load.reason, now
         return self.fleet.hear(load, now) is not None
 
     def sweep(self, now: float) -> bool:
-        """Forget what is long gone, for some milliseconds at most. Call it about once a second, and again while it
-        returns True: there is more."""
+        """Forget expired state, for some milliseconds at most. Call it about once a second, and again while it returns
+        True: more is left."""
         for name in [name for name, (_, told) in self._unreached.items() if now - told > TIMES.worker_silent_s]:
             del self._unreached[name]
         for worker in self.fleet.sweep(now):
@@ -95,11 +96,12 @@ class PoolScheduler:
         return self.index.sweep(now)
 
     def _blocks_of(self, worker: Worker) -> int | None:
-        """How many of our blocks fit into the worker's cache; None when it didn't say."""
+        """How many of the index's blocks fit into the worker's cache; None when unknown."""
         return worker.capacity_tokens // self._block_tokens or None
 
     def decide(self, request: ScheduleRequest, now: float, seed: int, policy: Policy) -> Outcome:
-        """Choose, and put the choice on the books at once. `now` is monotonic; `seed` settles ties and draws."""
+        """Choose endpoints and reserve the choice at once. `now` is monotonic; `seed` settles ties and random
+        choices."""
         fleet = self.fleet
         fleet.refresh(now)
         if self._index_epoch != fleet.epoch:
@@ -169,15 +171,15 @@ class PoolScheduler:
         )
 
     def bind(self, now: float) -> list[Bound]:
-        """The requests that have waited for an engine and go to one now. `decide` is called for each of them before
-        this is asked again."""
+        """The requests that have waited for an engine and go to one now. The caller passes each to `decide` before the
+        next call."""
         if not len(self.binder):
             return []
         self.fleet.refresh(now)
         return self.binder.bind(now * 1000.0, self.fleet.names, self._late, self._matched)
 
     def look_at(self, now: float) -> float | None:
-        """When `bind` is to be called even if nothing is heard; None while nothing waits."""
+        """When to call `bind` even without new reports; None while no request waits."""
         at = self.binder.look_at(now * 1000.0)
         return None if at is None else at / 1000.0
 
@@ -187,8 +189,9 @@ class PoolScheduler:
     def _waits(
         self, request: ScheduleRequest, selection: Selection, matched: Floats, now: float, late: LateBindingPolicy
     ) -> bool:
-        """Whether the request waits until the engine that suits it best takes it up."""
-        # Another adapter blocks an engine whatever its prompts take, and a leg is sent when the answer's endpoint is.
+        """Whether the request waits until the best engine takes it up."""
+        # These can't wait: another adapter blocks an engine regardless of its prompts, and a leg is sent together with
+        # the answer's.
         if request.lora is not None or request.attempt > 1 or selection.legs or request.workers is not None:
             return False
         now_ms, row = now * 1000.0, selection.primary.chosen[0]
@@ -200,7 +203,7 @@ class PoolScheduler:
         return True
 
     def known_bad(self, now: float) -> bool:
-        """Whether the pool has no endpoint but those that it names and that have never answered."""
+        """Whether the pool's only endpoints are those that its configuration names and that have never answered."""
         return not len(self.fleet) and any(now - told <= TIMES.worker_silent_s for _, told in self._unreached.values())
 
     def _why_empty(self, now: float) -> str:
@@ -216,7 +219,7 @@ class PoolScheduler:
         return exhausted.refusal(f"No endpoint of pool {self.pool!r} can take this request: {last.error}{why}.")
 
     def _honour(self, request: ScheduleRequest, selection: Selection) -> bool:
-        """A request that is on the books already goes where it was sent, if that worker may still serve it."""
+        """Keep a reserved request on its worker, if that worker may still serve it."""
         hold = self.books.ledger.of(request.key)
         if hold is None or not hold.worker.present:
             return False
@@ -275,7 +278,7 @@ def _not_given(everyone: Candidates, allowed: Candidates) -> Removed:
 
 
 def _reasons(run: Run) -> list[str]:
-    """Why the last filter took each of the endpoints that were left."""
+    """Why the last filter removed each of the remaining endpoints."""
     removed, workers = run.removed[-1], run.candidates.fleet.workers
     rows: list[int] = removed.rows.tolist()
     return [removed.why if isinstance(removed.why, str) else removed.why(workers[row]) for row in rows]

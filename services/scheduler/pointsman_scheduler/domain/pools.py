@@ -9,12 +9,12 @@ from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 
 REVISIONS_KEPT: Final = 8
-"""Configuration revisions that may still decide for requests that began with them."""
+"""Configuration revisions that may still decide for requests that started with them."""
 BLOCK_TOKENS: Final = 64
 
 
 class Pools:
-    """A pool's state is made when it is first heard of: workers may register before the configuration names it."""
+    """Creates a pool's state on first use: workers may register before the configuration names their pool."""
 
     def __init__(self, scheduler: str, index_bytes: int) -> None:
         self._scheduler: Final = scheduler
@@ -27,11 +27,11 @@ class Pools:
         return iter(tuple(self._pools.values()))
 
     def get(self, name: str) -> PoolScheduler | None:
-        """The pool of this name, if anything is known of it."""
+        """The pool of this name, or None when no event has named it yet."""
         return self._pools.get(name)
 
     def of(self, name: str) -> PoolScheduler:
-        """The pool of this name."""
+        """The pool of this name, created if necessary."""
         pool = self._pools.get(name)
         if pool is None:
             pool = PoolScheduler(name, self._scheduler, PrefixIndex(max_bytes=self._index_bytes))
@@ -44,7 +44,7 @@ class Pools:
         return self._block_tokens.get(pool, BLOCK_TOKENS)
 
     def use(self, policies: Mapping[str, Policy], block_tokens: Mapping[str, int]) -> None:
-        """A configuration revision came into force. State stays as it is."""
+        """A configuration revision came into force. State is kept."""
         self._revisions.append(policies)
         self._block_tokens = block_tokens
         for pool in self:

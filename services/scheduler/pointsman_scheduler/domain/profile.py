@@ -26,7 +26,7 @@ class CompiledProfile:
         self._weights: Final = [weight for _, weight in scorers]
 
     def run(self, request: ScheduleRequest, everyone: Candidates) -> Run:
-        """Filter, score and pick. A run that ends with nobody says which filter took the last."""
+        """Filter, score and pick. A run without a remaining endpoint names the filter that removed the last one."""
         run = Run(self.name, everyone, self.weights, None, [], [], [])
         candidates = everyone
         for each in self.filters:

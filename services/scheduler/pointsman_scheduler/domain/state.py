@@ -1,6 +1,6 @@
-"""What one scheduler tells another that joins, or missed something: parts of its state, and how they are taken over.
+"""Encodes parts of a scheduler's state for a peer that joins or missed messages, and takes over a peer's parts.
 
-Nothing has to stand still for it. A part holds what was true when it was made; what has changed since reaches the other
+No scheduler pauses for it. A part holds the state when it was made; later changes reach the other
 one by the usual messages, before or after, and the books take them in any order.
 """
 
@@ -13,12 +13,12 @@ from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import Dump
 
 PART_BYTES: Final = 256 * 1024
-"""About so much goes into one part: far below what the bus takes, and made in some milliseconds."""
+"""Size of one part: far below the bus's limit, and made within milliseconds."""
 RESERVATION_BYTES: Final = 512
-"""Of a reservation without its blocks."""
+"""Size of a reservation without its blocks."""
 ENTRY_BYTES: Final = 8 + 4 + 1
 PREFIXES_TOLD: Final = 65536
-"""Most prefix entries of one worker that are told: the most recently used."""
+"""Most prefix entries that are sent of one worker: the most recently used."""
 
 
 def part_of(pool: PoolScheduler, query: SchedulerStateQuery, now: float) -> SchedulerState:
@@ -29,7 +29,7 @@ def part_of(pool: PoolScheduler, query: SchedulerStateQuery, now: float) -> Sche
 
 
 def take_reservations(pool: PoolScheduler, state: SchedulerState, now: float) -> int:
-    """Put on the books what isn't on them and hasn't ended since. Returns how many counted."""
+    """Reserve the requests that aren't on the books and haven't ended since. Returns how many counted."""
     taken = 0
     for reservation in state.reservations:
         taken += pool.books.apply(reservation.change, reservation.scheduler, now)
@@ -39,7 +39,7 @@ def take_reservations(pool: PoolScheduler, state: SchedulerState, now: float) ->
 
 
 def take_prefixes(pool: PoolScheduler, worker: str, state: SchedulerState, now: float) -> int:
-    """Take over prefix entries. Returns how many there were; 0 when they belong to another life."""
+    """Take over prefix entries. Returns their number; 0 when they belong to another life."""
     found = pool.fleet.find(worker)
     if found is None or found.registration.boot_id != state.boot_id:
         return 0

@@ -1,4 +1,5 @@
-"""The plugins of this distribution. Others offer theirs by entry point, in the group of their extension point."""
+"""The plugins of this distribution. Other distributions add theirs as entry points, in the group of the extension
+point."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
 """The engines of a pool as shadows, and what sending a request to each of them would cost (`formula`).
 
-What a kept prefix is worth: a prefix that is asked for again soon makes a second copy pay off. Each prompt's longest
+A second copy of a prefix pays off when the prefix is requested again soon. Each prompt's longest
 known prefix counts its uses, fading over `_POPULARITY_MS`; a worker without a copy is credited the part of the prefill
 time that later requests would save, so that hot prefixes spread before one worker melts.
 """
@@ -20,13 +20,13 @@ from pointsman_scheduler.domain.delay.shadow import EngineShadow, Sent
 _POPULARITY_MS: Final = 30_000.0
 _POPULAR_KEPT: Final = 20_000
 _TOGETHER_MS: Final = 1000.0
-"""Uses of a prefix that are closer than this count as a part of one."""
+"""Uses of a prefix that are closer than this count as fractions of one."""
 _OUTPUT_PRIOR: Final = 200.0
 _OUTPUT_PRIOR_WEIGHT: Final = 20.0
 _OUTPUT_WINDOW: Final = 2000.0
 _AHEAD_GAIN: Final = 0.01
 LEAST_AHEAD: Final = 2.0
-"""Requests that a token computed needlessly is taken to delay, even on an idle fleet."""
+"""Requests that each needlessly computed token is assumed to delay, even on an idle fleet."""
 
 _WAITING, _CARRIED, _QUEUED = (EngineFigures._fields.index(name) for name in ("waiting", "carried", "queued"))
 _DUE: Final = len(EngineFigures._fields)
@@ -34,7 +34,7 @@ _DUE: Final = len(EngineFigures._fields)
 
 
 def worth_of_a_copy(uses: float, holders: int) -> float:
-    """The part of a prefix's prefill that later requests are expected to save by one more copy, in [0,1)."""
+    """The part of a prefix's prefill that one more copy would save later requests, in [0,1)."""
     return 1.0 - 1.0 / (1.0 + uses / (holders + 1))
 
 
@@ -44,20 +44,19 @@ class DelayEstimator:
     def __init__(self, batch_tokens: int, first_token_weight: float) -> None:
         self.model: Final = PassModel()
         self.batch_tokens: Final = batch_tokens
-        """Prompt tokens that a pass is taken to compute."""
+        """Prompt tokens that one pass is assumed to compute."""
         self._weight: Final = first_token_weight
         self._shadows: dict[int, EngineShadow] = {}
         self._requests: dict[Hashable, Sent] = {}
         self._order: list[EngineShadow] = []
         self._rows: dict[EngineShadow, int] = {}
         self._changed: set[EngineShadow] = set()
-        """Those whose row isn't what it says any more."""
+        """Workers whose row is out of date."""
         self._figures: list[EngineFigures] = []
         self._due: list[float] = []
         """`EngineShadow.due` of each worker."""
         self._standings: list[EngineDelay[float]] = []
-        """Of a few workers, from the first that are asked for until the model's rates change; so are those in
-        columns."""
+        """Delays of a few workers, computed on first use until the model's rates change; those in columns likewise."""
         self._columns: Floats | None = None
         """The figures of many workers, and last `_due`."""
         self._standing_columns: Floats | None = None
@@ -69,8 +68,8 @@ class DelayEstimator:
         self._popularity: dict[int, tuple[float, float]] = {}
 
     def lay_out(self, workers: Sequence[tuple[int, float]]) -> None:
-        """From here on `costs` answers for these workers, in this order: pairs of a life, and of the tokens its KV
-        cache has room for (infinite when it didn't say)."""
+        """Set the workers, in order, that `costs` answers for. Each is a pair: its life, and the tokens its KV cache
+        has room for (infinite when unknown)."""
         self._order = [self._shadow(life) for life, _ in workers]
         kept = set(self._order)
         self._shadows = {life: shadow for life, shadow in self._shadows.items() if shadow in kept}
@@ -87,8 +86,8 @@ class DelayEstimator:
         self._changed.clear()
 
     def sent(self, life: int, key: Hashable, now: float, prompt: int, hit: int, *, told: bool = True) -> None:
-        """A request was sent to a worker. One that was sent elsewhere before is gone there. `told`: `started` will be
-        called for it."""
+        """A request was sent to a worker. If it was sent to another worker before, it is removed there. `told`:
+        `started` will be called for it."""
         self.ended(key, now, None)
         shadow = self._shadow(life)
         self._ahead += _AHEAD_GAIN * (shadow.queued - self._ahead)
@@ -96,14 +95,14 @@ class DelayEstimator:
         self._changed.add(shadow)
 
     def started(self, key: Hashable, now: float) -> None:
-        """Its first token came. No-op for a request that isn't known."""
+        """The first token came. No-op for an unknown request."""
         request = self._requests.get(key)
         if request is not None:
             request.shadow.start(request, now)
             self._changed.add(request.shadow)
 
     def ended(self, key: Hashable, now: float, output_tokens: int | None) -> None:
-        """It ended, or never ran. No-op for a request that isn't known."""
+        """The request ended, or never ran. No-op for an unknown request."""
         request = self._requests.pop(key, None)
         if request is None:
             return
@@ -115,7 +114,7 @@ class DelayEstimator:
 
     @property
     def speeds(self) -> list[float]:
-        """For each worker, how long a pass takes over how long it takes in the pool."""
+        """For each worker, the duration of its passes divided by the pool's."""
         return [shadow.speed for shadow in self._order]
 
     @speeds.setter
@@ -126,18 +125,18 @@ class DelayEstimator:
 
     @property
     def expected_output(self) -> float:
-        """How long an answer is taken to be, in tokens."""
+        """Expected length of an answer, in tokens."""
         return self._output
 
     def succeed(self, other: "DelayEstimator") -> None:
-        """Take over what `other` has learnt of the requests: lengths of answers, queues, hot prefixes."""
+        """Take over what `other` has learnt from requests: lengths of answers, queues, hot prefixes."""
         self._output, self._outputs, self._ahead = other._output, other._outputs, other._ahead
         self._popularity = other._popularity
 
     def costs(self, prompt: int, matched: Floats, now: float, max_output: int | None, prefix: int | None) -> Floats:
         """The delay that sending the request to each worker would cause, in milliseconds times requests.
 
-        `matched`: prompt tokens that each worker holds; the last one of `prompt` is computed all the same. `prefix`
+        `matched`: prompt tokens that each worker holds; the last token of `prompt` is always computed. `prefix`
         names the longest prefix of the prompt that any worker holds; None when none does. Until the model is trusted,
         costs are tokens: those that wait for a pass, three times those that this request adds, and a tenth of what the
         worker carries.
@@ -171,16 +170,16 @@ class DelayEstimator:
 
     @property
     def workers(self) -> int:
-        """How many were laid out."""
+        """Number of workers that were laid out."""
         return len(self._order)
 
     def ready(self, row: int, now: float) -> bool:
-        """Whether the worker has no prompt to compute but those of a pass that is over by the model."""
+        """Whether the worker's only prompts to compute are those of a pass that the model says is over."""
         shadow = self._order[row]
         return not shadow.waiting and (not shadow.busy or shadow.pass_end <= now)
 
     def engines(self, now: float) -> tuple[Sequence[EngineFigures], Rates]:
-        """The figures of all workers at this moment, and the rates; both change with the next call of anything."""
+        """The figures of all workers now, and the rates. Any later call changes both."""
         self._catch_up(now)
         return self._figures, self._rates
 
@@ -189,8 +188,8 @@ class DelayEstimator:
         return len(self._order[row].queue)
 
     def terms(self, prompt: int, max_output: int | None, now: float, least_queued: float) -> Terms:
-        """What the formula needs to know of a request; `least_queued`: of the worker with the fewest requests without a
-        first token."""
+        """The formula's terms for a request; `least_queued`: requests without a first token at the worker with the
+        fewest."""
         ahead = max(self._ahead, LEAST_AHEAD)
         return ask(
             now,
@@ -205,15 +204,15 @@ class DelayEstimator:
         )
 
     def earlier_uses(self, prefix: int) -> float:
-        """How often a prefix was asked for lately, without the last time."""
+        """How often a prefix was requested lately, without the last time."""
         return max(0.0, self._popularity.get(prefix, (0.0, 0.0))[0] - 1.0)
 
     def _use_prefix(self, prefix: int, holders: int, now: float) -> float:
-        """Its worth before this use."""
+        """Count a use of a prefix. Returns its worth before this use."""
         count, at = self._popularity.get(prefix, (0.0, -math.inf))
         gap = now - at
         count *= math.exp(-gap / _POPULARITY_MS)
-        # Requests that come together need no second copy: they share the pass that makes the first.
+        # Requests that come together need no second copy: they share the pass that computes the first.
         self._popularity[prefix] = (count + min(1.0, gap / _TOGETHER_MS), now)
         if len(self._popularity) > _POPULAR_KEPT:
             recent = now - 5 * _POPULARITY_MS
@@ -227,7 +226,7 @@ class DelayEstimator:
         return shadow
 
     def _catch_up(self, now: float) -> None:
-        """Bring the rows to what the shadows say at this moment."""
+        """Update the rows from the shadows at this moment."""
         if self._rates is not self.model.rates:
             self._rates = self.model.rates
             self._forget_standings()

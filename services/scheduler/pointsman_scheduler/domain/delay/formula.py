@@ -1,5 +1,5 @@
-"""The delay that one choice causes. `stand` is written with operators alone, so that it serves numbers and columns
-alike; `delay` serves columns, and `one_by_one.delays` numbers.
+"""Computes the delay that one choice causes. `stand` is written with operators alone, so that it serves numbers and
+columns alike; `delay` serves columns, and `one_by_one.delays` numbers.
 
 For a request with u prompt tokens to compute, and an engine that takes up to B prompt tokens a pass:
 
@@ -8,14 +8,14 @@ For a request with u prompt tokens to compute, and an engine that takes up to B 
     work   = the prefill time that u adds: those passes, less what they would be without u
     beside = what u adds to the pass that others share with its beginning
     own    = the decode steps of this request in the batch that it joins
-    slows  = what its context adds to everybody else's decode steps, over what they have left
+    slows  = what its context adds to the other requests' decode steps, for the rest of their answers
 
     cost   = w (ttft + beside) + (requests there + w r) work + own + slows
 
 in milliseconds times requests. `w` prices a wait for the first token against the same wait within an answer, because a
 reader sees the first and often not the second. r is how many requests usually wait at the worker that is chosen:
 requests to come pay for the work too. A further pass as such costs them nothing while some worker has no queue
-(`spared`), whereas a token computed twice always costs somebody.
+(`spared`), whereas a token computed twice always has a cost.
 """
 
 from typing import Final, Generic, NamedTuple
@@ -25,7 +25,7 @@ from pointsman_scheduler.domain.delay.pass_model import Rates
 
 
 class EngineFigures(NamedTuple):
-    """What is known of one engine: numbers; or of all: columns. Times in milliseconds."""
+    """The state of one engine, as numbers; or of all engines, as columns. Times in milliseconds."""
 
     free_at: float
     """When the pass in flight ends; 0 when none with prompts is."""
@@ -34,7 +34,7 @@ class EngineFigures(NamedTuple):
     waiting: float
     """Prompt tokens that wait for a pass."""
     whole: float
-    """Passes that they fill whole."""
+    """Whole passes that they fill."""
     last: float
     """Their tokens in the last, unfilled pass."""
     shared: float
@@ -48,47 +48,48 @@ class EngineFigures(NamedTuple):
     queued: float
     """Requests without a first token."""
     speed: float
-    """Durations here over those of the pool."""
+    """Duration of passes here divided by the pool's."""
     capacity: float
-    """Tokens that the KV cache has room for; `BOUNDLESS` when it didn't say."""
+    """Tokens that the KV cache has room for; `BOUNDLESS` when unknown."""
 
 
 BOUNDLESS: Final = 1e18
-"""More tokens than any cache holds. Infinity wouldn't do: it times 0 is no number."""
+"""More tokens than any cache holds. Infinity fails here: infinity times 0 is NaN."""
 
 
 class EngineDelay(NamedTuple, Generic[Number]):
-    """What an engine's figures and the rates come to, whatever is asked: worth keeping from one request to the next."""
+    """The part of the delay that depends on the engine and the rates alone: kept from one request to the next."""
 
     free_at: Number
     waiting: Number
     passes: Number
-    """Passes that the waiting tokens fill, the last one maybe in part."""
+    """Passes that the waiting tokens fill; the last may be partly filled."""
     before: Number
-    """How long these take."""
+    """Duration of these passes."""
     last: Number
     joined_ms: Number
-    """How long the tokens in the last, unfilled pass take."""
+    """Duration of the tokens in the last, unfilled pass."""
     shared: Number
     step: Number
-    """A decode step of the running batch."""
+    """Duration of a decode step of the running batch."""
     turn: Number
-    """Half of one when no pass with prompts is in flight: that is how long the next one waits, on average."""
+    """Half a decode step when no pass with prompts is in flight: the mean wait until the next pass begins."""
     there: Number
     """Requests."""
     company: Number
-    """What they add to a decode step."""
+    """Their part of a decode step."""
     slowed: Number
     """Requests that have answers left to slow down, in part."""
     room: Number
-    """Tokens that the KV cache has left, below 0 when it is overcommitted."""
+    """Tokens that the KV cache has left; below 0 when it is overcommitted."""
     stall: Number
-    """How long a token that doesn't fit waits for room, for each token of an answer: those that run free it."""
+    """How long a token that doesn't fit waits for room, for each token of an answer: running requests free it."""
     speed: Number
 
 
 class Terms(NamedTuple):
-    """What is the same for every worker: figures of the request, and what comes of them and the rates."""
+    """The terms that are the same for every worker: figures of the request, and values derived from them and the
+    rates."""
 
     now: float
     prompt_and_answer: float
@@ -102,15 +103,15 @@ class Terms(NamedTuple):
     full_pass: float
     """How long B prompt tokens take, beyond what any pass with prompts does."""
     own_step: float
-    """This request's part of a decode step, with nobody beside it."""
+    """This request's part of a decode step, alone in the batch."""
     slows_each: float
-    """What it adds to the decode steps of an answer as long as `others`."""
+    """Its part of the decode steps of an answer as long as `others`."""
     first_token: float
     """w."""
     coming: float
     """w r."""
     spared: float
-    """What a further pass as such doesn't cost."""
+    """The cost that a further pass as such doesn't have."""
     prefill: float
     linear: float
     square: float
@@ -139,7 +140,7 @@ def ask(
 
 
 def stand(at: tuple[Number, ...], budget: float, rates: Rates) -> EngineDelay[Number]:
-    """What `delay` needs to know of an engine, or of all."""
+    """The values that `delay` needs of one engine, or of all."""
     free_at, idle, waiting, whole, last, shared, decoding, context, carried, queued, speed, capacity = at
     prefill, linear, square, _, decode, batch, growth = rates
     step = decode * (decoding > 0) + batch * decoding + growth * context
@@ -174,7 +175,7 @@ def delay(at: EngineDelay[Floats], uncached: Floats, hit: Floats, worth: Floats,
     work = after - before
     left = free_at - now
     over = prompt_and_answer - room
-    # What doesn't fit waits until as much has been freed.
+    # A token that doesn't fit waits until as much has been freed.
     ttft = left * (left > 0) + turn + after + after_passes * step + over * (over > 0) * stall * others
     joined = last + uncached
     excess = joined - budget

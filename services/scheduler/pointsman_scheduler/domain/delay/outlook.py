@@ -1,4 +1,4 @@
-"""The engines of a pool at one moment, with requests added that aren't sent yet: where one more would cost least."""
+"""The engines of a pool at one moment, with planned requests added: finds where one more would cost least."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -21,7 +21,7 @@ class Outlook:
         self.budget: Final = float(estimator.batch_tokens)
         self.figures: Final[list[EngineFigures]] = list(figures)
         self._standings: list[EngineDelay[float]] = []
-        """Of `figures`, from the first that is asked for."""
+        """Delays from `figures`, computed on first use."""
         self._added: Final[dict[int, list[float]]] = {}
         """Row → tokens to compute of each added request, in the order in which they were added."""
 
@@ -43,7 +43,7 @@ class Outlook:
         return delays(standings, held, prompt, worth, terms)
 
     def add(self, row: int, uncached: float, prompt: int) -> None:
-        """A request is taken to wait at an engine, behind all that wait there."""
+        """Add a request that waits at an engine, behind all that wait there."""
         at = self.figures[row]
         added = self._added.setdefault(row, [])
         added.append(uncached)
@@ -67,15 +67,15 @@ class Outlook:
             self._standings[row] = stand(changed, self.budget, self.rates)
 
     def prefill_ms(self, tokens: float) -> float:
-        """How long a pass over so many prompt tokens takes, without what decodes beside it; more than one pass takes
-        are computed in several."""
+        """How long a pass over so many prompt tokens takes, without the decoding sequences. More tokens than one pass
+        takes are computed in several."""
         rates, budget = self.rates, self.budget
         whole, rest = divmod(tokens, budget)
         took = whole * (rates.prefill + budget * (rates.linear + rates.square * budget))
         return took + (rates.prefill + rest * (rates.linear + rates.square * rest) if rest else 0.0)
 
     def left_ms(self, row: int) -> float:
-        """What is left of the pass with prompts that is in flight; 0 without one, and when it is overdue."""
+        """The rest of the pass with prompts that is in flight; 0 without one, and when it is overdue."""
         return max(0.0, self.figures[row].free_at - self._now)
 
     def step_ms(self, row: int) -> float:

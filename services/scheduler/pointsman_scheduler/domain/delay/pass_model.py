@@ -1,4 +1,4 @@
-"""How long a forward pass of an engine takes, learnt from what passed the edge.
+"""How long a forward pass of an engine takes, learnt from the times that the edges observe.
 
 A pass computes chunks of prompts, or one token for each running sequence, or both. Its duration in milliseconds is
 taken as linear in seven features:

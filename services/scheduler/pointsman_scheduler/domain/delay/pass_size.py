@@ -1,8 +1,8 @@
 """How many prompt tokens the engines take up in one pass: the size that explains best what they do.
 
-Engines don't tell, and a pool's shadows are in step with them only when they cut prompts as the engines do. So while
-predictions are poor, a rival with another size hears of the same requests; when it predicts better, it takes over, and
-the search goes on from there. Sizes are the configured one times powers of two: to be off by less costs little.
+Engines don't report it, and a pool's shadows follow them only when both cut prompts alike. While
+predictions are poor, a rival with another size gets the same requests; when it predicts better, it takes over, and
+the search goes on from there. Sizes are the configured one times powers of two: a smaller error costs little.
 """
 
 from collections.abc import Hashable, Sequence
@@ -14,18 +14,18 @@ from pointsman_scheduler.domain.delay.estimator import DelayEstimator
 LEAST_TOKENS: Final = 256
 MOST_TOKENS: Final = 65536
 _POOR: Final = 0.05
-"""A mean error that leaves something to gain."""
+"""A mean error above which another size is worth trying."""
 _WARM: Final = 150
 """Observations that a rival learns from before its errors count."""
 _TRIAL: Final = 500
 _BETTER: Final = 0.95
-"""A rival takes over when its error is below so much of the other's."""
+"""A rival takes over when its error is below this fraction of the other's."""
 _STEPS: Final = (0.5, 2.0, 0.25, 4.0, 0.125, 8.0)
-"""Sizes of rivals, in sizes of the best. When it is off by a lot, its neighbours may be no better."""
+"""Sizes of rivals, relative to the best. When the best is off by a lot, its neighbours may be no better."""
 _SETTLED: Final = 400
 """Observations before the first trial."""
 _PAUSE: Final = 4000
-"""Observations until the next trial when none of these was better; twice as many each time."""
+"""Observations until the next trial when no rival was better; doubled each time."""
 _LONGEST_PAUSE: Final = 100_000
 
 
@@ -36,40 +36,40 @@ class DelayForecast:
 
 
 class PassSizeSearch:
-    """`DelayEstimator` with a pass size that is searched for; `best` answers."""
+    """`DelayEstimator` with a pass size that is searched for; the answers are those of `best`."""
 
     def __init__(self, batch_tokens: int, first_token_weight: float) -> None:
         self._weight: Final = first_token_weight
         self.best = DelayEstimator(batch_tokens, first_token_weight)
         self._told: tuple[DelayEstimator, ...] = (self.best,)
-        """Who hears of requests: the best, and its rival while there is one."""
+        """The estimators that get the requests: the best, and its rival during a trial."""
         self._workers: Sequence[tuple[int, float]] = ()
         self._step = 0
         """Index of the step to try next."""
         self._next_trial = _SETTLED
-        """Observations of the best."""
+        """Number of observations of the best."""
         self._pause = _PAUSE
         self._errors = [0.0, 0.0]
-        """Of the best and the rival, summed over the trial."""
+        """Errors of the best and the rival, summed over the trial."""
 
     def lay_out(self, workers: Sequence[tuple[int, float]]) -> None:
-        """As `DelayEstimator.lay_out`."""
+        """Set the workers; see `DelayEstimator.lay_out`."""
         self._workers = workers
         for each in self._told:
             each.lay_out(workers)
 
     def sent(self, life: int, key: Hashable, now: float, prompt: int, hit: int, *, told: bool = True) -> None:
-        """As `DelayEstimator.sent`."""
+        """A request was sent; see `DelayEstimator.sent`."""
         for each in self._told:
             each.sent(life, key, now, prompt, hit, told=told)
 
     def started(self, key: Hashable, now: float) -> None:
-        """As `DelayEstimator.started`."""
+        """The first token came; see `DelayEstimator.started`."""
         for each in self._told:
             each.started(key, now)
 
     def ended(self, key: Hashable, now: float, output_tokens: int | None) -> None:
-        """As `DelayEstimator.ended`."""
+        """A request ended; see `DelayEstimator.ended`."""
         for each in self._told:
             each.ended(key, now, output_tokens)
         if len(self._told) > 1:
@@ -78,7 +78,7 @@ class PassSizeSearch:
             self._try_another()
 
     def costs(self, prompt: int, matched: Floats, now: float, max_output: int | None, prefix: int | None) -> Floats:
-        """As `DelayEstimator.costs`."""
+        """The delays of the choices; see `DelayEstimator.costs`."""
         return self.best.costs(prompt, matched, now, max_output, prefix)
 
     def _try_another(self) -> None:
@@ -91,7 +91,7 @@ class PassSizeSearch:
         else:
             rival = DelayEstimator(tokens, self._weight)
             rival.lay_out(self._workers)
-            # Else all sizes but the first would begin with a handicap where engines differ.
+            # Otherwise all sizes but the first would begin with a handicap where engines differ.
             rival.speeds = best.speeds
             self._errors = [0.0, 0.0]
             self._told = (best, rival)
@@ -109,7 +109,7 @@ class PassSizeSearch:
             rival.succeed(best)
             self.best = rival
             self._told = (rival,)
-            # On in the same direction.
+            # Continue in the same direction.
             self._step = int(rival.batch_tokens > best.batch_tokens)
             self._next_trial, self._pause = rival.model.observations, _PAUSE
         else:

@@ -1,4 +1,4 @@
-"""What one engine is believed to be doing, from what was sent to it and what came back."""
+"""The estimated state of one engine, from the requests sent to it and its answers."""
 
 import math
 from collections import deque
@@ -11,11 +11,11 @@ from pointsman_scheduler.domain.delay.formula import EngineFigures
 from pointsman_scheduler.domain.delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, PREFILL, PassModel
 
 _SPEED_AFTER: Final = 60
-"""Observations of the pool before one engine's own speed is told apart."""
+"""Observations of the pool before one engine's own speed is learnt."""
 _SPEED_GAIN: Final = 0.05
 _SPEED_RETURN: Final = 0.005
 _LEAST_OUTPUT: Final = 8
-"""Shorter answers tell too little about the time between tokens."""
+"""Shorter answers show too little about the time between tokens."""
 _NOTHING: Final[Floats] = np.zeros(FEATURES)
 _NOTHING.flags.writeable = False
 
@@ -41,7 +41,7 @@ class Sent:
     def __init__(self, shadow: "EngineShadow", now: float, prompt: int, hit: int, *, told: bool) -> None:
         self.shadow: Final = shadow
         self.told: Final = told
-        """Whether somebody will say when its first token comes: nobody knows of an answer that isn't streamed."""
+        """Whether the first token will be reported; it isn't for an answer without streaming."""
         self.sent: Final = now
         self.prompt: Final = prompt
         self.hit: Final = hit
@@ -56,8 +56,8 @@ class Sent:
 class EngineShadow:
     """One engine. Times are milliseconds of one clock.
 
-    Prompts are taken up in the order in which they were sent, `batch_tokens` a pass, as chunked prefill does. A first
-    token tells when a pass ended: there the shadow and the engine are in step again.
+    The engine takes up prompts in the order in which they were sent, `batch_tokens` a pass, as chunked prefill does. A
+    first token tells when a pass ended: there the shadow and the engine are in step again.
     """
 
     def __init__(self, model: PassModel, batch_tokens: int) -> None:
@@ -76,7 +76,7 @@ class EngineShadow:
         self.context = 0.0
         """Tokens of the decoding sequences."""
         self.speed = 1.0
-        """Durations here over those of the pool."""
+        """Duration of passes here divided by the pool's."""
         self._finishing: list[Sent] = []
         self._features: Floats = _NOTHING
         self._since_step: Floats = _NOTHING
@@ -87,7 +87,7 @@ class EngineShadow:
         self._batch_time = self._context_time = 0.0
 
     def send(self, now: float, prompt: int, hit: int, *, told: bool) -> Sent:
-        """A request goes to the engine; it is believed to hold `hit` of the prompt's tokens. `told` as in `Sent`."""
+        """A request was sent to the engine; it is assumed to hold `hit` of the prompt's tokens. `told` as in `Sent`."""
         self._tick(now)
         self.advance(now)
         request = Sent(self, now, prompt, hit, told=told)
@@ -136,7 +136,7 @@ class EngineShadow:
         self._decode(request, now)
 
     def _decode(self, request: Sent, now: float) -> None:
-        """It joins the batch."""
+        """The request joins the batch."""
         self.queued -= 1
         self.queued_prompt -= request.prompt
         self.decoding += 1
@@ -147,7 +147,7 @@ class EngineShadow:
         request.passed = self._passed
 
     def end(self, request: Sent, now: float, output_tokens: int | None) -> None:
-        """The answer ended, or the request is gone; `output_tokens` None when nobody said how long it was."""
+        """The answer ended, or the request was dropped; `output_tokens` is None when its length is unknown."""
         self._tick(now)
         if request.started is None or request.passed is None:
             self.queued -= 1
@@ -174,7 +174,8 @@ class EngineShadow:
             self._learn(seen, took, 5.0 + 0.08 * took)
 
     def advance(self, now: float) -> bool:
-        """Let passes end that are over by the model and that nobody waits to hear of. Whether any did."""
+        """End the passes that the model says are over and whose end no first token will report. Returns whether any
+        ended."""
         advanced = False
         while self.busy and self.pass_end < now and not any(request.told for request in self._finishing):
             end = self.pass_end
@@ -189,7 +190,8 @@ class EngineShadow:
 
     @property
     def due(self) -> float:
-        """When the pass in flight is over by the model; infinite without one, or when a first token will tell."""
+        """When the model says that the pass in flight is over; infinite without one, or when a first token will report
+        it."""
         if not self.busy:
             return math.inf
         for request in self._finishing:
@@ -198,7 +200,7 @@ class EngineShadow:
         return self.pass_end
 
     def figures(self, capacity: float) -> EngineFigures:
-        """As the formula wants them; `capacity` as there."""
+        """The figures that the formula needs; `capacity` as there."""
         context = self.context
         whole = last = shared = 0.0
         if self.waiting:
@@ -267,8 +269,8 @@ class EngineShadow:
         self._model.learn(features, took_ms / self.speed, deviation_ms)
         if self._model.observations > _SPEED_AFTER:
             miss = max(-0.5, min(0.5, math.log(max(took_ms, 1.0) / predicted)))
-            # What all engines of the pool miss by is the model's to learn: speeds and coefficients that follow it
-            # together drift apart without end.
+            # The pool's model learns the error that all engines share: speeds and coefficients that follow it together
+            # would drift apart without end.
             own = miss - self._model.common_miss(miss)
             speed = self.speed * math.exp(_SPEED_GAIN * own - _SPEED_RETURN * math.log(self.speed))
             self.speed = min(8.0, max(0.25, speed))

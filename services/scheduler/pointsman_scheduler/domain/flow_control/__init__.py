@@ -1,4 +1,4 @@
-"""Flow control: who waits while a pool is saturated, and who goes next."""
+"""Flow control: which requests wait while a pool is saturated, and which goes next."""
 
 from pointsman_plugins.scheduling.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector, Turns
 from pointsman_scheduler.domain.flow_control.controller import Capacity, Figures, FlowController

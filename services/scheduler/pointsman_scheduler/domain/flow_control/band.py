@@ -1,4 +1,4 @@
-"""The requests of one priority that wait."""
+"""The waiting requests of one priority."""
 
 from typing import Final, Generic, TypeVar
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Band(Generic[T]):
-    """Flows, each with its queue, and whose turn it is."""
+    """The flows of one band, each with its queue, and the flow whose turn it is."""
 
     def __init__(self, priority: int, policy: BandPolicy, now: float) -> None:
         self.priority: Final = priority
@@ -18,17 +18,17 @@ class Band(Generic[T]):
         self.requests = 0
         self.bytes = 0
         self.used_at = now
-        """When something last came in."""
+        """When a request last joined."""
         self._fairness: Final[FairnessPolicy] = policy.fairness
         self._ordering: Final[OrderingPolicy] = policy.ordering
         self._turns: Final[Turns] = policy.fairness.turns()
         self._flows: dict[str, Queue[T]] = {}
         self._latest: dict[int, Waiting[T]] = {}
-        """By sequence: the last is the latest comer."""
+        """By sequence: the last one is the newest."""
 
     @property
     def flows(self) -> int:
-        """Flows with something waiting."""
+        """Flows with a waiting request."""
         return len(self._flows)
 
     def has_room(self, size: int) -> bool:
@@ -39,7 +39,7 @@ class Band(Generic[T]):
         )
 
     def put(self, waiting: Waiting[T], ttl: float, now: float) -> None:
-        """Let it wait."""
+        """Add a request."""
         flow = waiting.flow = self._fairness.flow_of(waiting.item)
         queue = self._flows.get(flow)
         if queue is None:
@@ -52,7 +52,7 @@ class Band(Generic[T]):
         self.used_at = now
 
     def take(self, now: float) -> Waiting[T]:
-        """The one whose turn it is, which leaves to be served. Something waits."""
+        """Remove and return the request whose turn it is. At least one must wait."""
         flow = self._turns.next(now)
         waiting = self._flows[flow].first()
         if waiting is None:
@@ -62,7 +62,7 @@ class Band(Generic[T]):
         return waiting
 
     def remove(self, waiting: Waiting[T]) -> None:
-        """It leaves, whatever the reason."""
+        """Remove a request, whatever the reason."""
         waiting.live = False
         del self._latest[waiting.sequence]
         queue = self._flows[waiting.flow]
@@ -74,7 +74,7 @@ class Band(Generic[T]):
         self.bytes -= waiting.item.size
 
     def latest(self) -> Waiting[T] | None:
-        """The one that came last."""
+        """The request that came last."""
         if not self._latest:
             return None
         sequence, waiting = self._latest.popitem()
@@ -82,5 +82,5 @@ class Band(Generic[T]):
         return waiting
 
     def all(self) -> list[Waiting[T]]:
-        """Everything that waits, in the order in which it came."""
+        """All waiting requests, in the order in which they came."""
         return list(self._latest.values())

@@ -22,26 +22,26 @@ from pointsman_scheduler.domain.flow_control.queue import Queue, Waiting
 T = TypeVar("T")
 
 LOOK_AGAIN_S: Final = 0.05
-"""While something waits, capacity is looked at this often even if nothing is heard: signals also age."""
+"""While a request waits, the pool's capacity is measured at least this often: signals also age."""
 MOST_BANDS: Final = 64
-"""Priorities come from clients: past so many bands a request joins the nearest band below its priority."""
+"""Priorities come from clients: beyond this many bands, a request joins the nearest band below its priority."""
 BAND_IDLE_S: Final = 600.0
-"""After so long without a request a band is forgotten, and with it what its flows were served."""
+"""A band without requests for this long is forgotten, and the service of its flows with it."""
 NO_ENDPOINT_RETRY_S: Final = 10.0
-"""When an endpoint will come isn't known; engines take at least this long to start."""
+"""`Retry-After` of a pool without endpoints, whose start isn't known: engines take at least this long."""
 
 
 class Capacity(NamedTuple):
-    """The pool at this moment."""
+    """Workers and saturation of the pool at this moment."""
 
     endpoints: int
     """Registered workers."""
     saturation: float
-    """As the policy's detector has it; without meaning while there is no endpoint."""
+    """The detector's saturation; without meaning while the pool has no endpoint."""
 
 
 class Figures(NamedTuple):
-    """For metrics."""
+    """Figures for metrics."""
 
     requests: int
     bytes: int
@@ -68,15 +68,15 @@ class FlowController(Generic[T]):
         self._by_deadline: Queue[T] = Queue()
         self._drain: Final = DrainRate()
         self._displaced: dict[Hashable, Dropped[T]] = {}
-        """Those that gave way to others and haven't been told yet."""
+        """Requests that gave way to others and haven't been reported yet."""
         self._empty: bool | None = None
-        """Whether the pool had no endpoint when last looked at."""
+        """Whether the pool had no endpoint at the last look."""
         self._regime_since = -math.inf
         """Since when that has been so."""
         self._closing = False
 
     def __len__(self) -> int:
-        """Requests that wait."""
+        """Number of waiting requests."""
         return len(self._waiting)
 
     @property
@@ -84,14 +84,14 @@ class FlowController(Generic[T]):
         return self._policy
 
     def lets_pass(self, priority: int, now: float, capacity: Capacity) -> bool:
-        """Whether a request of this priority goes at once, whatever else it is; False: `offer` says."""
+        """Whether a request of this priority can go at once. When False, `offer` decides."""
         if self._waiting or self._displaced or self._closing:
             return False
         self._observe(capacity, now)
         return self._may_go(self._band_for(priority, now), capacity)
 
     def offer(self, item: Item[T], now: float, capacity: Capacity) -> Dispatch[T] | Parked[T] | Dropped[T]:
-        """A request has come. One that waits already keeps its place and gets the new payload."""
+        """Offer a new request. One that waits already keeps its place and gets the new payload."""
         waiting = self._waiting.get(item.request)
         if waiting is not None:
             waiting.item.payload = item.payload
@@ -118,7 +118,7 @@ class FlowController(Generic[T]):
         return Parked(item, self._reason())
 
     def wake(self, now: float, gauge: Callable[[], Capacity], most: int = 64) -> Iterator[Dispatch[T] | Dropped[T]]:
-        """What ends its wait now: what has waited too long, then what may go, at most `most` of those.
+        """The requests that stop waiting now: those that timed out, then at most `most` that may go.
 
         `gauge` is asked again after each dispatch.
         """
@@ -139,7 +139,7 @@ class FlowController(Generic[T]):
         self._forget_idle_bands(now)
 
     def next_wake_at(self, now: float) -> float | None:
-        """When `wake` is to be called even if nothing happens; None while nothing waits."""
+        """When to call `wake` even if nothing happens; None while no request waits."""
         if self._displaced:
             return now
         if not self._waiting:
@@ -149,19 +149,19 @@ class FlowController(Generic[T]):
         return max(now, min(*ends, now + LOOK_AGAIN_S))
 
     def cancel(self, request: Hashable, now: float) -> Dropped[T] | None:
-        """The client hung up: the request leaves at once. None when it doesn't wait here."""
+        """The client hung up: remove its request. None when it doesn't wait here."""
         waiting = self._waiting.get(request)
         return self._displaced.pop(request, None) if waiting is None else self._drop(waiting, Drop.CANCELLED, now)
 
     def shut_down(self, now: float) -> list[Dropped[T]]:
-        """Nothing waits here any more, and nothing will."""
+        """Drop all waiting requests, and reject every later one."""
         self._closing = True
         displaced, self._displaced = list(self._displaced.values()), {}
         return displaced + [self._drop(waiting, Drop.SHUTTING_DOWN, now) for waiting in list(self._waiting.values())]
 
     def adopt(self, policy: FlowPolicy, now: float) -> None:
-        """Another policy holds from here on. What waits goes on waiting, in the order in which it came, even where
-        the new limits are lower."""
+        """Replace the policy. Waiting requests stay, in the order in which they came, even where the new limits are
+        lower."""
         if policy.settings == self._policy.settings:
             return
         waiting = sorted(self._waiting.values(), key=lambda each: each.sequence)
@@ -173,7 +173,7 @@ class FlowController(Generic[T]):
             band.put(each, policy.ttl, now)
 
     def figures(self) -> Figures:
-        """What waits."""
+        """The waiting requests, in figures."""
         return Figures(
             len(self._waiting),
             self._bytes,
@@ -188,7 +188,7 @@ class FlowController(Generic[T]):
         return highest is not None and highest.priority >= priority
 
     def _highest(self) -> Band[T] | None:
-        """The highest band in which something waits: none below it goes before it is empty."""
+        """The highest band with a waiting request; lower bands wait until it is empty."""
         if self._waiting:
             for negated in self._order:
                 band = self._bands[-negated]
@@ -208,7 +208,7 @@ class FlowController(Generic[T]):
         self._drain.busy(now)
 
     def _forget(self, waiting: Waiting[T], now: float) -> None:
-        """It has left its band: take it off the books."""
+        """Remove a request that has left its band from the totals."""
         del self._waiting[waiting.item.request]
         self._bytes -= waiting.item.size
         self._by_age.left()
@@ -218,7 +218,8 @@ class FlowController(Generic[T]):
             self._drain.idle(now)
 
     def _make_room(self, item: Item[T], priority: int, now: float) -> bool:
-        """Whether the item fits under the pool's limits, if need be in place of the latest of lower bands."""
+        """Whether the item fits under the pool's limits. If it must, it takes the place of the newest requests of lower
+        bands."""
         policy = self._policy
         requests = len(self._waiting) + 1 - policy.max_requests if policy.max_requests is not None else 0
         size = self._bytes + item.size - policy.max_bytes if policy.max_bytes is not None else 0
@@ -242,8 +243,8 @@ class FlowController(Generic[T]):
             self._empty = empty
 
     def _ends_at(self, item: Item[T]) -> float:
-        """When the item has waited too long. The budget begins anew when the pool's last endpoint goes or the first
-        one comes, but no wait is longer than the larger budget."""
+        """When the item times out. The budget restarts when the pool's last endpoint goes or its first one comes, but
+        no wait is longer than the larger budget."""
         policy = self._policy
         budget = policy.no_endpoint_ttl if self._empty else policy.ttl
         return min(
@@ -255,7 +256,7 @@ class FlowController(Generic[T]):
     def _expire(self, now: float) -> Iterator[Dropped[T]]:
         while (waiting := self._by_deadline.first()) is not None and waiting.item.deadline <= now:
             yield self._drop(waiting, Drop.DEADLINE, now)
-        # Of two items the older one's budget ends first, whatever the regime, so looking at the oldest is enough.
+        # The older of two items times out first, in either case, so looking at the oldest is enough.
         while (waiting := self._by_age.first()) is not None and self._ends_at(waiting.item) <= now:
             yield self._drop(waiting, Drop.NO_ENDPOINTS if self._empty else Drop.EXPIRED, now)
 
@@ -269,13 +270,13 @@ class FlowController(Generic[T]):
         return Dropped(item, drop, refusal, max(0.0, now - item.offered_at))
 
     def _retry_after(self, priority: int, drop: Drop, now: float) -> float:
-        """Seconds after which a try of the same priority may find what waits before it gone."""
+        """Seconds after which a retry of the same priority may find the requests that wait now gone."""
         if drop in (Drop.SHUTTING_DOWN, Drop.CANCELLED):
             return 1.0
         if self._empty:
             return NO_ENDPOINT_RETRY_S
         ahead = sum(band.requests for band in self._bands.values() if band.priority >= priority)
-        # With nothing going, those ahead leave by their time limit.
+        # When none are dispatched, the requests ahead leave by their time limit.
         return float(math.ceil(self._drain.wait_for(ahead + 1, now) or max(1.0, self._policy.ttl)))
 
     def _reason(self) -> str:

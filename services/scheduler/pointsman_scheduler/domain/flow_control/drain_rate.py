@@ -1,4 +1,4 @@
-"""How fast the queue drains, as measured: what `Retry-After` is made of."""
+"""Measures how fast the queue drains, for `Retry-After`."""
 
 import math
 from collections import deque
@@ -11,7 +11,7 @@ LONGEST_S: Final = 600.0
 class DrainRate:
     """Departures to engines over the last half minute in which something waited.
 
-    Time in which nothing waits doesn't count: then departures say how many came, not how many can go.
+    Time without a waiting request doesn't count: departures then show the arrivals, not the capacity.
     """
 
     def __init__(self) -> None:
@@ -22,17 +22,17 @@ class DrainRate:
         self._total = 0
 
     def busy(self, now: float) -> None:
-        """Something waits."""
+        """At least one request waits."""
         if self._busy_since is None:
             self._busy_since = now
 
     def idle(self, now: float) -> None:
-        """Nothing waits any more."""
+        """No request waits any more."""
         self._busy_before = self._clock(now)
         self._busy_since = None
 
     def departed(self, now: float) -> None:
-        """A request that waited goes to an engine."""
+        """A waiting request was dispatched to an engine."""
         second = math.floor(self._clock(now))
         if self._counts and self._counts[-1][0] == second:
             self._counts[-1] = (second, self._counts[-1][1] + 1)

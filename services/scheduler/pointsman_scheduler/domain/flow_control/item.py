@@ -13,4 +13,4 @@ class Item(Demand, Generic[T]):
     """A request offered to flow control."""
 
     payload: T
-    """What the caller needs to go on with it."""
+    """The caller's data, returned when the request leaves."""

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Drop(Enum):
-    """Why a request doesn't go to an engine: status, OpenAI's type and code, `x-pointsman-dropped-reason`, words."""
+    """A reason to drop a request: status, OpenAI's type and code, `x-pointsman-dropped-reason`, message."""
 
     SATURATED = (
         429,
@@ -57,14 +57,14 @@ class Drop(Enum):
     )
 
     def refusal(self, retry_after_s: float) -> Refusal:
-        """For the edge."""
+        """The error that the edge returns to its client."""
         status, kind, code, reason, message = self.value
         return Refusal(status, message, type=kind, code=code, retry_after_s=retry_after_s, dropped_reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch(Generic[T]):
-    """Goes to an engine now: choose one."""
+    """The request goes to an engine now: choose one."""
 
     item: Item[T]
     queued_s: float
@@ -72,7 +72,7 @@ class Dispatch(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Parked(Generic[T]):
-    """Waits here; `wake` or `cancel` ends it."""
+    """The request waits here; `wake` or `cancel` ends the wait."""
 
     item: Item[T]
     reason: str
@@ -80,7 +80,7 @@ class Parked(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Dropped(Generic[T]):
-    """Ends here."""
+    """The request is dropped."""
 
     item: Item[T]
     drop: Drop

@@ -45,12 +45,12 @@ class FlowPolicy:
     no_endpoint_ttl: float
 
     def band(self, priority: int) -> BandPolicy:
-        """What holds for requests of this priority."""
+        """The policy for requests of this priority."""
         return self.bands.get(priority) or (self.default_band if priority >= 0 else self.negative_band)
 
 
 def compile_flow_control(settings: FlowControl, registries: FlowRegistries) -> FlowPolicy:
-    """Build the plugins. PluginError names the offender and where it stands."""
+    """Build the plugins. PluginError names the faulty plugin and its place in the configuration."""
     with within("detector"):
         detector = registries.detectors.one(settings.detector.spec)
     return FlowPolicy(

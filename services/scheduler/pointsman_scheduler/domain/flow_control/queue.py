@@ -11,25 +11,25 @@ SLACK = 16
 
 
 class Waiting(Generic[T]):
-    """An item in the queues."""
+    """A request in the queues."""
 
     __slots__ = ("flow", "item", "live", "priority", "sequence")
 
     def __init__(self, item: Item[T], priority: int, flow: str, sequence: int) -> None:
         self.item = item
         self.priority = priority
-        """Of the band that it waits in."""
+        """Priority of its band."""
         self.flow = flow
-        """As the band's fairness policy has it."""
+        """Key of its flow in the band's fairness policy."""
         self.sequence = sequence
         self.live = True
         """False once it has left; a queue drops it when it comes across it."""
 
 
 class Queue(Generic[T]):
-    """The least key first, then the first come. An item that leaves by another way is dropped when its turn comes,
-    and all such are swept out when they are the larger part, so every operation is O(log n) over time and memory
-    follows the number of live ones."""
+    """Takes the least key first, then the oldest. A request that leaves in another way is dropped when its turn
+    comes. All such requests are swept out when they are the larger part, so every operation is O(log n) over time and
+    memory follows the number of live ones."""
 
     __slots__ = ("_dead", "_heap")
 
@@ -41,11 +41,11 @@ class Queue(Generic[T]):
         return len(self._heap) - self._dead
 
     def push(self, key: float, waiting: Waiting[T]) -> None:
-        """Put it in."""
+        """Add a request."""
         heapq.heappush(self._heap, (key, waiting.sequence, waiting))
 
     def first(self) -> Waiting[T] | None:
-        """Who is next, or None."""
+        """The next request, or None."""
         heap = self._heap
         while heap and not heap[0][2].live:
             heapq.heappop(heap)
@@ -53,7 +53,7 @@ class Queue(Generic[T]):
         return heap[0][2] if heap else None
 
     def left(self) -> None:
-        """One of those in here has just ceased to be live."""
+        """A request in this queue has just ceased to be live."""
         self._dead += 1
         if self._dead > SLACK + len(self._heap) // 2:
             self._heap = [entry for entry in self._heap if entry[2].live]

@@ -1,4 +1,4 @@
-"""The requests of a pool that aren't bound yet: which engine each is planned for, and when it goes there."""
+"""The requests of a pool that aren't bound yet: the engine planned for each, and when it goes there."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,21 +14,21 @@ from pointsman_scheduler.domain.late_binding.policy import LateBindingPolicy
 from pointsman_scheduler.domain.late_binding.unbound import Because, Bound, PeerRequest, Unbound
 
 LOOK_AGAIN_MS: Final = 50.0
-"""While something waits, engines are looked at this often even if nothing is heard of them."""
+"""While a request waits, engines are looked at this often even without new reports."""
 SOONEST_MS: Final = 0.1
-"""Two looks are at least so far apart, or rounding could make a look come before what it is for."""
+"""Minimum time between two looks; rounding could otherwise make a look come too early."""
 LEAST_LEAD_MS: Final = 4.0
-"""A request leaves at least so long before the pass in flight is over: it has a way to go."""
+"""A request leaves at least this long before the pass in flight ends: the way to the engine takes time."""
 PEER_FORGOTTEN_MS: Final = 250.0
-"""What a peer said of its waiting requests counts for so long."""
+"""A peer's report of its waiting requests is valid for this long."""
 _PLAN_MS_EACH: Final = 0.02
-"""Between two plans, for each pair of a request and an engine: keeps planning below a tenth of a processor."""
+"""Between two plans, for each pair of a request and an engine: keeps planning below 10% of a processor."""
 
 _RELATIVES: Final = 16
-"""Requests of the same beginning that one is compared with."""
+"""Requests with the same beginning that one request is compared with."""
 
 Match = Callable[[ScheduleRequest], Floats]
-"""Prompt tokens of the request that each worker is believed to hold."""
+"""Prompt tokens of the request that each worker is estimated to hold."""
 
 
 class Binder:
@@ -40,15 +40,15 @@ class Binder:
         self._waiting: dict[RequestKey, Unbound] = {}
         self._bursts: Final = Bursts()
         self._peers: dict[str, tuple[float, Sequence[PeerRequest]]] = {}
-        """Scheduler → when it was heard, and what waits there."""
+        """Scheduler → when its report came, and the requests that wait there."""
         self._names: tuple[str, ...] = ()
         self._planned = True
-        """Whether the plan is of all that wait."""
+        """Whether the plan covers all waiting requests."""
         self._planned_at = -math.inf
         self._wake_at = math.inf
 
     def __len__(self) -> int:
-        """Requests that wait."""
+        """Number of waiting requests."""
         return len(self._waiting)
 
     @property
@@ -57,11 +57,11 @@ class Binder:
         return list(self._waiting.values())
 
     def worker_of(self, unbound: Unbound) -> str:
-        """The worker that it is planned for."""
+        """The worker planned for the request."""
         return self._names[unbound.row]
 
     def holds(self, row: int, now: float, policy: LateBindingPolicy) -> bool:
-        """Whether a request that would go to this worker waits instead. Asked once for each that comes."""
+        """Whether a request that would go to this worker waits instead. Asked once for each new request."""
         bursts = self._bursts
         bursts.came(now)
         estimator = policy.delays.best
@@ -85,7 +85,7 @@ class Binder:
         names: tuple[str, ...],
         policy: LateBindingPolicy,
     ) -> Unbound:
-        """A request waits. One that waits already keeps its place."""
+        """Add a request. One that waits already keeps its place."""
         found = self._waiting.get(request.key)
         if found is not None:
             return found
@@ -105,30 +105,30 @@ class Binder:
         return unbound
 
     def cancel(self, request: RequestKey) -> bool:
-        """It is over. Whether it waited."""
+        """Remove a request that is over. Returns whether it waited."""
         if self._waiting.pop(request, None) is None:
             return False
         self.version += 1
         return True
 
     def leave_now(self, request: RequestKey, now: float) -> Bound | None:
-        """It goes to whatever engine is best. None when it doesn't wait."""
+        """Bind a request to the engine that is best now. None when it doesn't wait."""
         unbound = self._waiting.get(request)
         return None if unbound is None else self._take(unbound, now, Because.CLOSING)
 
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
-        """Another scheduler said what waits there."""
+        """Take another scheduler's report of its waiting requests."""
         if requests:
             self._peers[scheduler] = now, requests
         else:
             self._peers.pop(scheduler, None)
 
     def look_at(self, now: float) -> float | None:
-        """When `bind` is to be called even if nothing is heard; None while nothing waits."""
+        """When to call `bind` even without new reports; None while no request waits."""
         return max(now + SOONEST_MS, min(self._wake_at, now + LOOK_AGAIN_MS)) if self._waiting else None
 
     def bind(self, now: float, names: tuple[str, ...], policy: LateBindingPolicy | None, match: Match) -> list[Bound]:
-        """Those that go to an engine now. The caller puts each on the books before it asks again."""
+        """The requests that go to an engine now. The caller reserves each before the next call."""
         if not self._waiting:
             return []
         self._wake_at = math.inf
@@ -168,7 +168,7 @@ class Binder:
         return ready
 
     def _plan(self, outlook: Outlook, now: float, match: Match) -> None:
-        """Give each request the engine where it costs least: longest first, since short ones fill what is left."""
+        """Plan each request for the engine where it costs least: longest first, since short ones fill the rest."""
         self._planned, self._planned_at = True, now
         for peer in self._peer_requests(now):
             row = self._names.index(peer.worker) if peer.worker in self._names else None
@@ -196,7 +196,7 @@ class Binder:
             outlook.add(row, each.uncached, each.prompt)
 
     def _leave(self, estimator: DelayEstimator, ready: Sequence[int], now: float) -> list[Bound]:
-        """Fill the next pass of each engine that is ready with what is planned for it."""
+        """Fill the next pass of each ready engine with the requests planned for it."""
         bound: list[Bound] = []
         there = Outlook(estimator, now)
         queues: dict[int, list[tuple[tuple[float, bool, float], Queued[Unbound | None]]]] = {row: [] for row in ready}
@@ -229,7 +229,8 @@ class Binder:
         return Bound(each.request, worker, now - each.since, because)
 
     def _first_come_ms(self, unbound: Unbound, estimator: DelayEstimator, now: float) -> float:
-        """How long it would wait at the worker it would be sent to at once, first come, first served."""
+        """How long the request would wait, first come, first served, at the worker that an immediate choice would
+        take."""
         outlook = Outlook(estimator, now)
         row = unbound.row
         before = sum(each.uncached for each in self._waiting.values() if each.row == row)
@@ -247,6 +248,6 @@ class Binder:
 
 
 def _turn(priority: int, latest: float, uncached: float, now: float) -> tuple[float, bool, float]:
-    """The least goes first: the higher priority, then those whose limit is reached, then the shortest."""
+    """The order of requests, least first: the higher priority, then those at their limit, then the shortest."""
     overdue = latest <= now
     return -priority, not overdue, latest if overdue else uncached

@@ -1,4 +1,4 @@
-"""Whether requests come in bursts: then the first of a burst does well to wait for the others."""
+"""Detects bursts of requests: the first request of a burst does well to wait for the others."""
 
 import math
 from typing import Final
@@ -6,10 +6,10 @@ from typing import Final
 GAP_MS: Final = 5.0
 """Requests that follow each other within this time belong to one burst."""
 LONGEST_MS: Final = 25.0
-"""What comes later than this after a burst's first request is another burst."""
+"""A request later than this after a burst's first request starts another burst."""
 _GAIN: Final = 0.1
 _GAPS: Final = 3.0
-"""A burst is taken to be over after so many of its usual gaps without a request."""
+"""A burst counts as over after so many of its usual gaps without a request."""
 _LEAST_MS: Final = 0.5
 
 
@@ -39,6 +39,6 @@ class Bursts:
         self._last_at = now
 
     def over_at(self) -> float:
-        """When the burst that the last request belongs to is over if nothing follows."""
+        """When the burst of the last request is over if none follows."""
         pause = min(GAP_MS, max(_LEAST_MS, _GAPS * self._gap))
         return min(self._last_at + pause, self._first_at + LONGEST_MS)

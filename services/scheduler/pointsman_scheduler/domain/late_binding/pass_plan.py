@@ -1,4 +1,4 @@
-"""What leaves for an engine together: the requests that its next pass is best filled with."""
+"""Chooses the requests that best fill an engine's next pass."""
 
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Queued(NamedTuple, Generic[T]):
-    """One request of those that are planned for an engine."""
+    """One request of those planned for an engine."""
 
     uncached: float
     """Tokens to compute."""

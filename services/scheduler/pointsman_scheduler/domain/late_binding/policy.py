@@ -1,4 +1,4 @@
-"""The part of a scheduling policy that says whether requests are bound late."""
+"""The part of a scheduling policy that decides whether requests are bound late."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from pointsman_scheduler.domain.delay import PassSizeSearch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LateBindingPolicy:
-    """As `config.LateBinding`, with what predicts."""
+    """As `config.LateBinding`, with the producer that predicts."""
 
     delays: PassSizeSearch
     slowdown: float

@@ -1,4 +1,4 @@
-"""A request that isn't bound to an engine yet, and how it is bound."""
+"""A request that isn't bound to an engine yet, and its binding."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -13,15 +13,15 @@ class Because(StrEnum):
     """Why a request was bound at this moment."""
 
     TURN = "its turn came"
-    """The engine that it is planned for takes it up next."""
+    """The engine planned for it takes it up next."""
     PASS = "it fills a pass"  # noqa: S105 - of an engine
-    """A pass that begins with other prompts is longer for it by less than a pass of its own takes."""
+    """A pass that begins with other prompts gets longer by less than a pass of its own takes."""
     LIMIT = "its wait reached the limit"
-    """Shorter requests would have gone before it otherwise."""
+    """It reached its limit: otherwise, shorter requests would have gone first."""
     FULL = "too many wait"
-    """It was the oldest of more requests than may wait."""
+    """It was the oldest, and more requests waited than may."""
     CLOSING = "the scheduler shuts down"
-    """It goes to whatever engine is best now."""
+    """It goes to the engine that is best now."""
     BLIND = "engines can't be predicted"
     """The pass model isn't trusted, or the engines of the pool changed."""
 
@@ -38,20 +38,20 @@ class Unbound:
         self.since: Final = since
         self.prompt: Final = max(1, request.prompt_tokens)
         self.matched = matched
-        """Prompt tokens that each worker is believed to hold."""
+        """Prompt tokens that each worker is estimated to hold."""
         self.rows: Final = rows
         """Fleet rows that passed the filters; None for all."""
         self.row = row
-        """Of the worker that it is planned for."""
+        """Row of the worker planned for it."""
         self.uses: Final = uses
-        """How often its longest known prefix was asked for before."""
+        """How often its longest known prefix was requested before."""
         self.uncached = 0.0
-        """Tokens to compute on the worker that it is planned for."""
+        """Tokens to compute on the worker planned for it."""
         self.latest = since
-        """From then on it goes before all whose limit ends later."""
+        """From then on it goes before all requests with a later limit."""
 
     def shares(self, other: "Unbound") -> None:
-        """What both begin with will be held where `other` is planned to go."""
+        """Count the common beginning as held where `other` is planned to go."""
         mine, theirs = self.request.blocks, other.request.blocks
         length = min(len(mine), len(theirs))
         differ = np.flatnonzero(mine[:length] != theirs[:length])
@@ -60,11 +60,11 @@ class Unbound:
             self.matched[other.row] = common
 
     def least_uncached(self) -> float:
-        """Tokens to compute where the longest prefix of it is held."""
+        """Tokens to compute on the worker that holds the most."""
         return self.on(float(self.matched.max()))
 
     def on(self, matched: float) -> float:
-        """Tokens to compute where so many are held."""
+        """Tokens to compute where this many are held."""
         return max(1.0, self.prompt - matched)
 
 

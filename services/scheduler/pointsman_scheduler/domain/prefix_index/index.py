@@ -1,4 +1,4 @@
-"""Which worker has computed which prompt prefix, as far as anybody can know."""
+"""Which worker has computed which prompt prefix, as far as events and requests show."""
 
 import heapq
 import math
@@ -14,10 +14,10 @@ from pointsman_scheduler.domain.prefix_index.masks import Masks
 from pointsman_scheduler.domain.prefix_index.recency import Recency
 
 BLOCK_BYTES: Final = 150
-"""One block known: its hash, and its entry in a table of masks at the slack that steady coming and going leaves
+"""Bytes of one known block: its hash, and its entry in a table of masks with the slack of steady inserts and removals
 (measured: 280 bytes a block with one holder; 110 while the index only grows)."""
 HOLDING_BYTES: Final = 130
-"""One block of one worker: its entries in that worker's table and log, likewise."""
+"""Bytes of one block of one worker: its entries in that worker's table and log, likewise."""
 EVICTED_TOGETHER: Final = 16
 TOLD_TICK_S: Final = 0.25
 DRAIN_BUDGET: Final = 512
@@ -25,13 +25,13 @@ DRAIN_BUDGET: Final = 512
 
 
 class Dump(NamedTuple):
-    """What one worker is known to hold: equal lengths, least recently used first."""
+    """The blocks that one worker is known to hold: equal lengths, least recently used first."""
 
     hashes: Blocks
     ages: Floats
     """Seconds since the last use."""
     stored: Bools
-    """Whether the engine told it; otherwise it was predicted."""
+    """Whether the engine reported it; otherwise it was predicted."""
 
 
 class Memory(NamedTuple):
@@ -45,12 +45,12 @@ class Memory(NamedTuple):
     """Estimate of what blocks, holdings and open requests take."""
     limit: int
     evicted_capacity: int
-    """Holdings that a worker's own cache can't have kept."""
+    """Holdings dropped because the worker's own cache can't have kept them."""
     evicted_memory: int
-    """Holdings that gave way because the index was full."""
+    """Holdings dropped because the index was full."""
     expired: int
     abandoned: int
-    """Requests that nobody settled in time."""
+    """Requests that were neither confirmed nor retracted in time."""
 
 
 @dataclass(slots=True)
@@ -60,13 +60,13 @@ class _Life:
     capacity: int | None
     clearings: int = 0
     stored: Recency = field(default_factory=Recency)
-    """What the engine told."""
+    """Blocks that the engine reported."""
     computed: Recency = field(default_factory=Recency)
-    """What an answered request leaves behind."""
+    """Blocks of answered requests."""
     awaited: Recency = field(default_factory=Recency)
-    """The same, where the engine is about to tell."""
+    """Blocks of answered requests that the engine will report soon."""
     claims: Counter[int] = field(default_factory=Counter[int])
-    """Blocks of requests on their way, with how many of these have each."""
+    """Blocks of requests on their way, with how many requests have each."""
 
 
 class _Open(NamedTuple):
@@ -81,14 +81,14 @@ class PrefixIndex:
     """Prefix blocks of the workers of one pool.
 
     A block is known by its 64-bit hash, which already covers everything before it and the salt of model, adapter and
-    tenant. A worker holds a block for one of three reasons: the engine told so (`stored`, until `removed`), a request
-    with it was answered (`confirm`, until it is the least recently used beyond the worker's capacity or unused for
-    `ttl`; for `told_ttl` where the engine is about to tell), or a request with it is on its way there (`write`, until
+    tenant. A worker holds a block for one of three reasons: the engine reported it (`stored`, until `removed`), a
+    request with it was answered (`confirm`, until it is the least recently used beyond the worker's capacity or unused
+    for `ttl`; for `told_ttl` where the engine will report it), or a request with it is on its way there (`write`, until
     its `confirm` or `retract`).
 
     A worker is known by its life: the number that `join` gave. A restarted engine joins again.
     Times are seconds of one monotonic clock. `max_bytes` bounds the estimated size; when it is reached, the holding
-    not used for longest gives way, whosever it is; what a request on its way claims never does.
+    that was least recently used is dropped, of any worker; claims of requests on their way are kept.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class PrefixIndex:
         told_ttl: float = 2.0,
         claim_ttl: float = 1200.0,
     ) -> None:
-        """`told_ttl` is long enough for the event of an answered request to arrive. After `claim_ttl` a request that
-        nobody settled is retracted."""
+        """`told_ttl` is long enough for the event of an answered request to arrive. After `claim_ttl` an unsettled
+        request nobody settled is retracted."""
         self._ttl: Final = ttl
         self._told_ttl: Final = told_ttl
         self._claim_ttl: Final = claim_ttl
@@ -122,31 +122,32 @@ class PrefixIndex:
         """Those of `_matched`: what is matched is often written next."""
 
     def join(self, kv_blocks: int | None = None) -> int:
-        """A worker starts a life. Returns its number. `kv_blocks`: how many of our blocks its cache has room for; None
-        when it didn't say."""
+        """Start a life of a worker. Returns its number. `kv_blocks`: how many blocks of the index its cache has room
+        for; None when unknown."""
         life = self._next_life
         self._next_life += 1
         self._lives[life] = _Life(self._masks.new_bit(), kv_blocks)
         return life
 
     def describe(self, life: int, kv_blocks: int | None) -> None:
-        """Change what `join` said about a worker."""
+        """Change the facts that `join` took about a worker."""
         self._lives[life].capacity = kv_blocks
 
     def lay_out(self, lives: Sequence[int]) -> None:
-        """From here on `match` answers for these workers, in this order."""
+        """Set the workers, in order, that `match` answers for."""
         self._rows = list(lives)
         self._lay_out()
 
     def forget(self, life: int) -> None:
-        """The worker's life ended: nothing of it is known any more and its requests settle to nothing. No-op for a
-        life that has ended already."""
+        """End the worker's life: drop its blocks; its open requests settle to nothing. No-op for a life that has ended
+        already."""
         ended = self._lives.pop(life, None)
         if ended is not None:
             self._retire(ended)
 
     def cleared(self, life: int) -> None:
-        """The engine dropped its whole cache. What is on its way there doesn't count either: the engine will tell."""
+        """The engine dropped its whole cache. Claims of requests on their way are dropped too: the engine will report
+        their blocks."""
         found = self._lives.get(life)
         if found is None:
             return
@@ -163,7 +164,7 @@ class PrefixIndex:
         self, life: int, blocks: Blocks, now: float, request: Hashable, told: bool = False, matched: int = 0
     ) -> None:
         """A request with this prompt was sent to the worker: count on its having the blocks until `confirm` or
-        `retract`. `told`: its engine tells of blocks by these names. `matched`: how many of the first blocks the worker
+        `retract`. `told`: its engine reports blocks by these hashes. `matched`: how many of the first blocks the worker
         holds, as `match` has just said; 0 is always right. Idempotent; a request that went elsewhere before is taken
         back there."""
         found = self._lives.get(life)
@@ -177,8 +178,8 @@ class PrefixIndex:
             return
         self._advance(now)
         hashes: list[int] = self._hashes if blocks is self._matched else blocks.tolist()
-        self._matched = None  # the list goes with the request
-        if len(set(hashes)) < len(hashes):  # a chain has each hash once, if its sender is sane
+        self._matched = None  # the open request keeps the list
+        if len(set(hashes)) < len(hashes):  # a valid chain has each hash once
             hashes = list(dict.fromkeys(hashes))
             matched = 0
         found.claims.update(hashes)
@@ -192,8 +193,8 @@ class PrefixIndex:
         self._settle(request, now, computed=True)
 
     def retract(self, request: Hashable, now: float) -> None:
-        """The request didn't get there: take back what it alone stood for. Blocks that the worker holds for another
-        reason stay. No-op for a request that isn't open."""
+        """The request didn't reach the worker: drop the blocks that it alone claimed. Blocks that the worker holds for
+        another reason stay. No-op for a request that isn't open."""
         self._settle(request, now, computed=False)
 
     def stored(self, life: int, blocks: Blocks, now: float) -> None:
@@ -208,12 +209,12 @@ class PrefixIndex:
                 continue
             self._holdings += 1
         self._masks.hold(hashes, found.bit)
-        # Single blocks come as they fill up: coarse times let them share runs.
+        # Single blocks are reported as they fill up: coarse times let them share runs.
         self._note_use(found.stored, found, hashes, math.floor(self._now / TOLD_TICK_S) * TOLD_TICK_S)
         self._make_room()
 
     def removed(self, life: int, blocks: Blocks, now: float) -> None:
-        """The engine dropped these blocks. Requests on their way there will have them computed again, so blocks that
+        """The engine dropped these blocks. Requests on their way there will compute them again, so blocks that
         they claim stay. No-op for a life that ended."""
         found = self._lives.get(life)
         if found is None:
@@ -224,8 +225,8 @@ class PrefixIndex:
                 self._drop(found, block)
 
     def retold(self, life: int, blocks: Blocks, now: float) -> None:
-        """The engine has these blocks and no others, as far as it tells: what it told before is void. Predictions
-        stay. No-op for a life that ended."""
+        """The engine has these blocks and no others: its earlier reports are void. Predictions stay. No-op for a life
+        that ended."""
         found = self._lives.get(life)
         if found is None:
             return
@@ -236,8 +237,8 @@ class PrefixIndex:
         self.stored(life, blocks, now)
 
     def sweep(self, now: float, budget: int = 4096) -> bool:
-        """End what is too old and remove what is left of former lives, at most `budget` holdings and as many
-        abandoned requests. To be called about once a second. True when there was more to do."""
+        """Drop expired blocks and remains of former lives: at most `budget` holdings and as many abandoned requests.
+        Call it about once a second. Returns True when more is left."""
         self._advance(now)
         for _ in range(budget):
             oldest = next(iter(self._open.items()), None)
@@ -254,8 +255,8 @@ class PrefixIndex:
         return self._drain(budget) <= 0
 
     def dump(self, life: int, now: float) -> Dump:
-        """What is known of a worker, for a peer that joins. Open requests aren't part of it: they are reservations; nor
-        is what the engine is about to tell."""
+        """The known blocks of a worker, for a peer that joins. Open requests aren't part of it, since they are
+        reservations; nor are blocks that the engine will report soon."""
         found = self._lives[life]
         self._advance(now)
         rows = [(used, block, False) for block, used in found.computed.entries()]
@@ -268,7 +269,7 @@ class PrefixIndex:
         )
 
     def load(self, life: int, dump: Dump, now: float) -> None:
-        """Take over what a peer knew of a worker. What is known here already stays as it is."""
+        """Take over a peer's dump of a worker. Blocks already known here stay as they are."""
         found = self._lives[life]
         self._advance(now)
         known = {True: found.stored.entries(), False: found.computed.entries()}
@@ -322,8 +323,8 @@ class PrefixIndex:
         self._make_room()
 
     def _compute(self, life: _Life, blocks: list[int], told: bool) -> None:
-        """The worker has the prompt of an answered request, whose claim has held its place in the masks."""
-        # From the end, so that the end of a prompt gives way before its beginning, as in the engine.
+        """Record that the worker has the prompt of an answered request, whose claim has held its place in the masks."""
+        # From the end, so that the end of a prompt is dropped before its beginning, as in the engine.
         blocks.reverse()
         stored, computed, awaited = life.stored, life.computed, life.awaited
         if held := stored.held:
@@ -345,14 +346,14 @@ class PrefixIndex:
         self._rank(table, life)
 
     def _rank(self, table: Recency, life: _Life) -> None:
-        """Let memory be taken from this table."""
+        """Offer this table when memory is needed."""
         if not table.ranked and (oldest := table.oldest_at()) is not None:
             table.ranked = True
             self._ranks += 1
             heapq.heappush(self._ranking, (oldest, self._ranks, table, life))
 
     def _shed(self, life: _Life) -> None:
-        """Give up what the worker's own cache can't have kept: the engine tells of the rest itself."""
+        """Drop blocks that the worker's own cache can't have kept. The engine reports the rest itself."""
         if life.capacity is None:
             return
         over = len(life.computed) - life.capacity
@@ -363,20 +364,20 @@ class PrefixIndex:
             self._let_go(life, [block for block in dropped if block not in life.claims])
 
     def _drop(self, life: _Life, block: int) -> None:
-        """One reason is gone from the worker's tables."""
+        """A block left one of the worker's tables: update the totals, and the mask if no other reason is left."""
         self._holdings -= 1
         if block not in life.claims:
             self._let_go(life, (block,))
 
     def _let_go(self, life: _Life, blocks: Sequence[int]) -> None:
-        """Of blocks that no request claims, the worker holds those no more that it has for no other reason."""
+        """Release those of the unclaimed blocks that the worker holds for no other reason."""
         for held in (life.stored.held, life.computed.held, life.awaited.held):
             if held:
                 blocks = [block for block in blocks if block not in held]
         self._masks.release(blocks, life.bit)
 
     def _make_room(self) -> None:
-        """Take from the table with the oldest use, a few blocks at a time, until everything fits."""
+        """Drop from the table with the oldest use, a few blocks at a time, until everything fits."""
         while self._ranking and self._bytes() > self._max_bytes:
             ranked, _, table, life = heapq.heappop(self._ranking)
             oldest = table.oldest_at()
@@ -384,7 +385,7 @@ class PrefixIndex:
                 for _ in range(min(EVICTED_TOGETHER, len(table))):
                     self._drop(life, table.pop())
                     self._evicted_memory += 1
-            # A rank is as of the last time that it was looked at: since then, uses have only made the table younger.
+            # A rank dates from the last look at the table: later uses only made the table younger.
             table.ranked = False
             self._rank(table, life)
 
@@ -397,7 +398,7 @@ class PrefixIndex:
             self._drain(DRAIN_BUDGET)
 
     def _drain(self, budget: int) -> int:
-        """Take a former life out of the masks, and give its bit back when nothing of it is left."""
+        """Remove a former life from the masks, and free its bit when it holds no more blocks."""
         while self._retired and budget > 0:
             life = self._retired[-1]
             for table in (life.stored, life.computed, life.awaited):

@@ -8,7 +8,7 @@ import numpy as np
 from pointsman_plugins.scheduling.arrays import Floats
 
 FEW: Final = 16
-"""Up to so many workers are told apart one by one."""
+"""Up to this many workers are compared one by one."""
 MASKS_KEPT: Final = 65536
 
 
@@ -18,8 +18,8 @@ class Masks:
 
     def __init__(self) -> None:
         self._masks: dict[int, int] = {}
-        """Block → mask. One dictionary: dividing it would spare the pause in which it grows (30 ms at a million blocks)
-        and make every match half as slow again."""
+        """Block → mask. One dictionary, because several would avoid the pause in which it grows (30 ms at a million
+        blocks) but make every match half as slow again."""
         self._known: dict[int, int] = {}
         self._free: list[int] = []
         self._bits = 0
@@ -29,7 +29,7 @@ class Masks:
         self._places = np.zeros(0, dtype=np.intp)
 
     def __len__(self) -> int:
-        """Blocks that somebody holds."""
+        """Number of blocks with at least one holder."""
         return len(self._masks)
 
     def new_bit(self) -> int:
@@ -40,7 +40,7 @@ class Masks:
         return 1 << (self._bits - 1)
 
     def free_bit(self, bit: int) -> None:
-        """Give back the bit of a life that holds nothing any more."""
+        """Free the bit of a life that holds no more blocks."""
         self._free.append(bit)
 
     def hold(self, blocks: Iterable[int], bit: int) -> None:
@@ -55,7 +55,7 @@ class Masks:
             masks[block] = after
 
     def release(self, blocks: Iterable[int], bit: int) -> None:
-        """This life, which held these blocks, holds them no more."""
+        """This life no longer holds these blocks."""
         masks, others = self._masks, ~bit
         for block in blocks:
             mask = masks[block] & others
@@ -64,10 +64,10 @@ class Masks:
             else:
                 del masks[block]
         if len(self._known) > MASKS_KEPT:
-            self._known = {}  # they are shared as they are; from here on, new ones are
+            self._known = {}  # existing masks are shared; from now on new ones are made
 
     def lay_out(self, bits: Sequence[int]) -> None:
-        """From here on `match` answers for these lives, in this order; 0 stands for a column without a life."""
+        """Set the lives, in order, that `match` answers for; 0 stands for a column without a life."""
         self._columns = len(bits)
         self._column_of = {bit: column for column, bit in enumerate(bits) if bit}
         self._laid_out = sum(self._column_of)

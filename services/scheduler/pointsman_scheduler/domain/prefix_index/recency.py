@@ -8,7 +8,7 @@ from typing import Final
 
 SLACK: Final = 4096
 FEW: Final = 64
-"""A use of so few blocks joins the last run, if that is of the same time, instead of beginning one."""
+"""A use of this many blocks or fewer joins the last run if both have the same time."""
 
 
 class _Run:
@@ -48,21 +48,22 @@ class Recency:
     def __init__(self, slack: int = SLACK) -> None:
         self._slack: Final = slack
         self.ranked = False
-        """For the owner: whether this is among those that memory can be taken from."""
+        """For the owner: whether memory can be taken from this table."""
         self.held: Final[dict[int, int]] = {}
-        """Block → stamp of the run of its last use. Its owner looks blocks up here: a call for each costs more."""
+        """Block → stamp of the run of its last use. The owner looks blocks up here, because a method call for each
+        costs more."""
         self._next = 0
         self.logged = 0
         """Entries of the log."""
         self._oldest: list[int] = []
-        """What is left of the oldest run, the least recently used last."""
+        """The rest of the oldest run, the least recently used last."""
         self._oldest_run: _Run | None = None
         self._cleaned: deque[_Run] = deque()
         """Runs older than those in `_rest`."""
         self._rest: deque[_Run] = deque()
         self._cleaning = False
         self._sealed = False
-        """Whether the last run takes no more blocks."""
+        """Whether the last run is closed."""
 
     def __len__(self) -> int:
         return len(self.held)
@@ -95,19 +96,19 @@ class Recency:
             self._clean(2 * len(blocks) + FEW)
 
     def discard(self, block: int) -> bool:
-        """Take one out. Whether it was in."""
+        """Remove one. Returns whether it was in."""
         stamp = self.held.pop(block, None)
         if stamp == self._next:
-            self._sealed = True  # were it used again in the same run, its former place would count
+            self._sealed = True  # otherwise a use in the same run would revive its former place
         return stamp is not None
 
     def oldest_at(self) -> float | None:
-        """When the least recently used one was used; None when there is none."""
+        """When the least recently used one was used; None when the table is empty."""
         run = self._find_oldest()
         return None if run is None else run.at
 
     def pop(self) -> int:
-        """Take the least recently used one out. There is one."""
+        """Remove the least recently used one. The table must not be empty."""
         if self._find_oldest() is None:
             raise KeyError("no block is left")
         block = self._oldest.pop()
@@ -116,7 +117,7 @@ class Recency:
         return block
 
     def take(self, count: int) -> list[int]:
-        """Take the `count` least recently used ones out, the least recent first. There are as many."""
+        """Remove the `count` least recently used ones, the least recent first. The table must hold as many."""
         taken: list[int] = []
         stamps = self.held
         while len(taken) < count:
@@ -133,7 +134,7 @@ class Recency:
         return taken
 
     def pop_any(self) -> int:
-        """Take one out, whichever is quickest."""
+        """Remove one, whichever is quickest."""
         self._sealed = True
         return self.held.popitem()[0]
 
@@ -146,7 +147,7 @@ class Recency:
         return [(block, run.at) for run in runs for block in run.blocks if stamps.get(block) == run.stamp]
 
     def restore(self, entries: list[tuple[int, float]]) -> None:
-        """Hold just these, whatever was held before: blocks with the times of their last use."""
+        """Replace everything by these blocks, with the times of their last use."""
         self.held.clear()
         self._oldest_run = None
         self._oldest.clear()
@@ -174,7 +175,7 @@ class Recency:
             oldest.extend(reversed(self._oldest_run.blocks))
 
     def _clean(self, budget: int) -> None:
-        """Drop what doesn't count from the oldest runs that this round hasn't come to."""
+        """Drop dead entries from the oldest runs that this round hasn't come to."""
         self._cleaning = True
         stamps = self.held
         while self._rest and budget > 0:

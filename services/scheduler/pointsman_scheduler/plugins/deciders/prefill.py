@@ -1,4 +1,4 @@
-"""Whether the prompt of a request is worth computing elsewhere: `prefix`, `always`, `multimodal`."""
+"""Decides whether a prompt should be computed on another worker: `prefix`, `always`, `multimodal`."""
 
 from typing import Final
 
@@ -21,14 +21,14 @@ class Always(Decider):
 
 class PrefixParams(Params):
     uncached_tokens: int = Field(default=512, ge=1)
-    """Least number of prompt tokens that the chosen endpoint would have to compute."""
+    """Minimum number of prompt tokens that the chosen endpoint would have to compute."""
     prompt_tokens: int = Field(default=0, ge=0)
-    """Least length of the prompt."""
+    """Minimum length of the prompt."""
 
 
 class Prefix(Decider[PrefixParams]):
-    """Long prompts of which the endpoint chosen for decoding holds little. Without such a choice, what is cached
-    somewhere doesn't count."""
+    """Long prompts of which the endpoint chosen for decoding holds little. Without such an endpoint, cached prefixes
+    don't count."""
 
     type_name = "prefix"
     consumes = (MATCHED_TOKENS,)

@@ -1,4 +1,4 @@
-"""`concurrency`: what the books hold against what workers may hold. Independent of every report."""
+"""`concurrency`: open requests against the workers' limits. Independent of every report."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ from pointsman_scheduler.plugins.detectors.stages import WorkerRoles, fullest
 
 class ConcurrencyParams(Params):
     mode: Literal["requests", "tokens", "hybrid"] = "requests"
-    """What is counted; `hybrid` takes the fuller of both at each worker."""
+    """Unit of the limit; `hybrid` takes the fuller of both at each worker."""
     max_requests: int = Field(default=100, ge=1)
     """Open requests at which a worker is saturated."""
     max_tokens: int = Field(default=1_000_000, ge=1)
@@ -21,7 +21,7 @@ class ConcurrencyParams(Params):
 
 
 class Concurrency(SaturationDetector[ConcurrencyParams]):
-    """Sum of what is open over the sum of what may be."""
+    """Sum of open requests or tokens over the sum of the limits."""
 
     type_name = "concurrency"
 
@@ -38,5 +38,5 @@ class Concurrency(SaturationDetector[ConcurrencyParams]):
                 values = tokens
             case "hybrid":
                 values = np.maximum(requests, tokens)
-        # Each worker may hold the same, so the mean of the parts is the part of the sums.
+        # Each worker has the same limit, so the mean of the ratios is the ratio of the sums.
         return fullest(values, np.ones(len(values), dtype=np.bool_), self._stages.of(fleet))

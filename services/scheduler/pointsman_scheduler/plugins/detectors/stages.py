@@ -10,8 +10,8 @@ from pointsman_plugins.scheduling.worker import DECODE, PREFILL
 
 
 class WorkerRoles:
-    """Which workers do which part, kept until the fleet changes. A worker that does both counts in both; one that
-    does neither (encode) counts in none."""
+    """Which workers run which stage, kept until the fleet changes. A worker that runs both counts in both; one that
+    runs neither (encode) counts in none."""
 
     def __init__(self) -> None:
         self._fleet: Fleet | None = None
@@ -19,7 +19,8 @@ class WorkerRoles:
         self._masks: tuple[Bools, ...] = ()
 
     def of(self, fleet: Fleet) -> tuple[Bools, ...]:
-        """One mask for each stage that somebody does, over the fleet's rows; one for stages done by the same."""
+        """One mask for each stage that at least one worker runs, over the fleet's rows; a single mask for stages run by
+        the same workers."""
         if self._fleet is not fleet or self._epoch != fleet.epoch:
             roles = np.array([worker.roles for worker in fleet.workers], dtype=np.int64)
             prefill, decode = (roles & PREFILL) != 0, (roles & DECODE) != 0
@@ -30,7 +31,7 @@ class WorkerRoles:
 
 
 def fullest_of_few(values: Sequence[float | None], stages: tuple[Bools, ...]) -> float:
-    """As `fullest`, of a few workers; None for one that doesn't count."""
+    """As `fullest`, of a few workers; None for a worker that doesn't count."""
     saturation = 0.0
     for stage in stages:
         chosen = [value for value, does in zip(values, stage.tolist(), strict=True) if does and value is not None]

@@ -12,7 +12,7 @@ from pointsman_scheduler.plugins.detectors.stages import WorkerRoles, fullest, f
 
 class UtilizationDetectorParams(Params):
     queue: float = Field(default=5.0, gt=0)
-    """Requests waiting in an engine at which it is saturated."""
+    """Requests in an engine's queue at which it is saturated."""
     kv: float = Field(default=0.8, gt=0, le=1)
     """Used part of the KV cache at which it is saturated."""
     burst: int = Field(default=16, ge=0)
@@ -23,9 +23,9 @@ class UtilizationDetectorParams(Params):
 
 
 class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
-    """Reads what engines report, corrected by the requests that were sent since: what leaves the queue in one turn
-    counts for the next. A worker that may not be chosen, for its silence or otherwise, doesn't count, nor does one that
-    tells no load: a pool of those is never saturated; `concurrency` bounds what is open there.
+    """Reads the engines' reports, corrected by the requests that were sent since: a request that leaves the queue in
+    one turn counts for the next. A worker that may not be chosen, for its silence or otherwise, doesn't count. Neither
+    does one that reports no load: a pool of those is never saturated; `concurrency` bounds what is open there.
 
     A request that no report shows yet waits in the engine's queue if others do; in an empty queue the first of them
     go on to run.
@@ -41,7 +41,7 @@ class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
         figures = (
             fleet.waiting, fleet.prefill_tokens, fleet.reported_waiting, fleet.reported_running, fleet.kv_usage,
         )  # fmt: skip
-        # A worker may be chosen for a while after a silence of all; its last report still says nothing.
+        # A worker may still be chosen for a while after all fall silent; its last report is nevertheless stale.
         silent_before = now - TIMES.worker_silent_s
         if len(fleet.workers) > FEW:
             counted = (fleet.eligible_until >= now) & (fleet.heard >= silent_before)
@@ -58,7 +58,7 @@ class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
 
 
 def _fullness_of_few(figures: list[list[float]], params: UtilizationDetectorParams) -> list[float]:
-    """As `_fullness`, by branches: to the last digit, so differences are added where they look superfluous."""
+    """As `_fullness`, by branches. Equal to the last digit, so some differences are added that look superfluous."""
     pass_tokens, burst, full_queue, full_cache = float(params.pass_tokens), params.burst, params.queue, params.kv
     values: list[float] = []
     for waiting, prefill_tokens, reported_waiting, reported_running, kv_usage in zip(*figures, strict=True):
@@ -84,7 +84,7 @@ def _fullness_of_few(figures: list[list[float]], params: UtilizationDetectorPara
 def _fullness(figures: tuple[Floats, ...], params: UtilizationDetectorParams) -> Floats:
     """Of all workers."""
     waiting, prefill_tokens, reported_waiting, reported_running, kv_usage = figures
-    # Of the requests that are ahead of the prefill, the next pass takes as many as its tokens are of theirs.
+    # Of the requests before prefill, the next pass takes a fraction equal to its tokens over theirs.
     passing = waiting * (params.pass_tokens / _greater(prefill_tokens, float(params.pass_tokens)))
     absorbed = _greater(_greater(passing, float(params.burst)), reported_running / 4.0)
     queue = _greater(waiting - absorbed * (reported_waiting <= 0.0), 0.0)

@@ -45,7 +45,7 @@ class RoundRobinFairness(FairnessPolicy):
 
 
 class _Circle(Turns):
-    """A flow that has left keeps its place until its turn comes or most of the circle has left."""
+    """A circle of flows. A flow that has left keeps its place until its turn comes or most of the circle has left."""
 
     def __init__(self) -> None:
         self._circle: deque[str] = deque()

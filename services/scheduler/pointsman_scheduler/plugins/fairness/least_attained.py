@@ -1,4 +1,4 @@
-"""`least-attained-service`: the flow goes next that got the least for its weight of late.
+"""`least-attained-service`: the next flow is the one with the least recent service for its weight.
 
 Service counts in tokens, prompt once and expected output `output_weight` times, and fades by half every
 `half_life` (the program-aware fairness of llm-d-router 0.10).
@@ -37,7 +37,7 @@ class LeastAttainedService(FairnessPolicy[LeastAttainedParams]):
 
 
 class _Ledger(Turns):
-    """Amounts are kept as of a fixed moment: what is served later counts more then, which orders flows as fading
+    """Amounts are kept as of a fixed moment. Later service counts more then, which orders flows as fading
     would, without touching those that aren't served."""
 
     def __init__(self, params: LeastAttainedParams) -> None:
@@ -48,7 +48,7 @@ class _Ledger(Turns):
         self._heap: list[tuple[float, int, str]] = []
         self._pushed = 0
         self._floor = 0.0
-        """What the flow had that was served last: one that comes back owes at least this much, so that resting
+        """Service of the flow that was served last. A flow that returns starts with at least this much, so that resting
         earns no right to a burst."""
 
     def enter(self, flow: str, now: float) -> None:
@@ -59,7 +59,7 @@ class _Ledger(Turns):
     def leave(self, flow: str) -> None:
         self._waiting.discard(flow)
         if len(self._attained) > SLACK + 2 * len(self._waiting):
-            # Those at the floor would come back to the same amount.
+            # A flow at this floor would return to the same amount.
             resting = [f for f, amount in self._attained.items() if f not in self._waiting and amount <= self._floor]
             if len(resting) < SLACK // 2:
                 resting = [f for f in self._attained if f not in self._waiting]

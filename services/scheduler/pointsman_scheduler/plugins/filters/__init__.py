@@ -1,1 +1,1 @@
-"""Filters: who may serve a request at all."""
+"""Filters: which workers may serve a request."""

@@ -1,4 +1,4 @@
-"""Filters of what a request asks for: its session's worker, a subset of endpoints, its model and its adapter."""
+"""Filters by a request's own demands: its session's worker, a subset of endpoints, its model and its adapter."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from pointsman_scheduler.plugins.producers.session import SESSION_WORKER
 
 class SessionFilter(Filter):
     """Keeps only the worker that serves the session, if it is among the candidates. Otherwise, and without a session,
-    everybody: an answer elsewhere is better than none."""
+    every worker passes: an answer from another worker is better than none."""
 
     type_name = "session"
     consumes = (SESSION_WORKER,)
@@ -39,8 +39,8 @@ class Subset(Filter):
 
 
 class Serves(Filter):
-    """Keeps the workers that registered the model, or registered none. A request for an adapter passes. Only a pool of
-    several base models needs it, and two pools are better: an experiment."""
+    """Keeps the workers that registered the model, or registered none. Every worker passes for a request for an
+    adapter. Experimental: only a pool of several base models needs it, and two pools are better."""
 
     type_name = "serves"
 
@@ -65,8 +65,8 @@ class Serves(Filter):
 
 
 class LoraCapable(Filter):
-    """Keeps the workers that registered the adapter or have it loaded; an engine that names no parent of it registers
-    it as a model. A request without one passes."""
+    """Keeps the workers that registered the adapter or have it loaded. An engine that names no parent for an adapter
+    registers it as a model. Every worker passes for a request without an adapter."""
 
     type_name = "lora-capable"
 

@@ -1,4 +1,4 @@
-"""`context-length`: workers whose engine takes sequences this long."""
+"""`context-length`: workers whose engine accepts sequences this long."""
 
 import re
 from typing import ClassVar
@@ -24,7 +24,8 @@ class ContextLengthParams(Params):
 
 class ContextLength(Filter[ContextLengthParams]):
     """Removes workers whose longest sequence is shorter than prompt and answer together (an answer without a limit
-    counts as one token), and, with `label`, those meant for other prompt lengths. Who registered nothing passes."""
+    counts as one token), and, with `label`, those meant for other prompt lengths. A worker that registered neither
+    passes."""
 
     type_name = "context-length"
     exhausted: ClassVar[Exhausted] = TOO_LONG
@@ -64,5 +65,5 @@ class ContextLength(Filter[ContextLengthParams]):
         if text is None:
             return 0.0, float("inf")
         match = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
-        # A worker whose label can't be read is meant for nothing: its owner has to correct it.
+        # A worker with an invalid label serves no prompt length: its owner has to correct it.
         return (float(match[1]), float(match[2])) if match else (float("inf"), 0.0)

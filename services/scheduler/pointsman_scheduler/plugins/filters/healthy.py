@@ -1,4 +1,4 @@
-"""`healthy`: workers that serve, were heard of lately, and answered when they were last tried."""
+"""`healthy`: workers that serve, reported lately, and answered the last attempt."""
 
 from typing import ClassVar, Final
 
@@ -16,9 +16,8 @@ _REFUSING: Final = ("draining", "unreachable")
 class HealthyWorkers(Filter):
     """Removes workers that are draining, unreachable for their agent, silent, or demoted.
 
-    When that leaves nobody, those that may well work are let through: silent ones, because then the bus or the agents
-    are more likely gone than all engines, and demoted ones, because a breaker must never open for all. Draining and
-    unreachable ones stay out.
+    When no worker is left, silent and demoted ones pass: when all are silent, the bus or the agents have more likely
+    failed than all engines, and a breaker must never open for all. Draining and unreachable ones stay out.
     """
 
     type_name: ClassVar[str] = "healthy"

@@ -1,4 +1,4 @@
-"""Filters that keep the better workers where there are some: `prefix-cache-affinity`, `slo-headroom`."""
+"""Filters that keep the better workers, if any: `prefix-cache-affinity`, `slo-headroom`."""
 
 from pydantic import Field
 
@@ -12,19 +12,19 @@ from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PRED
 
 class PrefixAffinityParams(Params):
     threshold: float = Field(default=0.8, gt=0, le=1)
-    """Part of the prompt's full blocks that a worker must hold to be preferred."""
+    """Fraction of the prompt's full blocks that a worker must hold to be preferred."""
     exploration: float = Field(default=0.0, ge=0, le=1)
-    """Probability of letting everybody through, so that hot prefixes spread."""
+    """Probability that every worker passes, so that hot prefixes spread."""
     max_penalty_ms: float = Field(default=18000.0, ge=0)
-    """Most time to the first token that affinity may cost over the best candidate; 0 for no bound."""
+    """Most milliseconds to the first token that affinity may cost over the best candidate; 0 for no bound."""
     prefill_throughput: float = Field(default=15928.0, gt=0)
     """Prompt tokens that an engine computes in a second."""
 
 
 class PrefixAffinity(Filter[PrefixAffinityParams]):
     """Keeps the workers that hold at least `threshold` of the prompt, unless waiting for them costs more than
-    `max_penalty_ms`. The time to the first token is estimated as what is to be computed before it, by
-    `prefill_throughput`. Nobody that holds so much: everybody passes (as in llm-d-router 0.10)."""
+    `max_penalty_ms`. The time to the first token is estimated from the tokens to compute before it and
+    `prefill_throughput`. If no worker holds that much, every worker passes (as in llm-d-router 0.10)."""
 
     type_name = "prefix-affinity"
     consumes = (MATCHED_TOKENS,)
@@ -49,12 +49,12 @@ class PrefixAffinity(Filter[PrefixAffinityParams]):
 
 class SloHeadroomParams(Params):
     exploration: float = Field(default=0.01, ge=0, le=1)
-    """Probability of letting everybody through, so that predictions of the others are put to the test."""
+    """Probability that every worker passes, so that predictions of the others are tested."""
 
 
 class SloHeadroom(Filter[SloHeadroomParams]):
-    """Keeps the workers whose predicted latency is within the objectives; everybody when none is, when the request has
-    no objectives, and while predictions aren't trusted."""
+    """Keeps the workers whose predicted latency is within the objectives. Every worker passes when none is, when the
+    request has no objectives, and while predictions aren't trusted."""
 
     type_name = "slo-headroom"
     consumes = (PREDICTED_TTFT_MS, PREDICTED_ITL_MS)
@@ -64,7 +64,7 @@ class SloHeadroom(Filter[SloHeadroomParams]):
         if slo_ttft is None and slo_itl is None:
             return None
         ttft, itl = request.get(PREDICTED_TTFT_MS), request.get(PREDICTED_ITL_MS)
-        # A comparison with NaN, no prediction, is false.
+        # A comparison with NaN (no prediction) is false.
         keep = (ttft <= (slo_ttft or float("inf"))) & (itl <= (slo_itl or float("inf")))
         keep = keep if candidates.rows is None else keep[candidates.rows]
         if not keep.any() or candidates.dice.uniform() < self.params.exploration:

@@ -1,4 +1,4 @@
-"""Filters of what workers registered: `label-selector`, `role`. Such facts change rarely, so who passes is worked out
+"""Filters by registered facts: `label-selector`, `role`. Such facts change rarely, so the passing workers are computed
 once for each change of the fleet."""
 
 from abc import abstractmethod
@@ -17,12 +17,12 @@ from pointsman_plugins.scheduling.worker import ROLES, Worker
 
 
 class _Registered(Filter[ParamsT_co]):
-    """Keeps the workers that `admits` approves of."""
+    """Keeps the workers that `admits` accepts."""
 
     def setup(self) -> None:
         self._epoch = -1
         self._keep: Bools | None = None
-        """None while everybody passes."""
+        """None while every worker passes."""
 
     @abstractmethod
     def admits(self, worker: Worker) -> bool: ...
@@ -43,11 +43,11 @@ class _Registered(Filter[ParamsT_co]):
 
 class RoleParams(Params):
     role: Literal["prefill", "decode", "encode"]
-    """The part of the work."""
+    """The worker's role."""
 
 
 class Role(_Registered[RoleParams]):
-    """Keeps the workers that do one part of the work. `both` does prefill and decode; hyphens join roles."""
+    """Keeps the workers with one role. `both` does prefill and decode; hyphens join roles."""
 
     type_name = "role"
 

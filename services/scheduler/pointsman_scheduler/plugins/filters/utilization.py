@@ -1,4 +1,4 @@
-"""`utilization`: workers that aren't over a limit."""
+"""`utilization`: workers within every limit."""
 
 from collections.abc import Callable
 from typing import ClassVar, Final, Literal
@@ -35,7 +35,7 @@ class UtilizationFilterParams(Params):
     """Each with `metric`, one of `open` (requests on the schedulers' books), `running`, `waiting` and `kv-usage` (the
     engine's), and `max`."""
     when_all_exceed: Literal["reject", "keep"] = "reject"
-    """What happens when nobody is within all limits: 429, or the filter lets everybody through."""
+    """When no worker is within all limits: reject with 429, or let every worker pass."""
 
 
 class UtilizationFilter(Filter[UtilizationFilterParams]):

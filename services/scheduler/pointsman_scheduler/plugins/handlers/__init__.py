@@ -1,1 +1,1 @@
-"""Profile handlers: which profiles run, and what their results mean together."""
+"""Profile handlers: which profiles run, and how their results combine."""

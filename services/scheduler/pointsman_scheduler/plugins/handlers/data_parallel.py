@@ -16,7 +16,7 @@ from pointsman_scheduler.plugins.handlers.single import SingleHandler
 
 class DataParallelParams(Params):
     imbalance: int = Field(default=4, ge=0)
-    """Requests by which the rank that suits the prompt may be ahead of the emptiest one."""
+    """Most requests by which the rank that suits the prompt may exceed the emptiest one."""
 
 
 class DataParallel(SingleHandler[DataParallelParams], ResponseObserver[DataParallelParams]):

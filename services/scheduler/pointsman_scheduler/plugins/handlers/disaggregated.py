@@ -14,7 +14,8 @@ ENCODE: Final = "encode"
 
 class DisaggregatedParams(Params):
     first: Literal["decode", "prefill"] = "decode"
-    """`decode`: the decider sees what the endpoint that answers holds already."""
+    """The profile that runs first. With `decode`, the decider knows how much of the prompt the endpoint that answers
+    holds."""
     decode: str = "decode"
     """Scheduling profile of the endpoint that answers."""
     prefill: str = "prefill"

@@ -18,7 +18,7 @@ class HeaderNamedParams(Params):
 
 
 class HeaderNamed(ProfileHandler[HeaderNamedParams]):
-    """Runs the profile that the header names; 400 for one that doesn't exist."""
+    """Runs the profile that the header names; rejects an unknown one with 400."""
 
     type_name = "header-named"
 

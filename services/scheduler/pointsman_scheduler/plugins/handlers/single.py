@@ -37,7 +37,7 @@ class ShadowParams(Params):
 
 
 class ShadowHandler(ProfileHandler[ShadowParams]):
-    """Runs the primary profile, then all others on the same candidates. Nothing that a shadow does reaches the
+    """Runs the primary profile, then all others on the same candidates. A shadow doesn't affect the
     request: it runs later, reserves nothing, and may fail."""
 
     type_name = "shadow"

@@ -19,7 +19,7 @@ class FirstCome(OrderingPolicy):
 
 
 class EarliestDeadline(OrderingPolicy):
-    """By the end of the wait: the request's deadline or its time to live, whichever is first."""
+    """By the end of the wait: the earlier of the request's deadline and its time to live."""
 
     type_name = "edf"
 
@@ -29,7 +29,7 @@ class EarliestDeadline(OrderingPolicy):
 
 class SloDeadlineParams(Params):
     default: PositiveDuration = 10.0
-    """Time to the first token that a request without an objective is given."""
+    """Time to the first token assumed for a request without an objective."""
 
 
 class SloDeadline(OrderingPolicy[SloDeadlineParams]):
@@ -43,11 +43,12 @@ class SloDeadline(OrderingPolicy[SloDeadlineParams]):
 
 class ShortestPrefillParams(Params):
     aging: float = Field(default=1000.0, ge=0)
-    """Tokens that each second of waiting is worth, so that long prompts go at last; 0 lets them wait."""
+    """Tokens that each second of waiting is worth, so that long prompts go eventually; 0 lets them wait."""
 
 
 class WeightedShortestPrefill(OrderingPolicy[ShortestPrefillParams]):
-    """Two requests that wait together age alike, so their order never changes."""
+    """The fewest prompt tokens for their weight go first. Two waiting requests age alike, so their order never
+    changes."""
 
     type_name = "weighted-shortest-prefill"
 

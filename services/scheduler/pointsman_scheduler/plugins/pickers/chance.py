@@ -23,7 +23,7 @@ class Random(Picker[PickerParams]):
 
 
 class WeightedRandom(Picker[PickerParams]):
-    """In proportion to the totals, without replacement: algorithm A-Res of Efraimidis and Spirakis (Information
+    """Draws in proportion to the totals, without replacement: algorithm A-Res of Efraimidis and Spirakis (Information
     Processing Letters 97, 2006), keys `u^(1/total)`. Candidates with a total of 0 come last; all at 0: as `random`."""
 
     type_name = "weighted-random"
@@ -41,7 +41,7 @@ class WeightedRandom(Picker[PickerParams]):
 
 class TopKParams(PickerParams):
     k: int = Field(default=3, ge=1)
-    """Among how many of the best the choice falls."""
+    """Number of best candidates that the choice is made from."""
 
 
 class TopK(Picker[TopKParams]):
@@ -56,7 +56,7 @@ class TopK(Picker[TopKParams]):
 
 
 class PowerOfTwo(Picker[PickerParams]):
-    """The better of two drawn at random (Mitzenmacher, 2001), its rival next, then others by total."""
+    """The better of two random candidates (Mitzenmacher, 2001); the other one next, then the rest by total."""
 
     type_name = "power-of-two"
 

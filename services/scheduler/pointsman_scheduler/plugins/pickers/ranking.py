@@ -17,11 +17,11 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 
 class PickerParams(Params):
     endpoints: int = Field(default=4, ge=1, le=64)
-    """How many to name: the choice, and fallbacks in order."""
+    """Number of endpoints to name: the choice, and fallbacks in order."""
 
 
 def best(totals: Floats, count: int, dice: Dice) -> list[int]:
-    """Indices of the `count` greatest, greatest first; the dice settle who is first among equals."""
+    """Indices of the `count` greatest, greatest first; the dice settle ties."""
     if len(totals) <= FEW:
         values = totals.tolist()
         order = sorted(range(len(values)), key=values.__getitem__, reverse=True)
@@ -53,8 +53,7 @@ class MaxScore(Picker[PickerParams]):
 
 
 class RoundRobinPicker(Picker[PickerParams]):
-    """Each candidate in turn, in the order of their names; totals don't matter. Every scheduler has a turn of its
-    own."""
+    """Each candidate in turn, in the order of their names; totals don't matter. Every scheduler keeps its own turn."""
 
     type_name = "round-robin"
 

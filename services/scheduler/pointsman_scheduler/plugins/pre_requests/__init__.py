@@ -1,1 +1,1 @@
-"""What is written on a request before it is sent."""
+"""Plugins that write headers to a request before it is sent."""

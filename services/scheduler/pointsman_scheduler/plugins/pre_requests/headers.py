@@ -12,7 +12,7 @@ from pointsman_scheduler.plugins.handlers.disaggregated import ENCODE, PREFILL
 
 DESTINATION_HEADER: Final = "x-gateway-destination-endpoint"
 KEPT: Final = 4096
-"""Headers that are written once: all orders of four among eight endpoints, and some more."""
+"""Size of the cache of headers: all orders of four among eight endpoints, and some more."""
 
 
 class DestinationHeader(PreRequest):
@@ -23,7 +23,7 @@ class DestinationHeader(PreRequest):
     def setup(self) -> None:
         self._epoch = -1
         self._written: dict[tuple[int, ...], tuple[HeaderEdit]] = {}
-        """By the rows of the endpoints."""
+        """Headers by the rows of their endpoints."""
 
     def prepare(self, request: ScheduleRequest, selection: Selection) -> Sequence[HeaderEdit]:
         run = selection.primary
@@ -44,8 +44,8 @@ ENCODE_HEADER: Final = "x-encoder-hosts-ports"
 
 
 class PrefillHeader(PreRequest):
-    """`x-prefiller-host-port` and `x-encoder-hosts-ports` for the sidecar of the endpoint that answers; removed when
-    that one does all itself, so that a client can't set them."""
+    """`x-prefiller-host-port` and `x-encoder-hosts-ports` for the sidecar of the endpoint that answers. Removed when
+    that endpoint does all itself, so that a client can't set them."""
 
     type_name = "prefill-header"
 

@@ -13,8 +13,8 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold, HoldKey
 
 POTENTIAL_BLOCKS: Final[Key[Floats]] = Key("potential-active-blocks", np.ndarray)
-"""Blocks that each worker of the fleet would have in use with this request: those of its open requests and those of
-this one's that they don't share."""
+"""Blocks that each worker of the fleet would have in use with this request: those of its open requests, and this
+request's further ones."""
 
 
 class ActiveBlocks(Producer, ResponseObserver):
@@ -58,7 +58,7 @@ class ActiveBlocks(Producer, ResponseObserver):
 
 
 def _shared(references: Mapping[int, int], blocks: list[int]) -> int:
-    """How many of the first blocks are in use: a search by halves, as none is without those before it."""
+    """Number of first blocks in use: a binary search, as a block is only in use with all before it."""
     if not blocks or blocks[0] not in references:
         return 0
     low, high = 1, len(blocks)

@@ -1,4 +1,4 @@
-"""`delay-prediction`: the delay that each choice causes, to the request and to everybody else on that worker."""
+"""`delay-prediction`: the delay that each choice causes, to the request and to the others on that worker."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ model of the engine is trusted."""
 
 class DelayPredictionParams(Params):
     batch_tokens: int = Field(default=8192, ge=64)
-    """Prompt tokens that an engine computes in one pass, its `max_num_batched_tokens`: where the search for the size
+    """Prompt tokens that an engine computes in one pass, its `max_num_batched_tokens`: the search for the size
     that explains its answers begins."""
     first_token_weight: float = Field(default=16.0, gt=0)
     """How much worse a wait for the first token is than the same wait within an answer."""

@@ -1,5 +1,4 @@
-"""`latency-prediction`: time to the first token and between tokens that a request would see on each worker, learnt from
-what requests did see."""
+"""`latency-prediction`: time to the first token and between tokens on each worker, learnt from earlier requests."""
 
 from typing import Final, NamedTuple
 
@@ -16,9 +15,9 @@ from pointsman_plugins.scheduling.worker import Hold, HoldKey
 from pointsman_scheduler.domain.regression import RecursiveLeastSquares
 
 PREDICTED_TTFT_MS: Final[Key[Floats]] = Key("predicted-ttft-ms", np.ndarray)
-"""Milliseconds to the first token on each worker of the fleet; NaN while too little is known."""
+"""Milliseconds to the first token on each worker of the fleet; NaN without enough observations."""
 PREDICTED_ITL_MS: Final[Key[Floats]] = Key("predicted-itl-ms", np.ndarray)
-"""Milliseconds between tokens on each worker of the fleet; NaN while too little is known."""
+"""Milliseconds between tokens on each worker of the fleet; NaN without enough observations."""
 
 _LEAST_MS: Final = 0.1
 

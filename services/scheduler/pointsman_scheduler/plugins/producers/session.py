@@ -19,9 +19,9 @@ SESSION_WORKER: Final[Key[str]] = Key("session-worker", str)
 
 class SessionParams(Params):
     ttl: PositiveDuration = 300.0
-    """A session without a request for so long is forgotten."""
+    """A session without a request for this long is forgotten."""
     sessions: int = Field(default=100_000, ge=1)
-    """Sessions remembered at most; the least recently used gives way."""
+    """Most sessions remembered; the least recently used one is dropped."""
 
 
 class Session(Producer[SessionParams], ResponseObserver[SessionParams]):

@@ -1,4 +1,4 @@
-"""Scorers that send a request where something of it is: `session`, `lora-affinity`."""
+"""Scorers for the worker that holds the request's state: `session`, `lora-affinity`."""
 
 from typing import Final
 

@@ -14,9 +14,9 @@ from pointsman_plugins.scheduling.worker import Hold
 
 class ActiveRequestsParams(Params):
     idle_threshold: int = Field(default=0, ge=0)
-    """Up to so many open requests a worker counts as idle."""
+    """Up to this many open requests, a worker counts as idle."""
     max_busy_score: float = Field(default=1.0, ge=0, le=1)
-    """Least upper bound of the score of a worker that isn't idle."""
+    """Upper bound of the score of a worker that isn't idle."""
 
 
 class ActiveRequests(Scorer[ActiveRequestsParams]):
@@ -38,8 +38,8 @@ class TokenLoadParams(Params):
 
 
 class TokenLoad(Scorer[TokenLoadParams]):
-    """`1 - min(1, tokens / threshold)`, where tokens are those to compute before this request's first: of the
-    requests on the books and of its own prompt, without what the worker holds."""
+    """`1 - min(1, tokens / threshold)`, where tokens are those to compute until this request's first one: of the
+    requests on the books and of its own prompt, without the prefix that the worker holds."""
 
     type_name = "token-load"
     consumes = (MATCHED_TOKENS,)
@@ -53,8 +53,8 @@ class TokenLoad(Scorer[TokenLoadParams]):
 
 
 class NoHitLru(Scorer, ResponseObserver):
-    """Spreads prompts that nobody holds: 1 for the candidate that got such a prompt longest ago, those that never did
-    first, down to 0 for the last, in equal steps. 0.5 for all when somebody holds a part of the prompt."""
+    """Spreads prompts that no worker holds: 1 for the candidate with the oldest such prompt (those that never had one
+    first), down to 0 for the newest, in equal steps. 0.5 for all when a worker holds a part of the prompt."""
 
     type_name = "no-hit-lru"
     consumes = (MATCHED_TOKENS,)

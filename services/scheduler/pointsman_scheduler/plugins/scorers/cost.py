@@ -23,7 +23,7 @@ class PrefixCacheParams(Params):
 
 
 class PrefixCache(Scorer[PrefixCacheParams]):
-    """`(1-w)·ratio + w·min(1, matched/scale)²`, where ratio is matched tokens by tokens in full blocks, so that a
+    """`(1-w)·ratio + w·min(1, matched/scale)²`, where ratio is matched tokens over tokens in full blocks, so that a
     prompt held as far as blocks can hold it scores 1 (as in llm-d-router 0.10). 0 for a prompt shorter than a block."""
 
     type_name = "prefix-cache"
@@ -56,7 +56,7 @@ class DynamoCostParams(Params):
     prefill_load_scale: float = Field(default=1.0, ge=0)
     """Weight of prompt blocks to compute against blocks in use."""
     decode_active_request_weight: float = Field(default=0.0, ge=0)
-    """Blocks that an open request counts for beside its own."""
+    """Number of blocks that an open request counts for, beside its own."""
 
 
 class DynamoCost(Scorer[DynamoCostParams]):

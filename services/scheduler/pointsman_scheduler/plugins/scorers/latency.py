@@ -1,4 +1,4 @@
-"""`latency`: the latency that the request would see, against what it asks for."""
+"""`latency`: the predicted latency of the request, against its objectives."""
 
 from typing import Literal
 
@@ -20,7 +20,7 @@ class PredictedLatencyParams(Params):
     itl_weight: float = Field(default=0.2, ge=0)
     """Weight of the time between tokens."""
     prefer: Literal["least-headroom", "most-headroom"] = "least-headroom"
-    """Among workers that keep the objectives: pack them tightly, or take the fastest."""
+    """Order among workers that meet the objectives: pack them tightly, or take the fastest."""
     kv_weight: float = Field(default=1.0, ge=0)
     """Weight of the free KV cache, until predictions are trusted."""
     queue_weight: float = Field(default=1.0, ge=0)
@@ -36,9 +36,9 @@ class PredictedLatencyParams(Params):
 
 
 class PredictedLatency(Scorer[PredictedLatencyParams]):
-    """With objectives on the request, workers predicted to keep them score in (0.5, 1], the others in [0, 0.5] by how
-    little they miss. Without, the least predicted latency scores 1. Without predictions, free KV cache, short queue
-    and cached prefix are weighed (as in llm-d-router 0.10)."""
+    """With objectives on the request: workers predicted to meet them score in (0.5, 1], the others in [0, 0.5], higher
+    for a smaller miss. Without objectives: the least predicted latency scores 1. Without predictions: free KV cache,
+    short queue and cached prefix are weighed (as in llm-d-router 0.10)."""
 
     type_name = "latency"
     consumes = (MATCHED_TOKENS, PREDICTED_TTFT_MS, PREDICTED_ITL_MS)
@@ -64,7 +64,7 @@ class PredictedLatency(Scorer[PredictedLatencyParams]):
             scores[keeps] = 0.51 + 0.49 * (tight if self.params.prefer == "least-headroom" else 1.0 - tight)
         misses = ~keeps
         if misses.any():
-            # What is kept doesn't make up for what is missed.
+            # An objective that is met doesn't make up for one that is missed.
             missed = self._combined(np.minimum(spare_ttft, 0.0), np.minimum(spare_itl, 0.0), misses)
             scores[misses] = 0.5 * (1.0 - missed)
         return scores

@@ -1,5 +1,5 @@
-"""Scorers of what the engine has to do: `queue`, `running`, `load-aware`, `kv-utilization`
-(formulas as in llm-d-router 0.10, `scheduling/scorer`)."""
+"""Scorers of the engine's load: `queue`, `running`, `load-aware`, `kv-utilization` (formulas as in llm-d-router 0.10,
+`scheduling/scorer`)."""
 
 import numpy as np
 from pydantic import Field
