@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar, Final, cast
-from urllib.parse import unquote
 
 import httptools
 from uvicorn.config import Config
@@ -21,6 +20,7 @@ from uvicorn.server import ServerState
 from pointsman_apis.errors import openai_error
 from pointsman_core.refusal import Refusal
 from pointsman_frontend.adapters.http_turn import Turn
+from pointsman_frontend.domain.request_target import target_of
 from pointsman_runtime.service.http_server import App
 
 GATHERED: Final = 65536
@@ -31,12 +31,7 @@ the peer would never read why."""
 HANG_UP: Final = "pointsman.hang_up"
 """The ASGI extension by which an application says which function to call when the client of this request hangs up."""
 _PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
-_SHORT_TARGET: Final = 128
-_REMEMBERED: Final = 1024
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
-
-_targets: dict[bytes, tuple[str, bytes, bytes]] = {}
-"""Path, raw path and query of the short request targets that were seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +215,7 @@ class _Connection(asyncio.Protocol):
             self._fault = "A body in chunks needs HTTP/1.1; send its content-length."
             raise ValueError(self._fault)
         self._phase = _Phase.SERVED
-        path, raw_path, query = _targets.get(self._url) or _target(self._url)
+        path, raw_path, query = target_of(self._url)
         turn = Turn(
             self,
             {
@@ -410,16 +405,3 @@ class _Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(LINGER_S, self._transport.close)
-
-
-def _target(url: bytes) -> tuple[str, bytes, bytes]:
-    parsed = httptools.parse_url(url)
-    raw_path: bytes = parsed.path
-    path = raw_path.decode("ascii")
-    target = unquote(path) if "%" in path else path, raw_path, parsed.query or b""
-    if len(url) <= _SHORT_TARGET:
-        if len(_targets) >= _REMEMBERED:
-            # Targets come from clients; a flood of new ones must not stay.
-            _targets.clear()
-        _targets[url] = target
-    return target
