@@ -116,8 +116,6 @@ class _Connection(asyncio.Protocol):
         self._hung_up: Callable[[], None] | None = None
         self._fault = "This is not a valid HTTP/1.1 request."
 
-    # What the event loop calls.
-
     # As asyncio's subclasses narrow it.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
@@ -175,16 +173,12 @@ class _Connection(asyncio.Protocol):
             if self._head_bytes > self.limits.head_bytes:
                 self._refuse(431, f"The headers have more than {self.limits.head_bytes} bytes.", "headers_too_large")
 
-    # What uvicorn's server calls.
-
     def shutdown(self) -> None:
         """Take no further request."""
         if self._turn is None or self._turn.complete:
             self.close()
         else:
             self._turn.keep_alive = False
-
-    # What the parser calls.
 
     def on_message_begin(self) -> None:
         self._phase = _Phase.HEAD
@@ -263,8 +257,6 @@ class _Connection(asyncio.Protocol):
         turn = self._turn
         if turn is not None and not turn.complete:
             turn.feed_end()
-
-    # What a turn calls.
 
     def write(self, data: bytes) -> None:
         """Send at the end of the event loop's turn, in order: head and body leave in one system call."""
