@@ -11,7 +11,7 @@ import orjson
 from pointsman_core.refusal import Refusal
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
-"""What an error repeats of a member's name: no text of a prompt."""
+"""Names that an error may repeat; others could be text of a prompt."""
 
 
 class _Duplicate(Exception):
@@ -19,11 +19,11 @@ class _Duplicate(Exception):
 
 
 def has_duplicate_member(raw: bytes | memoryview, document: object) -> bool:
-    """Whether an object of a JSON text, which orjson has read as `document`, has a member twice.
+    """Whether an object in a JSON text, which orjson decoded as `document`, has a member twice.
 
-    orjson keeps the last one and doesn't tell. Most clients write as orjson does: what it writes again is the text
-    then. Others cost a second decoding. Raises orjson.JSONEncodeError for a document that nests deeper than orjson
-    writes.
+    orjson keeps the last one and reports no error. Most clients write JSON as orjson does: encoding it again then gives
+    the same text. Other texts cost a second decoding. Raises orjson.JSONEncodeError for a document that nests deeper
+    than orjson writes.
     """
     written = orjson.dumps(document)
     # Python compares a view byte by byte, which takes twenty times as long as copying it.
@@ -49,7 +49,7 @@ def duplicate_member(raw: bytes) -> str | None:
 
 
 def sent_twice(raw: bytes) -> Refusal:
-    """Of a body of which `has_duplicate_member` is true."""
+    """The refusal of a body for which `has_duplicate_member` is true."""
     name = duplicate_member(raw) or ""
     shown = name if _NAME.fullmatch(name) else None
     which = "a member" if shown is None else f"the member {shown!r}"

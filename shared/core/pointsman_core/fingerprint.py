@@ -1,7 +1,7 @@
-"""What a request asks, as a fingerprint: two with the same one have the same answer.
+"""The fingerprint of a request: requests with the same fingerprint have the same answer.
 
-The preprocessor, which has decoded the body anyway, says it to the stages; a cache computes it itself of a body that
-was changed since.
+The preprocessor, which decodes the body anyway, passes it to the stages. A cache computes it for a body that was
+changed later.
 """
 
 import hashlib
@@ -16,10 +16,10 @@ WITHOUT_EFFECT: Final = frozenset({
     "model", "user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier",
     "store", "request_id", "priority",
 })  # fmt: skip
-"""Members of a body that say who asks, how urgently, and whom: none changes what the answer is. Answers of different
-models are kept apart by whoever keeps them."""
+"""Members of a body that name the sender, the urgency or the model: none changes the answer. Callers keep answers of
+different models apart."""
 _SAID_BY_SILENCE: Final[Mapping[str, object]] = {"stream": False, "n": 1}
-"""What leaving a member out means."""
+"""The value that an absent member stands for."""
 
 
 def deciding(document: Mapping[str, object]) -> dict[str, object]:
@@ -32,6 +32,6 @@ def deciding(document: Mapping[str, object]) -> dict[str, object]:
 
 
 def fingerprint(api: str, members: Mapping[str, object]) -> bytes:
-    """Of a request's API and the members that decide its answer, in whatever order they stand."""
+    """The fingerprint of a request's API and of the members that decide its answer, in any order."""
     canonical = orjson.dumps([api, members], option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(canonical, digest_size=SIZE).digest()

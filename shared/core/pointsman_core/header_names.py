@@ -1,4 +1,4 @@
-"""Names of request headers: which are valid, and which nobody but the edge sets."""
+"""Names of request headers: which are valid, and which only the edge may set."""
 
 from typing import Annotated, Final
 
@@ -12,7 +12,8 @@ HOP_BY_HOP: Final = frozenset({
 })  # fmt: skip
 """RFC 9110 §7.6.1: they concern one connection."""
 FRAMING: Final = HOP_BY_HOP | {"content-length", "expect", "host"}
-"""Where a request ends, and whom it is for. A second opinion about either lets one request hide in another."""
+"""Headers that decide where a request ends and which host it is for. Two readings of either let one request hide in
+another."""
 REQUEST_ID: Final = "x-request-id"
 EDGES_OWN: Final = FRAMING | {REQUEST_ID, "traceparent"}
 """The edge writes these into every request that goes on."""

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from pointsman_core.plugins import Key
 
 PROMPT_VECTOR: Final[Key[dict[str, JsonValue]]] = Key("prompt_vector", dict[str, JsonValue])
-"""What the last words of a user are about: `kind` (`lexical`) and `values`, the base64 form of one signed byte for each
+"""The user's last words as a vector: `kind` (`lexical`) and `values`, the base64 form of one signed byte for each
 place. Absent for requests without text."""
 LEXICAL: Final = "lexical"
 

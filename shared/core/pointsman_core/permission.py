@@ -25,7 +25,7 @@ def allowed_models(attributes: Mapping[str, JsonValue]) -> Sequence[str] | None:
 
 
 def may_use(allowed: Sequence[str] | None, model: str, groups: Collection[str] = ()) -> bool:
-    """Whether a model of this name, in these groups, is among those that are allowed."""
+    """Whether the model, or one of its groups, is among the allowed ones."""
     if allowed is None:
         return True
     return any(
@@ -35,7 +35,7 @@ def may_use(allowed: Sequence[str] | None, model: str, groups: Collection[str] =
 
 
 def not_allowed(asked: str) -> Refusal:
-    """403 for the model that the client asked for, by whatever name."""
+    """The 403 for the model that the client asked for; `asked` is the name in the request."""
     return Refusal(
         403,
         f"The model '{asked[:100]}' is not allowed for this identity.",

@@ -21,7 +21,7 @@ class PluginError(ValueError):
         self.further: Final = tuple(further)
 
     def within(self, *above: str | int) -> "PluginError":
-        """The same error, seen from further up."""
+        """The error with its path extended by the enclosing section."""
         return PluginError(str(self), (*above, *self.path), [other.within(*above) for other in self.further])
 
     def each(self) -> "list[PluginError]":
@@ -39,7 +39,7 @@ def within(*above: str | int) -> Generator[None]:
 
 
 class Gathering:
-    """Gathers the PluginErrors of several places, so that all of them are told at once."""
+    """Gathers the PluginErrors of several places, so that all are reported together."""
 
     def __init__(self) -> None:
         self._found: Final[list[PluginError]] = []
@@ -53,7 +53,7 @@ class Gathering:
             self._found.append(error.within(*above))
 
     def tell(self) -> None:
-        """Raise what was gathered as one PluginError."""
+        """Raise the gathered errors as one PluginError."""
         if self._found:
             first, *others = self._found
             raise PluginError(str(first), first.path, (*first.further, *others)) from first
@@ -81,7 +81,7 @@ class Spec(NamedTuple):
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """The sentence for a name that doesn't exist: what it is, the likely one, all known ones."""
+    """The error text for an unknown name: the kind of thing, the closest known name, and all known names."""
     names = sorted(known)
     likely = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {likely[0]!r}? " if likely else ""

@@ -1,7 +1,7 @@
-"""Whose prefix a chain of block hashes is.
+"""Ties a chain of block hashes to a model.
 
-The preprocessor hashes the prompt before anybody knows which model serves it (`model: auto`). The stage that settles
-the target folds model and adapter into every hash, so that equal prompts for different models share no block.
+The preprocessor hashes the prompt before a model is chosen (`model: auto`). The stage that settles the target folds
+model and adapter into every hash, so that equal prompts for different models share no block.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
-"""What models cost: as the configuration says, else by the list of hosted models' prices that comes with this version.
+"""Prices of models: from the configuration, else from the list of hosted models' prices that comes with this version.
 
-All of it is whole numbers: a price is nano-dollars per million tokens, and a cost nano-dollars.
+All values are whole numbers: prices in nano-dollars per million tokens, costs in nano-dollars.
 """
 
 import re
@@ -28,12 +28,12 @@ _DATED: Final = re.compile(r"(.+?)-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)")
 
 
 class Price(NamedTuple):
-    """Of one model, in nano-dollars per million tokens."""
+    """The price of a model, in nano-dollars per million tokens."""
 
     input: int
     output: int
     cached: int
-    """Of prompt tokens that came from a cache."""
+    """For prompt tokens that came from a cache."""
 
     @classmethod
     def of(cls, cost: Cost) -> "Price":
@@ -49,7 +49,7 @@ class Price(NamedTuple):
 
 
 FREE: Final = Price(0, 0, 0)
-"""Of a model without a price, where one is needed to compare models."""
+"""The price of a model without one, where models are compared."""
 
 
 def prices(config: Config) -> dict[str, Price]:
@@ -96,7 +96,7 @@ class _List(BaseModel):
 def price_list() -> Mapping[str, Mapping[str, Cost]]:
     """Host → model → price, of the list that comes with this version."""
     text = files("pointsman_core").joinpath("prices.toml").read_text("utf-8")
-    # Decimals from the file on: a price is what is written there.
+    # Decimals from the file on, so that prices are exact.
     listed = _List.model_validate(tomllib.loads(text, parse_float=Decimal))
     return {each.host: each.models for each in listed.hosts}
 

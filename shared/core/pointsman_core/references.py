@@ -1,4 +1,4 @@
-"""What a configuration refers to outside of itself: secrets and URLs."""
+"""References of a configuration to things outside it: secrets and URLs."""
 
 from typing import Annotated
 from urllib.parse import urlsplit

@@ -17,12 +17,11 @@ _OF_STATUS: Final[dict[int, tuple[str, str]]] = {
 
 
 class Refusal(Exception):
-    """The request ends here. `message` is for the client: what was wrong and what would be right, never prompt text.
+    """The request ends here. `message` is for the client: the problem and its remedy, never prompt text.
 
     `status` is 400 to 599; `type` and `code` are OpenAI's error type and code, by default those of the status; `param`
-    names the field at fault.
-    `detail` is for operators, where `message` has too little for them, or somebody else's words, which may quote the
-    prompt.
+    names the field at fault. `detail` is for operators: more than `message` has, or another system's words, which may
+    quote the prompt.
     """
 
     def __init__(
@@ -50,5 +49,5 @@ class Refusal(Exception):
 
     @property
     def told_code(self) -> str:
-        """What records know the error by: its code, or its type where it has none."""
+        """The error's name in records: its code, or its type when it has none."""
         return self.code or self.type

@@ -10,7 +10,7 @@ from pointsman_core.dealing import Dealer
 
 
 class Rewritten(NamedTuple):
-    """What a rule made of a name."""
+    """The result of a rule for a model name."""
 
     model: str
     rule: str
@@ -50,7 +50,7 @@ class Rewrites:
         ]
 
     def of(self, model: str, request_id: str, session: str | None, headers: Mapping[str, str]) -> Rewritten | None:
-        """What serves a request for `model`; None when no rule is for it. Header names are in lower case."""
+        """The model that serves a request for `model`; None when no rule matches. Header names are in lower case."""
         rule = self._exact.get(model)
         if rule is None:
             rule = next((rule for pattern, rule in self._patterns if pattern.fullmatch(model)), None)

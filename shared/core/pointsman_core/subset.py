@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 HEADERS: Final = ("x-pointsman-destination-endpoint-subset", "x-gateway-destination-endpoint-subset")
-"""Tell it, the first that is there; edges take them from trusted proxies alone. Entries are separated by commas."""
+"""The headers that carry a subset; the first one present counts. Edges accept them only from trusted proxies. Entries
+are separated by commas."""
 
 
 class Place(NamedTuple):
@@ -36,10 +37,10 @@ def place_of(url: str) -> Place:
 
 
 def named(places: Sequence[Place], subset: Iterable[str]) -> list[bool]:
-    """Which of the places the entries name.
+    """For each place, whether the entries name it.
 
-    An entry with a port means that one endpoint, where there is one; otherwise its host, whatever the port: proxies
-    name pods by ports of theirs (llm-d-router 0.10).
+    An entry with a port means that endpoint, if it exists; otherwise its host on any port: proxies name pods by ports
+    of theirs (llm-d-router 0.10).
     """
     addresses = {place.address for place in places}
     wanted = {each if each in addresses else _host(each) for each in (entry.strip().lower() for entry in subset)}

@@ -20,8 +20,8 @@ _WRITTEN: Final = ContextVar("written", default=False)
 
 @contextmanager
 def written() -> Generator[None]:
-    """What is checked inside was written by a person: a duration other than 0 needs a unit there. Stored configurations
-    and code may have numbers of seconds."""
+    """Validation inside the `with` treats values as written by a person: a duration other than 0 needs a unit. Stored
+    configurations and code may have plain seconds."""
     token = _WRITTEN.set(True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a client is told that asks for a model that there isn't."""
+"""The 404 for an unknown model."""
 
 import difflib
 from collections.abc import Sequence

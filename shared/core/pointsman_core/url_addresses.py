@@ -25,8 +25,8 @@ _SAY_SO: Final = "`private: true` allows it"
 
 
 def check_url(url: str, *, private: bool) -> None:
-    """Raise ValueError for a URL that leads where none of a configuration may, as far as its text tells. `private`: it
-    may lead to private addresses. A loopback address that is written out says itself what it means."""
+    """Raise ValueError for a URL that a configuration may not use, as far as its text shows. `private`: private
+    addresses are allowed. A loopback address in digits is always allowed."""
     host = urlsplit(url).hostname or ""
     if not host.isascii() or "%" in host:
         raise ValueError(f"{host!r}: write the host in ASCII letters, without `%`")
@@ -62,7 +62,7 @@ def _written_out(host: str) -> Address | None:
         return ipaddress.ip_address(host)
     except ValueError:
         pass
-    # As inet_aton reads it: one to four numbers, of which the last fills what is left.
+    # Parsed like inet_aton: one to four numbers, of which the last fills the remaining bytes.
     numbers = host.rstrip(".").lower().split(".")
     if len(numbers) > 4 or not all(_NUMBER.fullmatch(number) for number in numbers):
         return None

@@ -1,4 +1,4 @@
-"""What is wrong with a document, in the words of the person who wrote it rather than of the library that checks it."""
+"""The errors of a document in the words of its author, not of the validation library."""
 
 import re
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class Wrong(NamedTuple):
     path: tuple[str | int, ...]
     text: str
     cause: object = None
-    """What a check of our own raised."""
+    """The error that a check of this project raised."""
 
 
 def wrongs(error: ValidationError) -> list[Wrong]:

@@ -1,4 +1,4 @@
-"""What a worker is called that nobody named."""
+"""The default name of a worker."""
 
 from urllib.parse import urlsplit
 

@@ -1,4 +1,4 @@
-"""What a plugin's author needs: the base class here; extension points and their values in the modules below."""
+"""The base class of plugins; extension points and their values are in the modules below."""
 
 from pointsman_core.plugins import Key, PluginError
 from pointsman_core.refusal import Refusal

@@ -1,4 +1,4 @@
-"""The extension point: detectors look at texts and say what they found."""
+"""The extension point for detectors: they check texts and report findings."""
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
@@ -22,7 +22,7 @@ class CheckedText(NamedTuple):
     part: str
     """Which one: a path in the request's body, e.g. `messages[0].content`, or `AnswerText.part`."""
     role: str
-    """Who says it: `system`, `user`, `assistant` or `tool`; of an answer always `assistant`."""
+    """The speaker: `system`, `user`, `assistant` or `tool`; always `assistant` in an answer."""
     text: str
 
 
@@ -41,13 +41,13 @@ class Finding(NamedTuple):
 
     @property
     def located(self) -> bool:
-        """Whether it can be redacted."""
+        """Whether it has a place that can be redacted."""
         return self.at is not None and self.end > self.start
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a detector looks at."""
+    """The texts that a detector checks."""
 
     direction: Direction
     policy: str
@@ -61,8 +61,8 @@ class Checked:
 
 
 class DetectorFailed(Exception):
-    """A detector can't say anything: what it asks is gone, slow or nonsense. The message is for operators and has
-    nothing of what was checked."""
+    """A detector can't give a result: the service that it calls is missing, slow or answers nonsense. The message is
+    for operators and contains none of the checked text."""
 
 
 class TextEmbedder(Protocol):
@@ -74,7 +74,7 @@ class TextEmbedder(Protocol):
 
 
 class Outside(Protocol):
-    """How detectors reach what isn't in this process. The service provides it."""
+    """A detector's access to things outside this process. The service provides it."""
 
     async def post(
         self,
@@ -106,7 +106,7 @@ class Detector(Plugin[ParamsT_co]):
     stability = "beta"
 
     waits: ClassVar[bool] = False
-    """Whether it may take longer than an edge waits without a word."""
+    """Whether it may take longer than an edge waits for a sign of life."""
 
     @property
     def categories(self) -> Sequence[str]:
@@ -114,9 +114,9 @@ class Detector(Plugin[ParamsT_co]):
         return ()
 
     def bind(self, outside: Outside) -> None:
-        """What it may reach. Raises PluginError; called once, before `detect`."""
+        """Take what it may reach. Raises PluginError; called once, before `detect`."""
         del outside
 
     @abstractmethod
     def detect(self, checked: Checked) -> Sequence[Finding] | Awaitable[Sequence[Finding]]:
-        """What it finds. Returns an awaitable only when it has to wait for somebody; raises DetectorFailed."""
+        """Its findings. Returns an awaitable only when it must wait for a peer; raises DetectorFailed."""

@@ -13,7 +13,7 @@ from pointsman_core.pool_table import PoolTable
 from pointsman_plugins.plugin import ParamsT_co, Plugin
 
 POOL_FACTS: Final = ("saturation", "serving", "running", "waiting", "age_ms")
-"""What a rule may read of a pool; all are numbers."""
+"""The facts of a pool that a rule may read; all are numbers."""
 
 
 class PoolState(NamedTuple):
@@ -30,7 +30,7 @@ class PoolState(NamedTuple):
 UNHEARD_OF: Final = PoolState(
     {"saturation": 0.0, "serving": 0.0, "running": 0.0, "waiting": 0.0}, (), frozenset(), float("-inf")
 )
-"""A configured pool without a snapshot: not saturated, as far as anybody knows."""
+"""A configured pool without a snapshot counts as not saturated."""
 
 
 class PoolStates:
@@ -107,7 +107,7 @@ class ProfilePicker(Plugin[ParamsT_co]):
     stability = "beta"
 
     reads_pools: bool = False
-    """Whether choices depend on the state of pools, so that old state is told."""
+    """Whether choices depend on the state of pools, so that stale state is reported."""
 
     def bind(self, config: Config) -> None:
         """Check the parameters against the whole configuration. Raises PluginError; called once, before `pick`."""

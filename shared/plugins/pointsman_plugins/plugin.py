@@ -50,7 +50,7 @@ class Plugin(ABC, Generic[ParamsT_co]):
     group: ClassVar[str] = ""
     """The entry-point group in which distributions offer plugins of this extension point."""
     stability: ClassVar[Stability] = "alpha"
-    """Of the extension point: when its methods and values may change."""
+    """The stability of the extension point: when its methods and values may change."""
     type_name: ClassVar[str] = ""
     """As written in configuration; unique within its extension point."""
     params_type: ClassVar[type[Params]] = Params

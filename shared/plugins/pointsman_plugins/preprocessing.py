@@ -19,14 +19,14 @@ from pointsman_plugins.prompt import Prompt, prompt_of
 T = TypeVar("T")
 
 IDENTITY: Key[dict[str, JsonValue]] = Key(identity.IDENTITY, dict[str, JsonValue])
-"""Who sends the request, as authentication found out."""
+"""The sender of the request, as established by authentication."""
 
 ENGINE_SALT: Key[bool] = Key("engine_salt", bool)
 """True when the `cache_salt` that the engine gets stands for the tenant too."""
 
 
 class HeaderFacts(NamedTuple):
-    """What follows from the headers."""
+    """The facts that follow from the headers."""
 
     readable: dict[str, str]
     """Without credentials and cookies, within limits of size."""
@@ -44,12 +44,12 @@ class HeaderFacts(NamedTuple):
 
 
 class ProcessorVerdict(NamedTuple):
-    """What one processor did, for the decision's trail."""
+    """The result of one processor, for the decision's trail."""
 
     processor: str
     """Its instance name."""
     outcome: str
-    """As `StageReport.outcome`."""
+    """See `StageReport.outcome`."""
     took_ms: float
     note: str | None
 
@@ -62,11 +62,12 @@ class ProcessorFailure(NamedTuple):
 
 
 class Unavailable(Exception):
-    """A processor can't do its work now: somebody that it needs doesn't answer. The text is for operators."""
+    """A processor can't work now because a peer doesn't answer. The text is for operators."""
 
 
 class Ports:
-    """What processors ask beyond the request, by type: made once by `main`, none of it where a pipeline runs alone."""
+    """A processor's access to things beyond the request, by type. `main` makes it once; a pipeline that runs alone has
+    none."""
 
     def __init__(self, *ports: object) -> None:
         self._ports: Final = ports
@@ -77,7 +78,7 @@ class Ports:
 
 
 class Incoming:
-    """A request in preprocessing: what arrived, and what the processors make of it."""
+    """A request in preprocessing: its content as it arrived, and the results of the processors."""
 
     __slots__ = (
         "_prompt", "answer_headers", "attributes", "body", "body_edits", "charges", "credentials", "declared",
@@ -93,20 +94,20 @@ class Incoming:
         self.header_edits: dict[str, HeaderEdit] = {}
         self.body_edits: dict[str, BodyEdit] = {}
         self.answer_headers: dict[str, HeaderEdit] = {}
-        """Of what the client gets, errors included; lower-case names."""
+        """Edits to the response's headers, for errors too; lower-case names."""
         self.charges: list[LimitAsk] = []
-        """What limits have counted of it."""
+        """What limits have charged for it."""
         self.credentials: Sequence[str] = ()
-        """Headers in which whoever authenticates in force looks for a credential."""
+        """Headers in which authentication in enforce mode looks for a credential."""
         self.declared: frozenset[str] | None = None
         """Names of the attributes that the configured processors declare; None where one runs alone."""
         self._prompt: Prompt | None = None
         self.rule: str | None = None
         """The rewrite that was for the model asked for."""
         self.tokens: PromptTokens | None = None
-        """What the edge is told of the prompt's tokens."""
+        """The prompt's tokens, for the edge."""
         self.note: str | None = None
-        """What the processor that runs has to say; use `say`."""
+        """The note of the processor that runs; set it with `say`."""
         self.verdicts: list[ProcessorVerdict] = []
         self.failures: list[ProcessorFailure] = []
         self.degraded: list[str] = []
@@ -153,8 +154,8 @@ class Incoming:
         return self.envelope.headers.get(name) if edit is None else edit.value
 
     def set_header(self, name: str, value: str, *, tells: str | None = None) -> None:
-        """Set a header of the request that the engine gets. The same value as before is no edit, unless it `tells` what
-        a later stage may choose differently (as `HeaderEdit.tells`)."""
+        """Set a header of the request that the engine gets. An unchanged value is no edit, unless `tells` names what a
+        later stage may choose differently (as in `HeaderEdit.tells`)."""
         name = name.lower()
         if tells is not None or self.header(name) != value:
             self.header_edits[name] = HeaderEdit(name=name, value=value, tells=tells)
@@ -166,12 +167,12 @@ class Incoming:
             self.header_edits[name] = HeaderEdit(name=name)
 
     def set_answer_header(self, name: str, value: str) -> None:
-        """Set a header of what the client gets, whoever answers."""
+        """Set a header of the client's response, from any source."""
         name = name.lower()
         self.answer_headers[name] = HeaderEdit(name=name, value=value)
 
     def hide_header(self, name: str) -> None:
-        """Keep a header that holds a credential from the engine and from everybody who reads the request's facts."""
+        """Keep a header that holds a credential from the engine and from every reader of the request's facts."""
         name = name.lower()
         self.remove_header(name)
         self.headers.readable.pop(name, None)
@@ -200,11 +201,11 @@ class RequestProcessor(Plugin[ParamsT_co]):
     stability = "beta"
 
     reports: ClassVar[bool] = False
-    """Whether its verdict is told of every request. That of others is told when they say something, end the request or
-    fail."""
+    """Whether its verdict is reported for every request. Other processors are reported when they leave a note, end the
+    request or fail."""
     authenticates: ClassVar[bool] = False
-    """Whether it finds out who sends the request. A request that none of these recognises is refused with 401. Edges
-    know these types by their names, which end in `-auth`."""
+    """Whether it authenticates the sender. A request that no such processor recognises is rejected with 401. Edges
+    recognise these types by names that end in `-auth`."""
     credentials: Sequence[str] = ()
     """Headers (lower-case names) in which it looks for a credential."""
 
@@ -213,20 +214,20 @@ class RequestProcessor(Plugin[ParamsT_co]):
         del config
 
     def connect(self, ports: Ports) -> None:
-        """Take what it asks beyond the request; called once, after `bind`. Without ports it runs alone, for a test of
-        the configuration."""
+        """Take its access to things beyond the request; called once, after `bind`. Without ports it runs alone, for a
+        test of the configuration."""
         del ports
 
     @abstractmethod
     def process(self, incoming: Incoming) -> Awaitable[None] | None:
-        """Read the request, produce attributes, edit headers and fields; raise Refusal to end it, and Unavailable when
-        the work can't be done now, which the entry's `on_error` decides about.
+        """Read the request, produce attributes, edit headers and fields. Raises Refusal to end the request, and
+        Unavailable when the work can't be done now; the entry's `on_error` then decides.
 
-        Returns an awaitable only when it has to wait for somebody.
+        Returns an awaitable only when it must wait for a peer.
         """
 
     def degrade(self, incoming: Incoming) -> bool:
-        """Do what can be done without whoever failed in `process`, for `on_error: degrade`; False when that is nothing.
-        What `process` had changed by then is undone. Raises Refusal."""
+        """Fall back to the work that is possible without the peer that failed in `process`, for `on_error: degrade`;
+        False when there is no fallback. The changes that `process` had made are undone first. Raises Refusal."""
         del incoming
         return False

@@ -18,9 +18,11 @@ from pointsman_apis.fields import Document
 from pointsman_apis.requests import StructuredBody
 
 BYTES_PER_TOKEN: Final = 4
-"""Of UTF-8 text; 3.5 to 4.5 for English and code with the vocabularies of today's models. Token ids are four bytes."""
+"""Bytes of UTF-8 text per token; 3.5 to 4.5 for English and code with current vocabularies. Token ids take four
+bytes."""
 MEDIA_TOKENS: Final = 1024
-"""What one image, clip or file counts for: about a 1024 x 1024 image in the vision encoders of today's open models."""
+"""Tokens counted for one image, clip or file: about a 1024 x 1024 image in the vision encoders of current open
+models."""
 
 _HOLDERS: Final = ("content", "output")
 """Members that hold parts: of messages, and of what tools returned."""

@@ -44,7 +44,7 @@ class Registry(Generic[P]):
         for entry in sorted(installed().select(group=group), key=lambda entry: entry.name):
             try:
                 plugin = cast("object", entry.load())
-            except Exception as error:  # whatever somebody's module raises, there is no plugin in it
+            except Exception as error:  # a plugin's module may raise anything; it then has no plugin
                 words = f"{entry.value} can't be imported: {type(error).__name__}: {error}"
                 raise PluginError(f"entry point {entry.name!r} of {group}: {words}") from error
             if not (isinstance(plugin, type) and issubclass(plugin, self.point)):
@@ -114,7 +114,7 @@ class Registry(Generic[P]):
             return plugin(spec.name, params, others)
         except PluginError:
             raise
-        except Exception as error:  # whatever somebody's class raises, it can't be used as configured
+        except Exception as error:  # a plugin's class may raise anything; it can't be used as configured
             words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             raise PluginError(f"{self.kind} {spec.name!r} ({spec.use}): {words}") from error
 

@@ -32,7 +32,7 @@ class Candidate(NamedTuple):
     apis: frozenset[str]
     groups: frozenset[str]
     strengths: str
-    """What it is good at, in words; empty when nobody said."""
+    """Its strengths, in words; empty when none are configured."""
 
 
 class PoolView(NamedTuple):
@@ -46,7 +46,7 @@ class PoolView(NamedTuple):
 
 
 class ModelStates:
-    """How pools and models are doing, as the newest signals tell. Latest wins."""
+    """The state of pools and models, from the newest signals. Latest wins."""
 
     def __init__(self) -> None:
         table = PoolTable[PoolSnapshot, PoolView](_view)
@@ -86,10 +86,10 @@ class ModelQuestion(NamedTuple):
 
 
 class StatePlugin(Plugin[ParamsT_co]):
-    """What filters and scorers have in common."""
+    """Shared by filters and scorers."""
 
     reads_pools: bool = False
-    """Whether results depend on the state of pools, so that old state is told."""
+    """Whether results depend on the state of pools, so that stale state is reported."""
 
 
 class ModelFilter(StatePlugin[ParamsT_co]):
@@ -123,7 +123,7 @@ class ModelScorer(StatePlugin[ParamsT_co]):
         """One number in [0,1] for each candidate; others are clamped."""
 
     def remark(self, question: ModelQuestion) -> str | None:
-        """What the decision says about how it was scored, in a few words without prompt text."""
+        """A remark on the scoring for the decision, in a few words without prompt text."""
         del question
         return None
 

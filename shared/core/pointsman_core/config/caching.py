@@ -29,7 +29,7 @@ def _use_of(value: object) -> object:
 
 
 class Embeddings(Section):
-    """What tells how much two questions mean the same."""
+    """Measures how similar two questions are."""
 
     use: Literal["lexical", "onnx", "endpoint"]
     """`lexical`: words that both have; no model, and it finds few paraphrases. `onnx`: a model in a folder. `endpoint`:
@@ -64,7 +64,7 @@ class Embeddings(Section):
 
 
 class Gate(Section):
-    """What decides whether two questions that `embeddings` find alike have the same answer."""
+    """Decides whether two questions that `embeddings` finds alike have the same answer."""
 
     use: Literal["words", "onnx", "endpoint"] = "words"
     """`words`: their content words agree in order, with the small words and numbers that change an answer. `onnx`: a
@@ -105,7 +105,7 @@ class Store(Section):
     use: Literal["memory", "postgres"] = "memory"
     """`memory`: in each process of the service, for itself. `postgres`: a PostgreSQL with pgvector, for all of them."""
     url: SecretReference | None = None
-    """Of the database: a reference, because it has a password: `env:NAME` or `file:PATH`; `postgres`."""
+    """URL of the database, by reference because it has a password: `env:NAME` or `file:PATH`; `postgres`."""
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
@@ -115,14 +115,14 @@ class Store(Section):
 
 
 class Cache(Section):
-    """One policy: which answers are given again, to whom, and for how long."""
+    """One policy: which answers are reused, for which clients, and for how long."""
 
     per: tuple[Literal["tenant", "subject"], ...] = ("tenant",)
-    """Who shares answers: those of the same tenant, or of the same tenant and subject."""
+    """Which requests share answers: those of the same tenant, or of the same tenant and subject."""
     ttl: PositiveDuration = 3600.0
-    """How long an answer is given again."""
+    """How long an answer is reused."""
     max_bytes: PositiveSize = 256 * 2**20
-    """Of all answers in this cache, of each process in `store: memory`; what wasn't asked for longest goes first."""
+    """Size of all answers in this cache, for each process in `store: memory`; the least recently used go first."""
     max_answer: PositiveSize = 2**20
     """A larger one isn't kept."""
     embeddings: Annotated[Embeddings | None, BeforeValidator(_use_of)] = None
@@ -138,10 +138,11 @@ class Cache(Section):
     count_tokens: bool = False
     """Charge the tokens of the first answer for each further one."""
     single_flight: bool = True
-    """Of the same requests at once one asks a model, and the others wait for its answer; not while several processes of
-    the service live."""
+    """Among identical requests at the same time, one asks a model and the others wait for its answer. No effect while
+    several processes of the service run."""
     wait: PositiveDuration = 5.0
-    """How long they wait at most, never longer than half of the edge's `decision_timeout`; then they ask themselves."""
+    """How long they wait at most, and never longer than half of the edge's `decision_timeout`; then each asks a model
+    itself."""
     store: Annotated[Store, BeforeValidator(_use_of)] = Store()
 
     @field_validator("per")

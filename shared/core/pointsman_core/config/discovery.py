@@ -21,8 +21,8 @@ class StaticEngine(Section):
     name: str | None = None
     """Default: host and port of the URL."""
     engine: EngineKind = "auto"
-    """`auto` tells the kind by the names of its metrics. `opaque`: anything that answers the API and has no engine's
-    metrics, such as the frontend of another system; its load is what this gateway sent there."""
+    """`auto` finds the kind from the names of its metrics. `opaque`: anything that serves the API but has no engine's
+    metrics, such as the frontend of another system; its load is estimated from the requests that this gateway sent."""
     metrics_url: HttpUrl | None = None
     """Where its metrics are when not at `/metrics` below `url`; Triton has a port for them."""
     health: str | None = Field(default=None, pattern=r"^/")
@@ -86,7 +86,7 @@ class EndpointFile(Section):
     """The file that `discovery: file` watches."""
 
     engines: EngineList = ()
-    """As `engines` of a pool."""
+    """See `engines` of a pool."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:

@@ -10,42 +10,43 @@ from pointsman_core.units import ByteSize, Duration, PositiveDuration
 
 
 class Band(Section):
-    """Requests of one priority that wait together. None is unlimited."""
+    """Requests of one priority that wait together. None means no limit."""
 
     max_requests: int | None = Field(default=5000, ge=0)
-    """How many may wait; 0 means that none waits: what can't go at once is refused."""
+    """How many may wait. With 0 none waits: a request that can't be sent at once is rejected."""
     max_bytes: ByteSize | None = 10**9
-    """How large the bodies of those that wait may be together."""
+    """Total size of the bodies of waiting requests."""
     ceiling: float = Field(default=1.0, gt=0)
     """The pool's saturation from which on requests of this band wait. Less than 1 keeps room for higher bands."""
     fairness: PluginUse = PluginUse(use="round-robin")
-    """Whose turn it is."""
+    """The order among the flows of the band."""
     ordering: PluginUse = PluginUse(use="fcfs")
     """Which request of a flow goes first."""
 
 
 class FlowControl(Section):
-    """Requests wait in the scheduler while the pool is saturated, and take what is best when they leave.
+    """Requests wait in the scheduler while the pool is saturated, and get the best endpoint when they leave.
 
-    Higher bands go first; a lower one never overtakes one that waits.
+    Higher bands go first; a lower band never overtakes a waiting request of a higher one.
     """
 
     enabled: bool = True
     """False sends every request to an engine at once."""
     detector: PluginUse = PluginUse(use="utilization")
-    """What saturation is."""
+    """Measures the saturation of the pool."""
     bands: dict[int, Band] = Field(default_factory=dict[int, Band])
     """By priority. Others are made as needed: `default_band` for 0 and above, `negative_band` below."""
     default_band: Band = Band()
     negative_band: Band = Band(max_requests=0)
     """For requests that may be shed: nothing waits unless this says so."""
     max_requests: int | None = Field(default=20000, ge=0)
-    """How many may wait in all. When it is reached, a request displaces the latest of a lower band."""
+    """How many may wait in all bands together. At the limit, a request displaces the latest one of a lower band."""
     max_bytes: ByteSize | None = 4 * 10**9
     ttl: PositiveDuration = 20.0
-    """How long a request may wait. Less than the edge's `decision_timeout`, so that its end is told as what it is."""
+    """How long a request may wait. Keep it below the edge's `decision_timeout`, so that the error names the real
+    reason."""
     no_endpoint_ttl: Duration | None = None
-    """How long it may wait while the pool has no endpoint, so that one can be started; None is the same as `ttl`."""
+    """How long a request may wait while the pool has no endpoint, so that one can be started; None means `ttl`."""
 
     @model_validator(mode="after")
     def _ceilings_rise_with_priority(self) -> Self:

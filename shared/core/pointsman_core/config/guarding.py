@@ -1,4 +1,4 @@
-"""Guard policies: what prompts and answers are checked for, and what happens with what is found."""
+"""Guard policies: the detectors that check prompts and answers, and the action for each category of finding."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
@@ -37,14 +37,16 @@ class Guard(Section):
     """
 
     detectors: tuple[PluginUse, ...] = Field(default=(PluginUse(use="patterns"),), min_length=1)
-    """What looks, in this order; what costs nothing first. None is asked any more once one found what blocks."""
+    """The detectors, in this order; put the cheapest first. After a finding that blocks, the remaining ones are
+    skipped."""
     actions: dict[str, Action] = Field(default_factory=dict[str, Action])
-    """By category. `block`: 403, or the end of a stream. `redact`: a placeholder goes on instead. `flag`: told in the
-    trail and counted. `ignore`: nothing. Built in: `secret` and `injection` block, `pii` is redacted."""
+    """Action by category. `block`: 403, or the end of a stream. `redact`: a placeholder replaces the text. `flag`:
+    recorded in the trail and counted. `ignore`: no action. Built in: `secret` and `injection` block, `pii` is
+    redacted."""
     request: dict[str, Action] = Field(default_factory=dict[str, Action])
-    """The same, for prompts alone."""
+    """Actions for prompts only."""
     response: dict[str, Action] = Field(default_factory=dict[str, Action])
-    """The same, for answers alone. Built in: `injection` is flagged."""
+    """Actions for answers only. Built in: `injection` is flagged."""
     otherwise: Action = "block"
     """For categories that nothing names, e.g. those of a classifier."""
     restore: bool = False
@@ -52,7 +54,7 @@ class Guard(Section):
     The profile needs this guard on the way back too."""
 
     def action(self, category: str, direction: Direction) -> Action:
-        """What happens with a finding."""
+        """The action for a finding of this category."""
         for actions in self._actions(direction):
             name = category
             while name:
@@ -62,7 +64,7 @@ class Guard(Section):
         return self.otherwise
 
     def redacts(self, direction: Direction) -> bool:
-        """Whether anything may be redacted."""
+        """Whether any category may be redacted."""
         named = dict.fromkeys(category for actions in self._actions(direction) for category in actions)
         return self.otherwise == "redact" or any(self.action(category, direction) == "redact" for category in named)
 
@@ -74,8 +76,7 @@ class Guard(Section):
 def guard_problems(
     where: str, request: Sequence[StageUse], response: Sequence[StageUse], guards: Mapping[str, Guard]
 ) -> Iterator[Problem]:
-    """What is wrong with the guards of a profile; `where` is the profile's path, `response` all that its answers
-    pass."""
+    """Problems of a profile's guards. `where` is the profile's path, `response` every stage that its answers pass."""
     coming_back = [use.policy or DEFAULT_GUARD for use in active(response) if use.service == GUARD and not use.shadow]
     redacting: list[str] = []
     for position, use in enumerate(request):
@@ -100,7 +101,7 @@ def guard_problems(
 
 
 def response_guard_problems(where: str, response: Sequence[StageUse], guards: Mapping[str, Guard]) -> Iterator[Problem]:
-    """What is wrong with the guards on a way back; `where` is the path of the list."""
+    """Problems of the guards on a way back; `where` is the path of the list."""
     for position, use in enumerate(response):
         if use.service != GUARD:
             continue

@@ -36,7 +36,7 @@ AUTO: Final = "auto"
 
 
 class Profile(Section):
-    """What happens to a request: ordered stages on the way in, and on the way back."""
+    """The path of a request: ordered stages on the way in, and on the way back."""
 
     request: Itinerary = (StageUse(stage="scheduler"),)
     response: Itinerary = ()
@@ -45,7 +45,7 @@ class Profile(Section):
 
 
 class Served(NamedTuple):
-    """Who serves a model that a request may name."""
+    """The pool or provider that serves a model."""
 
     pool: str | None
     provider: str | None

@@ -18,7 +18,7 @@ _ON_THE_WAY_BACK: Final = _rules((stage.name, stage.review.order) for stage in S
 
 
 def request_order_problems(where: str, stages: Sequence[StageUse], excepted: Collection[str]) -> Iterator[Problem]:
-    """What is wrong with the order of a profile's stages on the way in; `where` is the path of their list."""
+    """Problems in the order of a profile's stages on the way in; `where` is the path of their list."""
     places = [f"{where}.{position}" for position in range(len(stages))]
     yield from _misplaced(list(zip(places, stages, strict=True)), _ON_THE_WAY_IN, excepted)
     running = [(place, use) for place, use in zip(places, stages, strict=True) if use.mode != "off"]
@@ -32,7 +32,7 @@ def request_order_problems(where: str, stages: Sequence[StageUse], excepted: Col
 def response_order_problems(
     where: str, stages: Sequence[StageUse], postprocessing: Sequence[StageUse], excepted: Collection[str]
 ) -> Iterator[Problem]:
-    """The same of the stages that a profile's answers pass: its own, then those of every answer."""
+    """Problems in the order of the stages that a profile's answers pass: its own, then those of every answer."""
     placed = [(f"{where}.{position}", use) for position, use in enumerate(stages)]
     placed += [(f"postprocessing.{position}", use) for position, use in enumerate(postprocessing)]
     yield from _misplaced(placed, _ON_THE_WAY_BACK, excepted)

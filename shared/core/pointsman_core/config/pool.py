@@ -30,9 +30,9 @@ class Pool(Section):
     block_tokens: int = Field(default=64, ge=1, le=4096)
     """Tokens in one prefix block."""
     tokenizer: Tokenizer | None = None
-    """Of its models; without one, prompts that are text are hashed as text and never match engines' KV events."""
+    """Tokenizer of its models. Without one, text prompts are hashed as text and never match engines' KV events."""
     send_tokens: Literal["no", "prompt", "nvext"] = "no"
-    """How engines get the tokens that were counted here, so as not to count them again. `prompt`: as the prompt of
+    """How engines get the tokens that the gateway counted, so that they needn't count again. `prompt`: as the prompt of
     completions. `nvext`: as `nvext.token_data` of chats and completions, for Dynamo's frontends. Needs `tokenizer`."""
 
     @model_validator(mode="after")

@@ -27,10 +27,10 @@ class ProcessorUse(PluginUse):
     timeout: PositiveDuration | None = None
     """Longest time for which it may wait on a service; then it has failed. Default: until the request's deadline."""
     on_error: OnError = "deny"
-    """When it fails. `deny`: reject the request. `allow`: skip it. `degrade`: it does what it still can by itself; a
-    processor with no fallback is skipped, as with `allow`."""
+    """When it fails. `deny`: reject the request. `allow`: skip it. `degrade`: fall back to the part that it can do
+    alone; a processor with no fallback is skipped, as with `allow`."""
 
 
 def identifies(use: ProcessorUse) -> bool:
-    """Whether it finds out in force who sends a request: by its type's name, which ends in `-auth`."""
+    """Whether the processor authenticates senders in enforce mode. Names of such types end in `-auth`."""
     return use.mode == "enforce" and (use.use.endswith("-auth") or use.use in _IDENTIFYING)

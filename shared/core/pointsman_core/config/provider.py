@@ -46,7 +46,7 @@ class Provider(Section):
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     """Further headers of every request, e.g. `openai-organization`; no secrets."""
     default_max_tokens: int = Field(default=4096, ge=1)
-    """What a chat request gets that sets no limit; `anthropic`, whose API insists on one."""
+    """Limit for a chat request that sets none; `anthropic` only, whose API requires one."""
     connect_timeout: PositiveDuration = 5.0
     """How long connecting may take; then the next model is tried."""
     connections: int = Field(default=200, ge=1)

@@ -23,8 +23,8 @@ class SchedulingProfile(Section):
 
 
 class LateBinding(Section):
-    """Whether a request stays at the scheduler until the engine that suits it best is about to take it up. Has effect
-    where `least-delay` decides: with `max-score`, and no scorers besides but `lora-affinity` and `queue`."""
+    """Hold a request at the scheduler until the engine that suits it best is about to start it. Takes effect only where
+    `least-delay` decides: with `max-score`, and no other scorers than `lora-affinity` and `queue`."""
 
     enabled: bool = True
     slowdown: float = Field(default=3.0, ge=1.0)
@@ -47,9 +47,9 @@ class SchedulingPolicy(Section):
     deciders: tuple[PluginUse, ...] = ()
     """Conditions that profile handlers refer to."""
     pre_request: tuple[PluginUse, ...] = Field(default=(PluginUse(use="destination-header"),), alias="pre-request")
-    """What writes headers after the choice and before the request is sent."""
+    """Write headers after the choice and before the request is sent."""
     observers: tuple[PluginUse, ...] = ()
-    """What learns from answers."""
+    """Learn from answers."""
     flow_control: FlowControl = FlowControl()
     """How requests wait while the pool is saturated."""
     late_binding: LateBinding = LateBinding()

@@ -73,7 +73,7 @@ def expanded(value: object, key: str) -> object:
 
 
 Problem = tuple[str, str]
-"""A dotted path, empty for the document as a whole, and what is wrong there."""
+"""A dotted path, empty for the document as a whole, and the problem at that place."""
 
 
 class ConfigError(ValueError):
@@ -85,7 +85,7 @@ class ConfigError(ValueError):
 
     @classmethod
     def of(cls, error: ValidationError) -> "ConfigError":
-        """The same problems in words for the person who wrote the file."""
+        """The problems of a validation, worded for the author of the file."""
         problems: list[Problem] = []
         for wrong in wrongs(error):
             where = [str(step) for step in wrong.path]
@@ -97,5 +97,5 @@ class ConfigError(ValueError):
 
     @classmethod
     def at(cls, section: str, error: PluginError) -> "ConfigError":
-        """What is wrong with the plugins of this section."""
+        """The problems of the plugins of this section."""
         return cls([(".".join((section, *(str(step) for step in one.path))), str(one)) for one in error.each()])

@@ -1,4 +1,4 @@
-"""The section of a model that requests may name: who serves it, what it can do and what it costs."""
+"""The section of a model that requests may name: its pools or providers, features and prices."""
 
 from decimal import Decimal
 from typing import Annotated, Literal, Self
@@ -32,7 +32,7 @@ class Cost(Section):
     input: Dollars = Decimal(0)
     output: Dollars = Decimal(0)
     cached: Dollars | None = None
-    """Of prompt tokens that came from a cache; default: `input`."""
+    """Price of prompt tokens that came from a cache; default: `input`."""
 
 
 class Model(Section):
@@ -47,11 +47,11 @@ class Model(Section):
     context: int | None = Field(default=None, ge=1)
     """Longest sequence in tokens."""
     features: tuple[Feature, ...] = ("tools", "json", "logprobs", "reasoning")
-    """What it can do beyond text: those, and `vision`, `audio`, `video`, `file`."""
+    """Features beyond text: those, and `vision`, `audio`, `video`, `file`."""
     apis: tuple[Api, ...] = ("chat.completions", "completions", "responses", "messages")
     """APIs that it answers; a model for vectors says `[embeddings]`."""
     strengths: str = ""
-    """What it is good at, in words, for the scorer `semantic-match`: `programming, debugging, code review`."""
+    """Its strengths in words, for the scorer `semantic-match`: `programming, debugging, code review`."""
     groups: tuple[str, ...] = ()
     """Requests for `auto/<group>` choose among the models of that group."""
     tokenizer: Tokenizer | None = None

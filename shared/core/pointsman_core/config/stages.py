@@ -27,7 +27,8 @@ class StageUse(Section):
     timeout: PositiveDuration | None = None
     on_error: OnError | None = None
     """For a stage that has no replica, fails or times out. `deny`: reject the request. `allow`: skip the stage.
-    `degrade`: the stage does what it still can; it is skipped, as with `allow`, if it can't be reached."""
+    `degrade`: the stage falls back to the part that it can do; it is skipped, as with `allow`, if it can't be
+    reached."""
     mode: Annotated[Switch | ReviewMode | None, BeforeValidator(switched_off)] = None
     """`enforce`: its decisions apply. `shadow`: its decisions are only reported, and it reviews a response after the
     client has all of it. `off`: it is skipped. On the way back also `buffer`, `window` and `after`, which override what
@@ -47,7 +48,7 @@ class StageUse(Section):
 
     @property
     def shadow(self) -> bool:
-        """Whether it only says what it would do."""
+        """Whether it only reports its verdict."""
         return self.mode == "shadow"
 
     @property
@@ -120,7 +121,7 @@ _REVIEWERS: Final = {
     for stage in STAGES.values()
     if stage.review
 }
-"""How this project's stages review responses where the configuration says nothing."""
+"""Defaults for how this project's stages review responses."""
 
 
 def stage_entry(use: StageUse, declared: Mapping[str, CustomStage]) -> dict[str, object]:
@@ -133,7 +134,7 @@ def stage_entry(use: StageUse, declared: Mapping[str, CustomStage]) -> dict[str,
         "policy": use.policy,
         "mode": "shadow" if use.shadow else "enforce",
         "timeout_ms": None if timeout is None else round(timeout * 1000),
-        # What isn't acted on can't end a request by failing either.
+        # A verdict without effect can't end a request by failing either.
         "on_error": "allow" if use.shadow else on_error,
     }
 
@@ -147,7 +148,7 @@ def response_entry(use: StageUse, declared: Mapping[str, CustomStage]) -> dict[s
 
 
 def request_problem(use: StageUse) -> str | None:
-    """What is wrong with an entry on the way in."""
+    """The problem of an entry on the way in; None when it is right."""
     if use.mode in _ANSWER_MODES:
         return f"`mode: {use.mode}` is for stages on the way back; on the way in it is enforce, shadow or off"
     given = [name for name in ("content", "window", "overlap", "sentences") if getattr(use, name) is not None]
@@ -155,7 +156,7 @@ def request_problem(use: StageUse) -> str | None:
 
 
 def response_problem(use: StageUse, declared: Mapping[str, CustomStage]) -> str | None:
-    """What is wrong with an entry on the way back, whose stage exists."""
+    """The problem of an entry on the way back whose stage exists; None when it is right."""
     if use.service not in declared and use.service not in _REVIEWERS:
         own = ", ".join(f"`{name}`" for name in _REVIEWERS)
         return f"{use.service!r} doesn't review responses; {own} and your own stages do"

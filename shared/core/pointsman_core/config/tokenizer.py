@@ -9,7 +9,7 @@ from pointsman_core.units import ByteSize
 
 
 class Tokenizer(Section):
-    """A tokenizer on the preprocessors' disks, and how the engines were told to treat chat templates."""
+    """A tokenizer on the preprocessors' disks, and the engines' settings for chat templates."""
 
     path: str = Field(min_length=1)
     """Folder with `tokenizer.json`, `tokenizer_config.json` and, if the template isn't in there, `chat_template.jinja`;

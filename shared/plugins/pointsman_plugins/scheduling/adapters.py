@@ -1,4 +1,4 @@
-"""Which LoRA adapters are where, as columns that are made for an adapter when somebody first asks for it."""
+"""The LoRA adapters of each worker, as columns. An adapter's column is made when first asked for."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -12,7 +12,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Scores: TypeAlias = Floats | list[float]
 """A list where that is made anyhow: of `FEW` candidates or fewer."""
 Number = TypeVar("Number", float, Floats)
-"""Of a formula that serves one worker, or the columns of all."""
+"""A value of one worker, or the column of all."""
 Ints: TypeAlias = NDArray[np.int64]
 """Fleet rows, or codes."""
 Bools: TypeAlias = NDArray[np.bool_]

@@ -17,7 +17,7 @@ LAST_RETRY_S: Final = 30.0
 
 @dataclass(slots=True)
 class Trust:
-    """How far one life of a worker is trusted by those who sent requests to it."""
+    """The trust in one life of a worker, by the results of requests sent to it."""
 
     failures: int = 0
     failed_at: float = float("-inf")

@@ -42,7 +42,7 @@ class Fleet:
         self._unsettled: set[Worker] = set()
         """Those whose books changed since the columns were read last."""
         self._heard_at = NEVER
-        """When anybody was heard last."""
+        """When any worker was last heard."""
         self._lay_out()
 
     def __len__(self) -> int:
@@ -111,8 +111,8 @@ class Fleet:
         return worker
 
     def _excuse(self, now: float) -> None:
-        """Nobody was heard for a while: the bus was away, or this process. Whoever was there before gets the time to
-        be heard again, so that the first one isn't taken for the only one."""
+        """No worker was heard for a while: the bus or this process was away. Workers that were present before get time
+        to be heard again, so that the first one heard isn't taken for the only one."""
         for worker in self._by_name.values():
             if worker.heard >= self._heard_at - TIMES.worker_silent_s:
                 worker.excused_until = now + TIMES.worker_silent_s
@@ -167,7 +167,7 @@ class Fleet:
                 )
 
     def all_eligible(self, now: float) -> bool:
-        """Whether every worker serves, was heard of lately, and isn't demoted."""
+        """Whether every worker serves, was heard recently, and isn't demoted."""
         if now > self._eligible_bound:
             self._eligible_bound = float(self.eligible_until.min()) if self.workers else NEVER
         return now <= self._eligible_bound
@@ -237,7 +237,7 @@ class Fleet:
         self.capacity_tokens: Floats = np.array([worker.capacity_tokens for worker in self.workers], dtype=np.float64)
         """Tokens that the KV cache holds; 0 when the engine didn't say."""
         self.opaque = frozenset(row for row, worker in enumerate(self.workers) if worker.opaque)
-        """Rows of workers that tell no load."""
+        """Rows of workers that report no load."""
         self._trust: Floats | None = None
         self._aged_bound = NEVER
         self._eligible_bound = NEVER

@@ -11,10 +11,10 @@ from pointsman_plugins.scheduling.fleet import Fleet
 
 @dataclass(slots=True, eq=False)
 class Demand:
-    """What a request asks for. Times are seconds of one monotonic clock."""
+    """The demand of a request. Times are seconds of one monotonic clock."""
 
     request: Hashable
-    """What it is known by: equal for a request that is offered again, and for no other."""
+    """Its identity: equal for a request that is offered again, and for no other."""
     offered_at: float
     flow: str = ""
     """Shares its band's turns with other flows."""
@@ -27,15 +27,15 @@ class Demand:
     output_tokens: int = 0
     """Expected output; 0 when unknown."""
     deadline: float = math.inf
-    """After this nobody waits for the answer."""
+    """The time after which the caller no longer waits for the answer."""
     slo_ttft_s: float | None = None
     """Seconds to the first token that the client hopes for."""
     weight: float = 1.0
-    """How much its waiting costs, relative to others; above 0."""
+    """The relative cost of its waiting; above 0."""
 
 
 class Turns(ABC):
-    """Whose turn it is among the flows of one band. `next` and `served` alternate; every call is O(log flows)."""
+    """The turns of the flows of one band. `next` and `served` alternate; every call is O(log flows)."""
 
     @abstractmethod
     def enter(self, flow: str, now: float) -> None:
@@ -55,7 +55,7 @@ class Turns(ABC):
 
 
 class FairnessPolicy(Plugin[ParamsT_co]):
-    """How the flows of a band share its capacity."""
+    """Shares a band's capacity among its flows."""
 
     group = "pointsman.scheduler.fairness"
 
@@ -79,7 +79,7 @@ class OrderingPolicy(Plugin[ParamsT_co]):
 
 
 class SaturationDetector(Plugin[ParamsT_co]):
-    """How full a pool is."""
+    """Measures how full a pool is."""
 
     group = "pointsman.scheduler.detectors"
 

@@ -34,11 +34,11 @@ class Producer(Plugin[ParamsT_co]):
 
     @abstractmethod
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
-        """`everyone` is the whole fleet."""
+        """Produce attributes; `everyone` is the whole fleet."""
 
 
 class Removal(NamedTuple):
-    """What a filter takes away."""
+    """The candidates that a filter removes."""
 
     keep: Bools
     """One entry for each candidate."""
@@ -55,7 +55,7 @@ class Filter(Plugin[ParamsT_co]):
     stability = "beta"
 
     exhausted: ClassVar[Exhausted] = NO_ENDPOINTS
-    """What the client is told when this filter removes the last candidate."""
+    """The client's error when this filter removes the last candidate."""
 
     @abstractmethod
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
@@ -101,7 +101,7 @@ class ProfileHandler(Plugin[ParamsT_co]):
     group = "pointsman.scheduler.handlers"
 
     pre_request: ClassVar[tuple[str, ...]] = ()
-    """Types of the `PreRequest` plugins that this handler's protocol needs; added when nobody lists them."""
+    """Types of the `PreRequest` plugins that this handler's protocol needs; added when the configuration lists none."""
 
     def check(self, profiles: Collection[str]) -> None:
         """Refuse profiles that this handler can't work with: PluginError naming them."""
@@ -115,7 +115,7 @@ class ProfileHandler(Plugin[ParamsT_co]):
 
     @abstractmethod
     def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:
-        """What the runs mean: which one's choice is used. None when the request can't be served."""
+        """Combine the runs: names the one whose choice is used. None when the request can't be served."""
 
 
 class PreRequest(Plugin[ParamsT_co]):
@@ -128,12 +128,12 @@ class PreRequest(Plugin[ParamsT_co]):
 
 
 class ResponseObserver(Plugin[ParamsT_co]):
-    """Hears what became of every request of the pool, whichever scheduler chose. Override what is of interest."""
+    """Receives the outcome of every request of the pool, by any scheduler. Override the methods of interest."""
 
     group = "pointsman.scheduler.observers"
 
     def chosen(self, hold: Hold, now: float) -> None:
-        """A reservation was put on a worker's books. `gone` follows exactly once, whatever happens."""
+        """A reservation was added to a worker's books. `gone` always follows, exactly once."""
 
     def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
         """The first byte came, `ttft_ms` after the edge sent the request to the worker."""
@@ -142,8 +142,8 @@ class ResponseObserver(Plugin[ParamsT_co]):
         """The worker didn't answer."""
 
     def completed(self, hold: Hold, now: float, output_tokens: int | None, duration_ms: float | None) -> None:
-        """It was answered to its end. None for what nobody reported; `duration_ms` counts from its receipt by the
-        edge."""
+        """It was answered to its end. None for a value that was not reported; `duration_ms` counts from its receipt by
+        the edge."""
 
     def gone(self, hold: Hold, now: float) -> None:
         """The reservation is off the books."""

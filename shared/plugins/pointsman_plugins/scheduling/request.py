@@ -35,7 +35,7 @@ class ScheduleRequest:
     """Chained hashes of the full prompt blocks, salted by model, adapter and tenant."""
     block_tokens: int = 64
     blocks_precise: bool = False
-    """Whether KV events of engines name `blocks` alike."""
+    """Whether engines' KV events use the same names for `blocks`."""
     headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
     """Lower-case names."""
     session: str | None = None
@@ -47,7 +47,7 @@ class ScheduleRequest:
     subset: tuple[str, ...] | None = None
     """Endpoints (`host` or `host:port`) that the choice is restricted to; None for no restriction."""
     workers: tuple[str, ...] | None = None
-    """Names of the workers that somebody else has chosen; None: the choice is made here."""
+    """Names of the workers that another party has chosen; None: the scheduler chooses."""
     features: tuple[str, ...] = ()
     edge: str = ""
     """Instance of the edge that waits for the decision."""
@@ -59,11 +59,12 @@ class ScheduleRequest:
 
     @property
     def key(self) -> RequestKey:
-        """What it is known by among all requests."""
+        """Its identity among all requests."""
         return self.edge, self.request_id
 
     def get(self, key: Key[T]) -> T:
-        """The value of an attribute that the caller declared in `consumes`. KeyError when nobody produced it."""
+        """The value of an attribute that the caller declared in `consumes`. Raises KeyError when no plugin produced
+        it."""
         return cast("T", self.attributes[key.name])
 
     def put(self, key: Key[T], value: T) -> None:

@@ -11,7 +11,7 @@ from pointsman_plugins.scheduling.worker import Worker
 
 
 class Exhausted(NamedTuple):
-    """How a request ends that no candidate is left for (reasons as in llm-d-router 0.10)."""
+    """The error for a request that has no candidate left (reasons as in llm-d-router 0.10)."""
 
     status: int
     type: str
@@ -39,7 +39,7 @@ BROKEN: Final = Exhausted(500, "server_error", "scheduling_failed")
 
 
 class Removed(NamedTuple):
-    """Who a filter took away, for the explanation."""
+    """The candidates that a filter removed, for the explanation."""
 
     filter: str
     rows: Ints
@@ -60,7 +60,7 @@ class Run:
     weights: Mapping[str, float]
     """Scorer instance → weight, in the order of the rows of `scores`."""
     scores: Table | None = None
-    """None when a filter left nobody to score."""
+    """None when the filters left no candidate to score."""
     removed: list[Removed] = field(default_factory=list[Removed])
     degraded: list[str] = field(default_factory=list[str])
     chosen: list[int] = field(default_factory=list[int])
@@ -71,7 +71,7 @@ class Run:
 
 @dataclass(slots=True, eq=False)
 class Selection:
-    """What a profile handler made of the runs."""
+    """A profile handler's result from the runs."""
 
     primary: Run
     """Its choice answers the request; its other candidates are the fallbacks."""

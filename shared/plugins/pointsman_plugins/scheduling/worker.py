@@ -20,7 +20,7 @@ ENCODE: Final = 4
 ROLES: Final = {"prefill": PREFILL, "decode": DECODE, "encode": ENCODE, "both": PREFILL | DECODE}
 
 OPAQUE: Final = "opaque"
-"""Kind of an engine that tells no load."""
+"""Kind of an engine that reports no load."""
 
 VISIBLE_AFTER_S: Final = 0.05
 """A request chosen less than this before a load report came in may be missing from it: it was still on its way
@@ -59,13 +59,13 @@ class Hold:
     block_tokens: int = 64
     blocks: bytes = b""
     blocks_precise: bool = False
-    """Whether KV events of engines name `blocks` alike."""
+    """Whether engines' KV events use the same names for `blocks`."""
     lora: str | None = None
     session: str | None = None
     rank: int | None = None
     """Data-parallel rank inside the engine; None when the engine chooses."""
     streamed: bool = True
-    """Whether the client asked for a stream: of any other answer nobody hears before its end."""
+    """Whether the client asked for a stream: progress of any other answer isn't visible before its end."""
     confirmed: bool = False
     """The first byte of the answer came."""
     asked_at: float = NEVER
@@ -80,7 +80,7 @@ class Hold:
         self.key = self.edge, self.request_id, self.leg
 
     def change(self, op: str) -> ReservationChange:
-        """As it is told to other schedulers; `op` as there."""
+        """The change as published to other schedulers; `op` as in `ReservationChange`."""
         return ReservationChange(
             op=op,
             request_id=self.request_id,
@@ -149,12 +149,12 @@ class Worker:
         self.life = -1
         """Its number in the prefix index."""
         self.kv_told = ""
-        """Boot id of the life of whose KV cache its agent has told everything so far; empty for none."""
+        """Boot id of the life for which its agent has reported the whole KV cache; empty for none."""
         self.present = True
         """False while it isn't registered."""
         self.departed_at = NEVER
         self.excused_until = NEVER
-        """Until then its silence says nothing about it: nobody was heard."""
+        """Until then its silence doesn't count: no worker was heard."""
         self.report: WorkerLoad | None = None
         self.heard = NEVER
         """Monotonic time at which the last report came in."""
@@ -202,7 +202,7 @@ class Worker:
 
     @property
     def tells(self) -> bool:
-        """Whether its engine tells what its KV cache holds, and nothing of that is missing."""
+        """Whether its engine reports the content of its KV cache, and no part of that is missing."""
         return self.kv_told == self.registration.boot_id != ""
 
     @property
@@ -251,7 +251,7 @@ class Worker:
             self.surplus_since = NEVER
 
     def _discount_ended(self, report: WorkerLoad) -> None:
-        """What the report shows beyond the books is taken for requests that ended while it was on its way."""
+        """Load that the report shows beyond the books belongs to requests that ended while it was on its way."""
         ended = self.ended_lately
         while ended and ended[0] <= self.seen_until:
             ended.popleft()
