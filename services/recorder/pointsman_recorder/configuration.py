@@ -1,8 +1,8 @@
-"""What the configuration means to the recorder."""
+"""The recorder's view of the configuration."""
 
 from pointsman_core.config import Config
 
 
 def check(config: Config) -> None:
-    """Any configuration will do: records tell what they were decided by."""
+    """Accepts any configuration: records name the policy that decided them."""
     del config

@@ -30,12 +30,12 @@ class Handlers:
         self._behind = behind
 
     async def story(self, query: StoryQuery) -> Story:
-        """What happened to a request."""
+        """The stored events of a request."""
         events, more = await self._kept.story(query.request_id)
         return Story(recorder=self._instance, events=tuple(events), more=more, behind=self._behind())
 
     async def sums(self, query: UsageQuery) -> UsageSums:
-        """What was used."""
+        """The sums of usage."""
         found = await self._kept.sums(query)
         return UsageSums(
             recorder=self._instance,

@@ -41,6 +41,6 @@ PROGRAM = Program("recorder", RecorderSettings, build)
 
 def main() -> int:
     """Run the service; returns its exit code."""
-    # Nobody waits for it: on a machine that requests pass through, they go first.
+    # No request waits for the recorder: on a shared machine, the processes that serve requests go first.
     os.nice(5)
     return run(PROGRAM)

@@ -28,7 +28,7 @@ WRITTEN_AT_ONCE: Final = 1024
 """Records."""
 _FORGET_EVERY_S: Final = 60.0
 _EXPECTED: Final = (NatsError, JetStreamError, BusError, OSError, TimeoutError, sqlite3.Error, Missed, NotWritten)
-"""What passes: the bus is away, the disk is full. The work begins anew where it was left."""
+"""Temporary failures: the bus is away, the disk is full. The work resumes where it stopped."""
 
 _log = Log("recorder")
 
@@ -45,7 +45,7 @@ class Recording:
         self._told_unreadable = False
         self._event_days = 0.0
         self._caught_up = asyncio.Event()
-        """What the ledger had at the start was read: what is owed to it is known."""
+        """Set when the ledger's content at the start was read: the records due to it are known."""
         self.behind = 0
         """Events that weren't read yet."""
 
@@ -63,7 +63,7 @@ class Recording:
         await self._tirelessly("events", self._record)
 
     async def forget(self) -> None:
-        """Delete what is too old or too much, now and then."""
+        """Delete data beyond the age and size limits, periodically."""
         await self._tirelessly("retention", self._forget)
 
     async def _follow_ledger(self) -> None:
@@ -103,7 +103,7 @@ class Recording:
             self._feed.close()
 
     async def _write_owed(self) -> None:
-        """What an earlier try, or an earlier process, left unwritten, or what it didn't read in the ledger."""
+        """Write the records that an earlier try or process left unwritten, or that weren't found in the ledger."""
         after = ""
         while owed := await self._store.owed(after, WRITTEN_AT_ONCE):
             await self._write(owed)

@@ -1,4 +1,4 @@
-"""How hearing an engine's KV events goes, for Prometheus."""
+"""Prometheus metrics of receiving an engine's KV events."""
 
 from collections.abc import Iterable, Sequence
 

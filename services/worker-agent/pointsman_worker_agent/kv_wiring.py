@@ -1,4 +1,4 @@
-"""Puts together what hears an engine's KV events and tells them."""
+"""Wires up the receiving and publishing of an engine's KV events."""
 
 import zmq.asyncio
 
@@ -13,7 +13,7 @@ from pointsman_worker_agent.settings import WorkerAgentSettings
 
 
 def tell_kv_events(service: Service[WorkerAgentSettings], engine: EngineSpeaker, endpoints: KvEndpoints) -> None:
-    """Hear every rank's publisher and tell the bus what the engine holds."""
+    """Receive every rank's KV events and publish the engine's blocks on the bus."""
     settings = service.settings
     worker = engine.worker
     ranks = settings.kv_ranks

@@ -17,7 +17,7 @@ from pointsman_worker_agent.domain.kv_endpoints import KvEndpoints
 
 
 class WorkerAgentSettings(ServiceSettings):
-    """What an agent must be told: its engine and the pool that it serves. The rest has defaults."""
+    """An agent's settings: its engine and the pool that it serves are required. The others have defaults."""
 
     engine_url: str
     """Base URL by which the agent reaches its engine, e.g. `http://127.0.0.1:8000`."""
@@ -61,7 +61,7 @@ class WorkerAgentSettings(ServiceSettings):
     """Tokens in a prefix block: `block_tokens` of the pool. A multiple of the engine's block size."""
 
     drain_timeout_s: float = Field(default=60.0, gt=0)
-    """How long the engine's open requests may take after SIGTERM before its registration is removed."""
+    """Seconds that the engine's open requests may take after SIGTERM before its registration is removed."""
 
     @field_validator("engine")
     @classmethod
@@ -109,7 +109,7 @@ class WorkerAgentSettings(ServiceSettings):
         return None if self.kv_events is None else KvEndpoints(self.kv_events, self.kv_replay, self.kv_topic)
 
     def access(self) -> EngineAccess:
-        """How the engine is read."""
+        """The access to the engine."""
         return EngineAccess(
             url=self.engine_url,
             metrics_url=self.metrics_url,

@@ -20,7 +20,7 @@ _INPUTS: Final = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 
 
 class ModelUnusable(ValueError):
-    """The folder isn't a model's. The text tells the operator what is wrong with it."""
+    """The folder has no usable model. The text tells the operator the reason."""
 
 
 class ModelFolder:

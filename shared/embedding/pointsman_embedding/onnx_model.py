@@ -1,6 +1,6 @@
 """An embedding model in a folder."""
 
-# tokenizers says of few of its functions what they take.
+# tokenizers has types for few of its functions.
 # pyright: reportUnknownMemberType=false
 
 import asyncio
@@ -18,7 +18,7 @@ LONGEST: Final = 256
 """Tokens that a model sees, where its folder doesn't say (`max_seq_length` in `sentence_bert_config.json`)."""
 
 Vector = NDArray[np.float32]
-"""Of length 1."""
+"""A vector of length 1."""
 
 
 class OnnxModel:

@@ -24,8 +24,8 @@ class ModelFailed(Exception):
 
 
 class PairModel:
-    """How likely two texts mean the same: the lower one of both orders, since entailment has a direction. One thread:
-    the loop goes on meanwhile."""
+    """The probability that two texts mean the same: the lower one of both orders, since entailment has a direction. It
+    runs in one thread beside the event loop."""
 
     def __init__(self, folder: Path, label: str | None = None) -> None:
         """Reads the model, which takes long. `label`: the one for texts that mean the same, in a model with several.
@@ -49,7 +49,7 @@ class PairModel:
         return self._model.name
 
     async def same(self, one: str, other: str) -> float | None:
-        """How likely both mean the same, in [0,1]; None for texts that are longer than the model sees. Raises
+        """The probability that both mean the same, in [0,1]; None for texts longer than the model's input. Raises
         ModelFailed."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._same, one, other)
 

@@ -23,7 +23,7 @@ _HEADERS: Final = {"Accept-Encoding": "identity", "Accept": "text/plain;version=
 _NO_HEADERS: Final[dict[str, str]] = {}
 
 
-# The same few are asked for several times a second: what is made of them is made once.
+# The same few texts are parsed several times a second; the cache parses each once.
 @lru_cache(maxsize=64)
 def _query(names: tuple[bytes, ...]) -> str:
     return "?" + urlencode([("name[]", name.decode()) for name in names]) if names else ""
@@ -136,7 +136,7 @@ class EngineClient:
         await self._get(f"{self.url}{path}", path, timeout)
 
     async def version(self, *, timeout: float) -> str:  # noqa: ASYNC109 - bounds the call
-        """What `/version` says; empty for an engine that has none."""
+        """The version from `/version`; empty for an engine without that path."""
         try:
             body = await self._get(f"{self.url}/version", "/version", timeout)
             return _Version.model_validate_json(body).version

@@ -1,4 +1,4 @@
-"""What the signals of each engine are called.
+"""The metric names of each engine.
 
 Names: the engines' own documentation, collected in the table of the endpoint picker's core metrics
 (https://gateway-api-inference-extension.sigs.k8s.io/guides/metrics-and-observability/, llm-d
@@ -51,8 +51,8 @@ class Dialect:
     block_tokens: tuple[Metric | Label, ...] = ()
     kv_blocks: tuple[Metric | Label, ...] = ()
     rank: str | None = None
-    """Label that tells data-parallel ranks apart. Samples of one rank (tensor-parallel twins) say the same thing;
-    ranks add up. None: every sample is a part of its own."""
+    """Label of data-parallel ranks. Samples of one rank (tensor-parallel twins) are equal; ranks add up. None: every
+    sample is a part of its own."""
     progress: bytes = b""
     """A counter that every request moves, without `_total`. It goes back only when the engine restarts."""
     awake: Metric | None = None
@@ -142,13 +142,13 @@ DIALECTS: Final[tuple[tuple[bytes, Dialect], ...]] = (
         ),
     ),
 )
-"""Prefix of the names → dialect, the more telling first: Triton with the TensorRT-LLM backend has `nv_inference_`
+"""Prefix of the names → dialect, the more specific first: Triton with the TensorRT-LLM backend has `nv_inference_`
 families as well."""
 
 ENGINES: Final = tuple(dict.fromkeys(dialect.engine for _, dialect in DIALECTS))
 """Every kind of engine whose metrics can be read."""
 AUTO: Final = "auto"
-"""Tell the kind by the names of the metrics."""
+"""Find the kind from the names of the metrics."""
 
 
 def detect(exposition: Exposition, engine: str | None = None) -> Dialect | None:

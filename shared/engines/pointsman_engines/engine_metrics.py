@@ -1,4 +1,4 @@
-"""How reading and speaking for engines goes, for Prometheus: plain counters, read at the scrape."""
+"""Prometheus metrics of reading engines and reporting on them: plain counters, read at the scrape."""
 
 from collections.abc import Callable, Iterable
 

@@ -65,12 +65,12 @@ class Exposition:
         return found
 
     def finite(self, name: bytes) -> list[Sample]:
-        """As `samples`, without those that are infinite or NaN: an engine's way to say that it doesn't know."""
+        """Like `samples`, without infinite values and NaN: engines report these for unknown values."""
         return [sample for sample in self.samples(name) if math.isfinite(sample.value)]
 
     def kind(self, name: bytes) -> str | None:
-        """The type of a family, by the name of its samples: `gauge`, `counter`, …; None when it isn't told. A counter's
-        type stands under the name with `_total`, in OpenMetrics under the one without."""
+        """The type of a family, by the name of its samples: `gauge`, `counter`, …; None when the text has no type. A
+        counter's type is listed under the name with `_total`; in OpenMetrics, under the name without."""
         for family in (name, name.removesuffix(b"_total")):
             start = b"\n# TYPE " + family + b" "
             at = self._text.find(start)

@@ -1,4 +1,4 @@
-"""Tells one life of an engine from the next: whatever was in its memory before a restart is gone."""
+"""Distinguishes the lives of an engine: a restart empties its memory."""
 
 import secrets
 from collections.abc import Callable

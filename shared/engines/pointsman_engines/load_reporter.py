@@ -30,7 +30,7 @@ class LoadReporter:
         self._sequence = 0
         self._told: WorkerLoad | None = None
         self._seen: EngineStatus | None = None
-        """What the last report was made of."""
+        """The status behind the last report."""
         self._timer: asyncio.TimerHandle | None = None
 
     def saw(self, status: EngineStatus) -> None:

@@ -1,4 +1,4 @@
-"""What an engine serves, out of its `/v1/models`."""
+"""The models of an engine, from its `/v1/models`."""
 
 from dataclasses import dataclass
 

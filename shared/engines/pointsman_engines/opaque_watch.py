@@ -1,4 +1,4 @@
-"""Keeps looking at an endpoint that tells nothing of its load: whether it lives, and which models it names."""
+"""Watches an endpoint that reports no load: whether it is alive, and which models it lists."""
 
 import asyncio
 import time

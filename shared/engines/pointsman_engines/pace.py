@@ -1,4 +1,4 @@
-"""How often an engine is read, and how often its load is published. Times in seconds of any monotonic clock."""
+"""The intervals of reading an engine and of publishing its load. Times in seconds of any monotonic clock."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 ASKED_FREELY: Final = 20
 """So many engines of one process are asked as often as one alone would be."""
 LONGEST_REST: Final = 5.0
-"""How many times longer than alone an engine at rest waits at most, however many there are."""
+"""Highest factor by which an engine at rest is read less often, however many engines are watched."""
 
 
 class Company:
@@ -18,13 +18,13 @@ class Company:
 
     @property
     def rest(self) -> float:
-        """How many times longer than alone an engine at rest waits."""
+        """Factor by which an engine at rest is read less often than if it were alone."""
         return min(LONGEST_REST, max(1.0, self.engines / ASKED_FREELY))
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingPace:
-    """How long to wait between two readings: short while they differ, longer and longer while they don't."""
+    """The pause between two readings: short while they differ, growing while they don't."""
 
     busy_s: float = 0.05
     idle_s: float = 0.2

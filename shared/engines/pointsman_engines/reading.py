@@ -1,4 +1,4 @@
-"""One look at an engine: what it does (`Reading`) and how it is built (`CacheFacts`)."""
+"""One reading of an engine: its load (`Reading`) and its build (`CacheFacts`)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class MissingMetrics(UnreadableMetrics):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an engine is doing, all data-parallel ranks together."""
+    """The load of an engine, all data-parallel ranks together."""
 
     running: int
     waiting: int
@@ -35,17 +35,17 @@ class Reading:
 
     @property
     def busy(self) -> bool:
-        """Whether it has anything to do."""
+        """Whether it has any request."""
         return self.running > 0 or self.waiting > 0
 
 
 @dataclass(frozen=True, slots=True)
 class CacheFacts:
-    """What changes only with a restart."""
+    """Facts that change only with a restart."""
 
     block_tokens: int | None = None
     kv_blocks: int | None = None
-    """Of all data-parallel ranks together."""
+    """Sum over all data-parallel ranks."""
     ranks: int = 1
     """Data-parallel ranks."""
 
@@ -172,5 +172,5 @@ def _built(dialect: Dialect, alternatives: tuple[Metric | Label, ...], expositio
 
 
 def _whole(text: str) -> int | None:
-    """vLLM writes `None` for what it doesn't know yet."""
+    """None for `None`, which vLLM writes for an unknown number."""
     return int(text) if text.isascii() and text.isdecimal() else None

@@ -17,10 +17,11 @@ _log = Log("registration")
 
 
 class Registrar:
-    """Registers a worker once its engine said what it is, and again on every change and every `TIMES.announce_s`.
+    """Registers a worker once its engine has reported its models, and again on every change and every
+    `TIMES.announce_s`.
 
-    `announce` publishes, and raises BusError when it can't. `on_registered` is called after each announcement that
-    differs from the one before.
+    `announce` publishes, and raises BusError on failure. `on_registered` is called after each announcement that differs
+    from the one before.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Registrar:
             self.renew()
 
     def renew(self) -> None:
-        """Register now: what was said and written before may have been lost."""
+        """Register now: earlier messages and entries may have been lost."""
         self._changed.set()
         self.entry.changed()
 

@@ -18,13 +18,13 @@ class ReportedWorker:
     role: str = "both"
     labels: dict[str, str] = field(default_factory=dict[str, str])
     models: tuple[str, ...] = ()
-    """What it serves when it doesn't say so itself."""
+    """The models of an engine that lists none itself."""
 
 
 def registration_of(
     worker: ReportedWorker, status: EngineStatus, *, agent: str, version: str, registered_ms: int
 ) -> WorkerRegistration | None:
-    """The registration by the service instance `agent`; None before the engine said in this life what it is."""
+    """The registration by the service instance `agent`; None before the engine has reported its models in this life."""
     facts = status.facts
     if facts is None or not status.boot_id:
         return None
@@ -50,7 +50,7 @@ def registration_of(
 
 
 def state_of(status: EngineStatus, *, draining: bool = False) -> str:
-    """As `WorkerLoad.state`, of an engine that answered before."""
+    """See `WorkerLoad.state`; for an engine that has answered before."""
     return "unreachable" if not status.reachable else "draining" if draining else "serving"
 
 

@@ -8,14 +8,15 @@ WARNED_EVERY_S: Final = 60.0
 
 
 class Said:
-    """What was said last of one thing that may be amiss. A problem that is held back is said later, if it lasts."""
+    """The last problem logged about one subject. A problem that is held back is logged later, if it lasts."""
 
     def __init__(self) -> None:
         self._last: str | None = None
         self._warned_at = -math.inf
 
     def worth(self, problem: str, now: float) -> bool:
-        """Whether to log this state now, which then counts as said; an empty `problem` is none. `now` is monotonic."""
+        """Whether to log this state now, which then counts as logged; an empty `problem` means none. `now` is
+        monotonic."""
         if problem == self._last or (problem and now - self._warned_at < WARNED_EVERY_S):
             return False
         if problem:

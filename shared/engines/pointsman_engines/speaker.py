@@ -21,7 +21,7 @@ from pointsman_runtime.bus.cancellation import end_all
 
 @dataclass(frozen=True, slots=True)
 class EngineAccess:
-    """How an engine is read."""
+    """The access to an engine."""
 
     url: str
     """Base URL by which this process reaches it."""
@@ -29,11 +29,11 @@ class EngineAccess:
     """Where its metrics are when not at one of the usual paths below `url`."""
     api_key: str | None = field(default=None, repr=False)
     engine: str | None = None
-    """Its kind; None to tell by its metrics."""
+    """Its kind; None: found from its metrics."""
     health: str | None = None
     """Path that says whether an `opaque` endpoint is well; None for the usual one."""
     named: bool = False
-    """Whether its pool names it: one that never answered is known to be unreachable, and not awaited."""
+    """Whether its pool names it: an engine that never answers then counts as unreachable, and isn't waited for."""
     pace: ReadingPace = field(default_factory=ReadingPace)
     answer_timeout_s: float = ANSWER_TIMEOUT_S
 
@@ -75,7 +75,7 @@ class EngineSpeaker:
 
     @property
     def status(self) -> EngineStatus:
-        """What is known about the engine."""
+        """The current knowledge about the engine."""
         return self.watch.status
 
     @property

@@ -1,4 +1,4 @@
-"""What is known about one engine. Pure."""
+"""The knowledge about one engine. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -7,7 +7,7 @@ from pointsman_engines.models import ServedModels
 from pointsman_engines.reading import CacheFacts, Reading
 
 OPAQUE: Final = "opaque"
-"""The kind of an endpoint that tells nothing of its load."""
+"""The kind of an endpoint that reports no load."""
 
 
 NOT_ASKED: Final = "not asked yet"
@@ -15,7 +15,7 @@ NOT_ASKED: Final = "not asked yet"
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What stays for a while."""
+    """Facts that rarely change."""
 
     engine: str
     version: str = ""
@@ -25,7 +25,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """What is known about an engine at one moment."""
+    """The knowledge about an engine at one moment."""
 
     reachable: bool = False
     reason: str = NOT_ASKED
@@ -45,12 +45,12 @@ class EngineStatus:
 
     @property
     def asked(self) -> bool:
-        """Whether it answered, or failed to."""
+        """Whether it answered, or failed to answer."""
         return self.reason != NOT_ASKED
 
 
 def differs(before: EngineStatus, after: EngineStatus) -> bool:
-    """Whether there is something new to tell."""
+    """Whether the difference is worth a report."""
     if before.reachable != after.reachable or before.boot_id != after.boot_id:
         return True
     one, two = before.reading, after.reading

@@ -1,4 +1,4 @@
-"""Keeps looking at one engine: what it does, which life it is in, whether it answers at all."""
+"""Watches one engine: its load, its current life, and whether it answers at all."""
 
 import asyncio
 import time
@@ -80,7 +80,7 @@ class EngineWatch(EndpointWatch):
             return read(dialect, exposition, self.status.reading)
         except MissingMetrics:
             if names:
-                # Its server can't tell the families apart, e.g. prometheus_client over several processes.
+                # Its server can't filter families, e.g. prometheus_client over several processes.
                 self._asks_for_some = False
                 return await self._read()
             self._dialect = None
@@ -144,7 +144,7 @@ class EngineWatch(EndpointWatch):
 
     async def _learn(self, dialect: Dialect) -> EngineFacts:
         if not self._cache_known:
-            # What changes only with a restart is asked for once in a life.
+            # Facts that change only with a restart are requested once in a life.
             whole = Exposition(await self._client.metrics(timeout=FACTS_TIMEOUT_S))
             if self._asks_for_some:
                 some = Exposition(await self._client.metrics(dialect.moving, timeout=FACTS_TIMEOUT_S))

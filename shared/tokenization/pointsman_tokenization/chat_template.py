@@ -1,7 +1,7 @@
 """Chat templates, rendered as Hugging Face transformers renders them.
 
-Source: transformers `utils/chat_template_utils.py` (`render_jinja_template`, `_compile_jinja_template`): a sandbox that
-can't change what it is given, loop controls, `tojson` that escapes nothing, `raise_exception`, `strftime_now`.
+Source: transformers `utils/chat_template_utils.py` (`render_jinja_template`, `_compile_jinja_template`): a sandbox in
+which templates can't change their input, loop controls, `tojson` without escapes, `raise_exception`, `strftime_now`.
 """
 
 import json
@@ -26,7 +26,7 @@ _REASONING: Final = ("reasoning_content", "thinking", "reasoning")
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what a model wrote, for training; it changes nothing in the text."""
+    """`{% generation %}` marks the model's text for training; it doesn't change the text."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares a set
 
@@ -55,7 +55,7 @@ class ChatTemplate:
             tree = _environment().parse(source)
             self._template: Final = _environment().from_string(source)
             self.content_format: Final = content_format or content_format_of(tree)
-        except Exception as error:  # jinja2 recurses, and what it writes may be no Python either
+        except Exception as error:  # jinja2 recurses, and the code that it generates may be invalid Python
             raise NotTokenized("template", f"the chat template can't be compiled: {error}", failed=True) from error
         self._source: Final = source
 
@@ -115,7 +115,7 @@ def _cut_at_end(text: str, final: str) -> str:
 
 
 def _with_reasoning(message: Json) -> Json:
-    """What a model thought is there by each of its names, as in transformers."""
+    """Copies a model's reasoning to each of its names, as transformers does."""
     message = {key: value for key, value in message.items() if value is not None}
     reasoning = next((message[name] for name in _REASONING if name in message), None)
     if reasoning is None:

@@ -1,8 +1,8 @@
 """Whether a chat template takes the content of a message as a text or as a list of parts.
 
 vLLM (`vllm/renderers/hf.py`) looks in the template's syntax tree for a loop over `message['content']` of a `message`
-from `messages`: with one the template gets parts (`openai`), without one a text (`string`). Other ways to come by the
-content aren't followed there, so they aren't here.
+from `messages`: with one the template gets parts (`openai`), without one a text (`string`). vLLM follows no other way
+to reach the content, so this module doesn't either.
 """
 
 from typing import Literal

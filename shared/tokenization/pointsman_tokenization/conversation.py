@@ -1,7 +1,7 @@
-"""What a chat template is given of an OpenAI request: vLLM's form of messages and tools.
+"""The input of a chat template for an OpenAI request: vLLM's form of messages and tools.
 
 Source: vLLM `entrypoints/chat_utils.py` (`_parse_chat_message_content`, `_postprocess_messages`) and its request models
-(`ChatCompletionToolsParam`, `FunctionDefinition`), which drop what they don't know of a message, name every field of a
+(`ChatCompletionToolsParam`, `FunctionDefinition`). These drop unknown fields of a message, name every field of a
 function, and turn the arguments of calls from JSON text into objects.
 """
 
@@ -86,7 +86,7 @@ def _call(call: Json) -> Json:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        # What nests too deep is read by no engine either.
+        # No engine reads JSON that nests this deep either.
         except (ValueError, RecursionError):
             arguments = {}
     elif not isinstance(arguments, dict | list):

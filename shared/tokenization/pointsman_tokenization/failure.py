@@ -9,4 +9,4 @@ class NotTokenized(Exception):
         self.reason = reason
         self.detail = detail
         self.failed = failed
-        """Whether something is wrong; otherwise such prompts simply can't be known before the engine has them."""
+        """Whether something is wrong; otherwise only the engine can know the tokens of such prompts."""

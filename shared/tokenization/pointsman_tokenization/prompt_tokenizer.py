@@ -26,7 +26,7 @@ _RESERVED: Final = ("chat_template", "tokenize", "messages", "tools", "truncatio
 
 
 class Folder(NamedTuple):
-    """What the files of a tokenizer say."""
+    """The content of a tokenizer's files."""
 
     tokenizer: Tokenizer
     pre_tokenizer: object
@@ -37,7 +37,7 @@ class Folder(NamedTuple):
 
 
 class ServedTemplate(NamedTuple):
-    """How the engine was told to treat chat templates."""
+    """The engine's settings for chat templates."""
 
     template: str | None = None
     """The engine's `--chat-template`; None for the tokenizer's own."""
@@ -73,7 +73,7 @@ class PromptTokenizer:
     """Renders and tokenizes. May be used by several threads."""
 
     def __init__(self, folder: Folder, served: ServedTemplate | None = None, cache_bytes: int = CACHE_BYTES) -> None:
-        """`cache_bytes` bounds what is kept of texts and their tokens. Raises NotTokenized for a wrong template."""
+        """`cache_bytes` bounds the size of kept texts and tokens. Raises NotTokenized for a wrong template."""
         self.encoder: Final = SegmentEncoder(folder.tokenizer, folder.pre_tokenizer, cache_bytes)
         self._tokenizer: Final = folder.tokenizer
         self._special: Final = folder.special
@@ -149,7 +149,7 @@ class PromptTokenizer:
         return before + self.encoder.encode(text) + behind
 
     def _tokens_around(self) -> tuple[bytes, bytes] | None:
-        """What whole sequences get in front and behind; None when that isn't all they get."""
+        """Tokens added before and after a whole sequence; None when the tokenizer changes it otherwise."""
         inner = self._tokenizer.encode("a", add_special_tokens=False).ids
         whole = self._tokenizer.encode("a", add_special_tokens=True).ids
         for start in range(len(whole) - len(inner) + 1):

@@ -1,7 +1,7 @@
-"""Encodes a text piece by piece, so that pieces that came before aren't encoded again.
+"""Encodes a text piece by piece, so that known pieces aren't encoded again.
 
-A tokenizer of Hugging Face finds its added tokens first and encodes what is between them by itself (`tokenizers`,
-`added_vocabulary.rs`, `extract_and_normalize`). So the text behind such a token doesn't depend on the text before it,
+A Hugging Face tokenizer finds its added tokens first and encodes the text between them separately (`tokenizers`,
+`added_vocabulary.rs`, `extract_and_normalize`). So the text after such a token doesn't depend on the text before it,
 and chat templates put one at the end of every message.
 """
 
@@ -16,7 +16,7 @@ from typing import Final, cast
 from tokenizers import AddedToken, Tokenizer
 
 ENTRY_BYTES: Final = 250
-"""What a piece takes in the table beside its text and tokens (measured)."""
+"""Bytes of a piece's entry in the table besides its text and tokens (measured)."""
 
 _ANYWHERE: Final = frozenset(
     {

@@ -14,7 +14,7 @@ from pointsman_simulator.server import ServerConfig, SimulatedEngine, run_server
 from pointsman_simulator.timing import Timing
 
 _MODEL: Final = "simulated-model"
-"""What is served where no model is named."""
+"""The model that is served when none is named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

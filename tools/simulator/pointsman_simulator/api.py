@@ -28,7 +28,7 @@ class ApiError(Exception):
     def __init__(
         self, status: int, message: str, kind: str, param: str | None = None, *, before_api: bool = False
     ) -> None:
-        """`before_api`: the request isn't one of any API's, which vLLM says in the same words whatever the path."""
+        """`before_api`: the request fits no API; vLLM then answers with the same words on every path."""
         super().__init__(message)
         self.before_api = before_api
         self.status = status
@@ -157,7 +157,7 @@ class Generation:
     document: str | None = None
     """JSON that follows the schema which was asked for, in place of words."""
     logprobs: int | None = None
-    """How many likeliest tokens are told for each token; None without log probabilities."""
+    """Number of the likeliest tokens reported for each token; None without log probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class AnswerUsage:
     completion_tokens: int
     cached_tokens: int
     created_tokens: int = 0
-    """Of the prompt, in blocks that the cache has from here on."""
+    """Prompt tokens in blocks that the cache newly has."""
 
     def body(self, *, chat: bool) -> Json:
         details: Json = {"cached_tokens": self.cached_tokens}
@@ -375,7 +375,7 @@ def _validated(adapter: TypeAdapter[R], body: bytes) -> R:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         message = f"{where}: {first['msg']}" if where else first["msg"]
-        # vLLM's framework finds what is missing, its API what is wrong.
+        # vLLM's framework reports missing fields, its API wrong ones.
         missing = first["type"] == "missing"
         kind = "Bad Request" if missing else "BadRequestError"
         raise ApiError(400, message, kind, where or None, before_api=missing) from None

@@ -49,8 +49,8 @@ class LeastRequests:
 class GieDefault:
     """The default profile of the Gateway API Inference Extension: queue 2, kv-utilization 2, prefix 3.
 
-    Queue scores by the distance to the longest queue, KV by what is free, prefix by the share of the prompt's
-    blocks that its approximate index (own decisions, LRU per worker) expects there.
+    Queue scores by the distance to the longest queue, KV by the free share, prefix by the share of the prompt's blocks
+    that its approximate index (own decisions, LRU per worker) expects there.
     """
 
     def __init__(self, workers: int, seed: int = 0, lru_capacity: int = 31250) -> None:

@@ -17,7 +17,7 @@ from pointsman_simulator.trace import TraceRequest
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a workload runs on."""
+    """The fleet and its settings for a workload."""
 
     workers: int
     engine: EngineConfig = field(default_factory=EngineConfig)
@@ -78,7 +78,7 @@ def compare(
     processes: int,
     done: Callable[[Compared], None],
 ) -> list[Compared]:
-    """Run every policy with every seed, `processes` at a time, and tell of each policy as it is done."""
+    """Run every policy with every seed, `processes` at a time, and report each policy when it is done."""
     results: list[Compared] = []
     with ProcessPoolExecutor(processes, initializer=_take_work, initargs=(trace, setting)) as pool:
         started = {name: [pool.submit(_run, name, seed) for seed in range(seeds)] for name in policies}

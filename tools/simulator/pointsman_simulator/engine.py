@@ -31,7 +31,7 @@ class EngineConfig:
 
 @dataclass(slots=True)
 class PassResult:
-    """What one pass, or a run of passes, brought about."""
+    """The result of one pass, or of a run of passes."""
 
     ended_at: float
     emitted: list[Sequence]
@@ -153,10 +153,10 @@ class EngineModel:
         return PassResult(ended_at, emitted, finished, stored, removed)
 
     def skip_decodes(self, now: float, until: float) -> float:
-        """Run every pass that only decodes, finishes nothing and ends by `until`; return when the last ended.
+        """Run every pass that only decodes, finishes no request and ends by `until`; return when the last ended.
 
-        The outcome is that of single passes, without their cost. Nothing is observable between them but the
-        tokens, so this is for virtual time. With requests waiting or memory short it does nothing.
+        The outcome is that of single passes, without their cost. Only the tokens are observable in between, so this is
+        for virtual time. With requests waiting or memory short it does nothing.
         """
         running = self.running
         if self.waiting or not running:

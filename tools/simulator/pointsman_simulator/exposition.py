@@ -19,8 +19,8 @@ _E2E_BUCKETS: Final = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0,
 class SimulatedMetrics(Collector):
     """Reads the engine when scraped; only the histograms are fed as passes end. Times are wall seconds.
 
-    What is of a request stands under its base model. The batch and the cache are one for all models, and stand under
-    the first, as vLLM's do with several served names: whoever reads samples of one engine takes them for twins.
+    Metrics of requests carry their base model's name. The batch and the cache are shared by all models, and carry the
+    first name, as in vLLM with several served names: readers take samples of one engine for twins.
     """
 
     def __init__(self, engine: EngineModel, models: tuple[str, ...]) -> None:
@@ -29,7 +29,7 @@ class SimulatedMetrics(Collector):
         self._labels = {"model_name": models[0], "engine": "0"}
         self._registry = CollectorRegistry()
         self._registry.register(self)
-        # As vLLM does: when the process started tells one life of the engine from the next.
+        # As in vLLM: the start time of the process distinguishes the lives of the engine.
         ProcessCollector(registry=self._registry)
         self._ttft = self._histogram("time_to_first_token", (*_TTFT_BUCKETS, *_TTFT_BUCKETS_LONG))
         self._itl = self._histogram("inter_token_latency", _ITL_BUCKETS)

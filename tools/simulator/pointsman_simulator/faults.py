@@ -1,4 +1,4 @@
-"""What an engine can be told to do wrong."""
+"""The faults that an engine can be made to show."""
 
 import random
 from collections.abc import Sequence

@@ -25,7 +25,7 @@ from pointsman_simulator.trace import TraceRequest
 
 @dataclass(frozen=True, slots=True)
 class Lags:
-    """How late the policy learns things, in ms."""
+    """Delays until the policy learns facts, in ms."""
 
     response: float = 1.0
     """From a first or last token to its event."""
@@ -37,7 +37,7 @@ class Lags:
 
 @dataclass(slots=True)
 class Outcomes:
-    """What became of each request, in order of arrival; times in ms."""
+    """The outcome of each request, in order of arrival; times in ms."""
 
     requests: list[EngineSequence] = field(default_factory=list[EngineSequence])
     workers: list[int] = field(default_factory=list[int])
@@ -50,7 +50,7 @@ _Report: TypeAlias = tuple[int, int, float, tuple[str, ...]]
 
 
 class _SimulatedWorker:
-    """An engine in virtual time with a memory of what it reported."""
+    """An engine in virtual time with a memory of its reports."""
 
     def __init__(self, index: int, config: EngineConfig) -> None:
         self.index = index
@@ -67,7 +67,7 @@ class _SimulatedWorker:
         self._report(now)
 
     def advance(self, until: float, seen: list[Observation]) -> None:
-        """Run every pass that ends by `until` and append what it made visible."""
+        """Run every pass that ends by `until` and append its observable results."""
         engine = self.engine
         while True:
             if engine.pass_ends_at is not None:
@@ -84,7 +84,7 @@ class _SimulatedWorker:
                 return
 
     def load_at(self, when: float) -> "_Report":
-        """What a report as of `when` says."""
+        """The content of a report as of `when`."""
         index = bisect_right(self._report_times, when) - 1
         del self._report_times[:index], self._reports[:index]
         return self._reports[0]
@@ -172,7 +172,7 @@ class SimulatedFleet:
         return max(now, moment)
 
     def _advance(self, now: float, policy: RoutingPolicy) -> Load:
-        """Run all engines to `now`, tell the policy what it can know by then, and take the load reports."""
+        """Run all engines to `now`, pass the policy the observations known by then, and take the load reports."""
         seen: list[Observation] = []
         for worker in self._workers:
             worker.advance(now, seen)

@@ -1,4 +1,4 @@
-"""What the engine answers on the inference paths, and what faults make of it."""
+"""The engine's answers on the inference paths, and the effects of faults on them."""
 
 import asyncio
 import base64
@@ -40,7 +40,7 @@ _CALL_TOKENS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What is served."""
+    """The served models and their settings."""
 
     models: tuple[str, ...]
     """Base models, at least one; they share the batch and the cache. Adapters are the first one's."""
@@ -56,7 +56,7 @@ class _Weights(NamedTuple):
     lora: str | None
     model: str
     root: str
-    """What sets its blocks apart from those of others with the same tokens."""
+    """Makes its blocks differ from those of other models for the same tokens."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Inference:
         vocabulary: Vocabulary,
         book: BlockBook | None = None,
     ) -> None:
-        """`book` is told what is in the blocks, when somebody wants to know."""
+        """`book` records the content of blocks; None when KV events are off."""
         self._config = config
         self._driver = driver
         self._metrics = metrics
@@ -197,7 +197,7 @@ class Inference:
     async def _choices(
         self, generation: Generation, weights: _Weights, limits: list[tuple[int, str]]
     ) -> AsyncGenerator[list[_Choice]]:
-        """Submit every choice; abort what is unfinished when the reader leaves."""
+        """Submit every choice; abort the unfinished ones when the reader leaves."""
         choices: list[_Choice] = []
         try:
             for prompt, (length, reason) in zip(generation.prompts, limits, strict=True):
@@ -241,7 +241,7 @@ class Inference:
             self._book.closed(stream.sequence.blocks)
 
     def _weights(self, name: str) -> _Weights:
-        """What computes the requests for this name."""
+        """The weights that compute the requests for this name."""
         first = self._config.models[0]
         if name in self._config.models:
             return _Weights(None, name, "" if name == first else name)
@@ -250,7 +250,7 @@ class Inference:
         return _Weights(name, first, name)
 
     def _output_limit(self, prompt: Tokens, generation: Generation) -> tuple[int, str]:
-        """How many tokens the answer has, and why it ends there."""
+        """The number of tokens of the answer, and the reason why it ends."""
         longest = self._config.max_model_len
         room = longest - len(prompt)
         wanted = generation.max_tokens
@@ -311,5 +311,5 @@ async def stall() -> None:
 
 
 def _last_token(strikes: dict[FaultKind, float]) -> float:
-    """How many tokens of a choice may be sent before it breaks off."""
+    """The number of tokens of a choice that may be sent before it breaks off."""
     return min(strikes.get("cut", float("inf")), strikes.get("die", float("inf")))

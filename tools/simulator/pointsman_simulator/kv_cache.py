@@ -36,7 +36,7 @@ class KvCache:
         return self._references.get(block, 0)
 
     def match(self, blocks: Sequence[int], limit: int) -> int:
-        """How many leading blocks (at most `limit`) are cached."""
+        """The number of leading blocks (at most `limit`) that are cached."""
         references, idle = self._references, self._idle
         hits = 0
         for block in blocks:
@@ -46,7 +46,7 @@ class KvCache:
         return hits
 
     def idle_among(self, blocks: Sequence[int]) -> int:
-        """How many of these are idle: taking them uses up available blocks though nothing is computed."""
+        """The number of idle blocks among these: using them takes available blocks without computing."""
         idle = self._idle
         return sum(1 for block in blocks if block in idle)
 

@@ -1,4 +1,4 @@
-"""What the engine's cache stores and drops, as the events that vLLM publishes (its `distributed/kv_events.py`)."""
+"""The changes of the engine's cache as the events that vLLM publishes (its `distributed/kv_events.py`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ class _Block:
     tokens: list[int]
     lora: str | None
     salt: str | None
-    """Of the first block of a prompt; the others are told apart by their parent."""
+    """Salt of the first block of a prompt; the other blocks differ by their parent."""
     users: int = 0
     cached: bool = False
 
 
 class BlockBook:
-    """Remembers what is in each block, for as long as a sequence uses it or the cache holds it."""
+    """Remembers the content of each block while a sequence uses it or the cache holds it."""
 
     def __init__(self, block_size: int) -> None:
         self._block_size: Final = block_size
@@ -50,7 +50,7 @@ class BlockBook:
                 self._left.append(name)
 
     def events(self, stored: Sequence[int], removed: Sequence[int]) -> list[list[object]]:
-        """What the cache's changes are as events; blocks that follow each other share one."""
+        """The cache's changes as events; consecutive blocks share one."""
         events: list[list[object]] = []
         gone = [name for name in removed if name in self._blocks]
         if gone:

@@ -1,4 +1,4 @@
-"""The ZeroMQ sockets of an engine that tells what its cache stores and drops.
+"""The ZeroMQ sockets of an engine that publishes the changes of its cache.
 
 Source: vLLM `distributed/kv_events.py`: PUB sends `[topic, number, payload]`, ROUTER answers `[b"", first number]` with
 `[b"", topic, number, payload]` for each batch still kept and ends with number -1; a payload is the MessagePack of `[ts,
@@ -20,7 +20,7 @@ _END: Final = (-1).to_bytes(8, "big", signed=True)
 
 
 class KvPublisher:
-    """The publisher of one engine, and what it sends again on request."""
+    """The publisher of one engine; it sends kept batches again on request."""
 
     def __init__(self, live: str, replay: str | None) -> None:
         """Binds both endpoints; a port `*` is any free one. Raises zmq.ZMQError."""
@@ -40,12 +40,12 @@ class KvPublisher:
         self._answering: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Answer requests for what was sent before."""
+        """Answer requests for earlier batches."""
         if self.replay is not None:
             self._answering = asyncio.get_running_loop().create_task(self._answer())
 
     def publish(self, events: list[list[object]]) -> None:
-        """One batch; nothing is sent for none."""
+        """Publish one batch; without events none is sent."""
         if not events:
             return
         number = self._number.to_bytes(8, "big")

@@ -1,4 +1,4 @@
-"""What a routing policy is asked and what it may know: no more than a scheduler on the bus sees."""
+"""The input of a routing policy: no more than a scheduler on the bus sees."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class BaselinePrefixIndex:
-    """Exact as long as it is told every change."""
+    """An exact index, provided that it receives every change."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers

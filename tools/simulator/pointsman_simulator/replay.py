@@ -63,7 +63,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> tuple[list[TraceRequest], Setting, list[str]]:
-    """The workload, what it runs on, and the policies. ValueError and OSError say what is wrong with the options."""
+    """The workload, its setting, and the policies. Raises ValueError or OSError with the problem of the options."""
     for name in ("workers", "seeds", "requests", "rate", "scale", "blocks", "block_size", "speedup", "processes"):
         if getattr(options, name) <= 0:
             raise ValueError(f"--{name.replace('_', '-')} is above 0")

@@ -68,7 +68,7 @@ def as_markdown(results: Sequence[Compared]) -> str:
 
 
 def save(results: Sequence[Compared], about: dict[str, object], folder: Path) -> list[Path]:
-    """Write `results.json`, `results.md` and `results.png`. Returns what was written: the plot needs matplotlib."""
+    """Write `results.json`, `results.md` and `results.png`. Returns the written files: the plot needs matplotlib."""
     folder.mkdir(parents=True, exist_ok=True)
     data = {"about": about, "results": {c.policy: [asdict(run) for run in c.runs] for c in results}}
     written = [folder / "results.json", folder / "results.md"]

@@ -23,8 +23,8 @@ _NAMES = 1 << 64
 
 
 class SchedulerPolicy:
-    """One scheduler of one pool of equal engines that tell of their KV cache. `settings` is a section `scheduling.x`
-    of the configuration; equal seeds decide alike. `loras` are the adapters that every engine can serve."""
+    """One scheduler of one pool of equal engines that publish KV events. `settings` is a section `scheduling.x` of the
+    configuration; equal seeds give equal decisions. `loras` are the adapters that every engine can serve."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class SchedulerPolicy:
             worker.kv_told = worker.registration.boot_id
 
     def observe(self, observation: Observation) -> None:
-        """Tell the scheduler what the bus would."""
+        """Pass the scheduler an observation, as the bus would."""
         now = observation.at / 1000.0
         match observation:
             case Started():
@@ -95,7 +95,7 @@ class SchedulerPolicy:
                 )
 
     def choose(self, arrival: Arrival) -> int | None:
-        """Decide as the service would. Raises Refusal when nobody may serve the request."""
+        """Decide as the service would. Raises Refusal when no engine may serve the request."""
         now = arrival.at / 1000.0
         if arrival.load is not self._load:
             self._hear(arrival.load, now)

@@ -34,9 +34,9 @@ class Sequence:
         lora: str | None = None,
         model: str = "",
     ) -> None:
-        """`blocks` names the leading full blocks (ints >= 0, equal only for equal prefixes), the prompt's at
-        least; output blocks beyond them get names nobody else can match. Both token counts are at least 1. `model`: the
-        base model, where an engine serves several.
+        """`blocks` names the leading full blocks (ints >= 0, equal only for equal prefixes), at least the prompt's;
+        further output blocks get names that match no others. Both token counts are at least 1. `model`: the base model,
+        where an engine serves several.
         """
         self.request_id = request_id
         self.prompt_tokens = prompt_tokens

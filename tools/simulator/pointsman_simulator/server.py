@@ -246,7 +246,7 @@ async def run_server(config: ServerConfig, announce: Callable[[SimulatedEngine],
     await engine.stop()
 
 
-# What few engines have is loaded for them alone: most start without ZeroMQ and tokenizers.
+# Imported only by the engines that need them: most start without ZeroMQ and tokenizers.
 def _publisher(live: str, replay: str | None) -> "KvPublisher":
     from pointsman_simulator.kv_publisher import KvPublisher
 

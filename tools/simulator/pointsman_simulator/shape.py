@@ -1,4 +1,4 @@
-"""How an answer is written, by the API that it was asked for on."""
+"""The form of an answer in each API."""
 
 from typing import Protocol
 
@@ -12,7 +12,7 @@ class AnswerShape(Protocol):
     """Writes the body or the stream events of one answer."""
 
     def opening(self, index: int) -> bytes:
-        """What comes before the first token of a choice."""
+        """The bytes before the first token of a choice."""
         ...
 
     def tokens(self, index: int, words: list[str]) -> bytes:
@@ -20,7 +20,7 @@ class AnswerShape(Protocol):
         ...
 
     def closing(self, index: int, reason: str) -> bytes:
-        """What follows the last token of a choice; `reason` is `stop` or `length`."""
+        """The bytes after the last token of a choice; `reason` is `stop` or `length`."""
         ...
 
     def ending(self, usage: AnswerUsage) -> bytes:

@@ -1,7 +1,7 @@
-"""How long a forward pass takes.
+"""The duration of a forward pass.
 
-The default coefficients and both formulas are those of the mock engine of NVIDIA Dynamo (`dynamo.mocker`,
-polynomial timing), so that results can be compared with `dynamo.replay`. Every duration is in milliseconds.
+The default coefficients and both formulas are those of the mock engine of NVIDIA Dynamo (`dynamo.mocker`, polynomial
+timing), so that results can be compared with `dynamo.replay`. Every duration is in milliseconds.
 """
 
 from collections.abc import Sequence

@@ -24,7 +24,7 @@ _WORDS: Final = (
     "box key bed arm leg eye ear"
 )
 WORDS: Final = tuple(f" {word}" for word in _WORDS.split())
-"""What answers are made of: one token each."""
+"""The words of answers: one token each."""
 
 
 def tokenize(text: str) -> Tokens:
@@ -50,7 +50,7 @@ def generate(seed: int, count: int, words: Sequence[str] = WORDS) -> list[str]:
 
 
 def natural_length(seed: int, mean: float) -> int:
-    """How long an answer is when nothing cuts it: 16 tokens and an exponential tail, `mean` (> 16) on average."""
+    """Tokens of an answer without a limit: 16 and an exponential tail, `mean` (> 16) on average."""
     return 16 + int(random.Random(~seed).expovariate(1 / (mean - 16)))
 
 

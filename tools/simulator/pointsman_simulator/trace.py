@@ -78,5 +78,5 @@ def read_mooncake(
 
 
 def scale_arrivals(requests: Sequence[TraceRequest], rate: float) -> list[TraceRequest]:
-    """The same requests arriving `rate` times as fast."""
+    """The requests with their arrivals `rate` times as fast."""
     return [replace(request, arrival_ms=request.arrival_ms / rate) for request in requests]

@@ -1,4 +1,4 @@
-"""How an engine's texts become tokens."""
+"""Turns an engine's texts into tokens."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast

@@ -12,7 +12,7 @@ from typing import Final
 from pointsman_simulator.trace import TraceRequest
 
 _TOKENS_PER_SECOND: Final = 80.0
-"""How fast an answer is assumed to come when the next turn waits for it."""
+"""Assumed speed of an answer, in tokens a second, when the next turn waits for it."""
 
 
 @dataclass(slots=True)

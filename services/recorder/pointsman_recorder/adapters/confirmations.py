@@ -29,7 +29,7 @@ class Confirmations(Waiter):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._table.close(self)
-        # A failure that came while messages were still being published is told by what ended that.
+        # The exception that ended publishing already reports a failure during it.
         self._written.cancel()
 
     async def all(self) -> None:

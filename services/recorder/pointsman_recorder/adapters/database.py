@@ -52,7 +52,7 @@ class Database:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder / "lock")
         self.connection = sqlite3.connect(folder / FILE, check_same_thread=False, isolation_level=None)
-        # What was acknowledged to the stream must outlast a loss of power.
+        # Acknowledged events must survive a loss of power.
         self.connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = 2;")
         [(version,)] = self.connection.execute("PRAGMA user_version").fetchall()
         if version > _VERSION:
@@ -69,7 +69,7 @@ class Database:
 
     @property
     def size(self) -> int:
-        """Bytes that hold something; what was deleted leaves room that is used again."""
+        """Bytes in use; the space of deleted rows is reused."""
         [(pages, free, size)] = self.connection.execute(
             "SELECT page_count, freelist_count, page_size "
             "FROM pragma_page_count, pragma_freelist_count, pragma_page_size"

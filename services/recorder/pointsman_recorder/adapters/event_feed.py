@@ -17,7 +17,7 @@ from pointsman_runtime.jetstream.events import Events
 from pointsman_runtime.jetstream.stores import EVENT_STREAM, EVENT_SUBJECTS
 
 _ACK_WAIT_S: Final = 30.0
-"""How long a batch may take; then it comes again."""
+"""Seconds that a batch may take; then it is delivered again."""
 _PIECE: Final = 32
 """Events that are read before other work of the process has its turn."""
 _DAY_S: Final = 86400.0
@@ -27,7 +27,7 @@ _ID_NAME: Final = f"\r\n{MESSAGE_ID}:".encode()
 
 
 class Unreadable(NamedTuple):
-    """What an operator may know of an event that can't be read."""
+    """The facts about an unreadable event that an operator may see."""
 
     subject: str
     size: int
@@ -37,7 +37,7 @@ class Unreadable(NamedTuple):
 
 
 class Batch:
-    """Some events as they came, and what they are."""
+    """Some events as received, and their decoded form."""
 
     def __init__(self, last: Taken) -> None:
         self.entries: list[RecordedEvent] = []
@@ -80,9 +80,9 @@ class EventFeed:
         events.on_connected(self._pull.renew)
 
     async def open(self, *, from_the_beginning: bool) -> float:
-        """Begin to read where the last process left off; returns how many days the stream keeps an event.
+        """Begin to read where the last process stopped; returns how many days the stream keeps an event.
 
-        `from_the_beginning`: read everything that the stream has, whatever was read before.
+        `from_the_beginning`: read the whole stream, including events that were read before.
         """
         # The stream may be deleted by others; the loss of a server's store is noticed at the next connection.
         config = (await self._events.make_event_stream()).config
@@ -94,8 +94,8 @@ class EventFeed:
             found = True
             if left.ack_floor is not None and not from_the_beginning:
                 after = left.ack_floor.stream_seq
-            # What a process had in hand when it died would come after `ack_wait`; made anew, it comes at once. Earlier
-            # versions acknowledged each event by itself.
+            # Messages in flight when a process died are delivered again only after `ack_wait`; with a new consumer they
+            # come at once. Earlier versions acknowledged each event by itself.
             if from_the_beginning or left.num_ack_pending or left.config.ack_policy != AckPolicy.ALL:
                 await js.delete_consumer(EVENT_STREAM, self._durable)
                 found = False

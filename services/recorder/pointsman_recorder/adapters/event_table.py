@@ -62,6 +62,6 @@ class EventTable:
 
 
 def digest(key: str, body: bytes = b"") -> bytes:
-    """16 bytes that stand for a key, and for what it is the key of: a process that was given the name of an earlier one
-    counts its events anew."""
+    """16 bytes that stand for a key and its body: a process that reuses an earlier one's name
+    numbers its events anew."""
     return blake2b(body, key=blake2b(key.encode()).digest(), digest_size=16).digest()

@@ -1,7 +1,7 @@
-"""How the body of an event lies in the store: compressed against words that events are made of.
+"""The stored form of an event's body: compressed with a dictionary of words that events contain.
 
-A body is short; most of what would be found twice in it stands in every other body too. Bodies of earlier versions,
-compressed without the words, are read alike.
+A body is short; most of its repeated text also stands in every other body. Bodies that earlier versions compressed
+without the dictionary can be read too.
 """
 
 import zlib
@@ -30,7 +30,7 @@ _WORDS: Final = (
     b'"completion_tokens":1,"cached_tokens":0,"reasoning_tokens":0,"estimated":false},"answers":1,"identity":{"tenant":"",'
     b'"subject":"","plan":""},"served":"","bytes_out":1,"stages":[]}'
 )
-"""Never changed: what is in a store is read by them."""
+"""Never changed: the stored bodies need it."""
 
 
 _FRESH: Final = zlib.compressobj(level=1, wbits=12, memLevel=5, zdict=_WORDS)
@@ -38,7 +38,7 @@ _FRESH: Final = zlib.compressobj(level=1, wbits=12, memLevel=5, zdict=_WORDS)
 
 
 def compressed(body: bytes) -> bytes:
-    """What is kept for a body."""
+    """The stored form of a body."""
     compressor = _FRESH.copy()
     return compressor.compress(body) + compressor.flush()
 

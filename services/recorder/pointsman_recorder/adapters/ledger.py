@@ -31,7 +31,7 @@ STREAM: Final = "PM_USAGE"
 SUBJECTS: Final = f"{ROOT}.{UsageRecord.address.kind}.{REST}"
 _PUBLISH_S: Final = 5.0
 _TWICE_WITHIN_S: Final = 600.0
-"""How long the server itself recognises a record that is written again. Later, readers recognise it by its key."""
+"""Seconds within which the server recognises a record that is written again. Later, readers recognise it by its key."""
 
 _log = Log("ledger")
 
@@ -81,7 +81,7 @@ class UsageLedger:
         info = await self._made()
         found = info.created.isoformat() if info.created is not None else ""
         last = after if found == ledger else 0
-        # What it had may all be gone by age.
+        # All its records may have expired.
         yield LedgerPage(found, [], last, info.state.last_seq <= last or not info.state.messages, [])
         consumer = await js.add_consumer(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
             STREAM,

@@ -1,4 +1,4 @@
-"""What the recorder shows to Prometheus."""
+"""The recorder's Prometheus metrics."""
 
 from prometheus_client import CollectorRegistry, Gauge
 

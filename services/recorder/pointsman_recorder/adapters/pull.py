@@ -14,9 +14,9 @@ from pointsman_runtime.bus.link import PubSub
 BATCH: Final = 1024
 """Messages that are handed over at once, and that the server may send ahead."""
 GATHER_S: Final = 0.2
-"""How long the first message of a batch waits for others: a transaction and its sync to disk serve them all."""
+"""Seconds that the first message of a batch waits for others: one transaction and one sync to disk serve them all."""
 LOOK_S: Final = 10.0
-"""How long a request for messages lives at the server; then another one is made."""
+"""Seconds that a request for messages lives at the server; then the recorder makes another one."""
 _ACK: Final = "$JS.ACK."
 _PLAIN_TOKENS: Final = 9
 """Tokens of an acknowledgement subject without a JetStream domain; with one there are two more before the stream."""
@@ -81,7 +81,7 @@ class Pull:
             self._sid = None
 
     def renew(self) -> None:
-        """Ask again: a server that was away has forgotten what it was asked for."""
+        """Ask again: a server that was away has forgotten the request."""
         self._asked = 0
         self._some.set()
 
@@ -140,7 +140,7 @@ class Pull:
             self._full.set()
 
     def _told(self, headers: bytes) -> None:
-        """What the server says of a request for messages."""
+        """The server's status message about a request for messages."""
         status = message_headers.status(headers)
         if status in _ENDED:
             left = message_headers.find(headers, _PENDING_NAME)

@@ -25,16 +25,16 @@ T = TypeVar("T")
 
 
 class KeptBatch(NamedTuple):
-    """What became of a batch."""
+    """The result of storing a batch."""
 
     new: int
     repeated: int
     owed: list[Owed]
-    """What the new ones owe to the ledger."""
+    """Ledger records due for the new events."""
 
 
 class StoreBounds(NamedTuple):
-    """How long things are kept, in days, and how large the file may grow."""
+    """How long data is kept, in days, and how large the file may grow."""
 
     event_days: float
     event_bytes: int
@@ -66,11 +66,11 @@ class EventStore:
         return await self._run(keep)
 
     async def owed(self, after: str, at_most: int) -> list[Owed]:
-        """As `UsageTable.owed`."""
+        """See `UsageTable.owed`."""
         return await self._run(lambda: self._usage.owed(after, at_most))
 
     async def progress(self) -> tuple[str, int]:
-        """As `UsageTable.progress`."""
+        """See `UsageTable.progress`."""
         return await self._run(lambda: self._usage.progress)
 
     async def count(self, ledger: str, records: Sequence[UsageRecord], sequence: int) -> int:
@@ -85,11 +85,11 @@ class EventStore:
         return await self._run(count)
 
     async def story(self, request_id: str) -> tuple[list[KeptEvent], bool]:
-        """As `EventTable.of_request`."""
+        """See `EventTable.of_request`."""
         return await self._run(lambda: self._events.of_request(request_id, LARGEST_ANSWER))
 
     async def sums(self, query: UsageQuery) -> Sums:
-        """As `UsageTable.sums`."""
+        """See `UsageTable.sums`."""
         return await self._run(lambda: self._usage.sums(query, MOST_ROWS))
 
     async def size(self) -> int:
@@ -97,7 +97,8 @@ class EventStore:
         return await self._run(lambda: self._database.size)
 
     async def forget(self, event_stream_days: float) -> int:
-        """Delete what is too old or too much. `event_stream_days`: how old an event may be that comes (again)."""
+        """Delete data beyond the age and size limits. `event_stream_days`: how old an event may be that is delivered
+        (again)."""
         now_ms = time.time_ns() // 1_000_000
         gone = 0
 
@@ -118,7 +119,7 @@ class EventStore:
         return gone
 
     async def close(self) -> None:
-        """Finish what is in hand."""
+        """Finish the work in progress."""
         await self._run(self._database.close)
         self._thread.shutdown()
 
@@ -128,7 +129,7 @@ class EventStore:
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield
-        # Whatever ends it: half of a transaction is never kept, nor left open.
+        # On any exception: half of a transaction is never kept, nor left open.
         except BaseException:
             connection.execute("ROLLBACK")
             raise

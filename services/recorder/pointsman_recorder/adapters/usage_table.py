@@ -26,7 +26,7 @@ _ADD: Final = (
 
 
 MOST_NAMES: Final = 20
-"""Of models without a price, in an answer."""
+"""Models without a price that an answer lists at most."""
 
 
 class UsageTable:

@@ -11,7 +11,7 @@ class RecordedEvent(NamedTuple):
     """One event of the stream."""
 
     key: str
-    """What it is told from every other by, however often it comes."""
+    """Its identity, however often it is delivered."""
     request_id: str | None
     """None for an event that is about no request, or that can't be read."""
     at_ms: int
@@ -19,7 +19,7 @@ class RecordedEvent(NamedTuple):
     body: bytes
     """As it was published."""
     owed: Owed | None
-    """What the ledger is to get, when it is the end of a request."""
+    """The record due to the ledger, for the end of a request; else None."""
 
 
 _COMPLETED: Final = ResponseCompleted.address.type_id

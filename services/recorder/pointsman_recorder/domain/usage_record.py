@@ -27,11 +27,11 @@ class Owed(NamedTuple):
 
 
 def record_of(body: bytes) -> UsageRecord:
-    """The entry of a request, from its `ResponseCompleted`. There is one for each, whether it used anything or not.
+    """The entry of a request, from its `ResponseCompleted`. Every request has one, even without usage.
 
-    Raises ValueError for what is no such event.
+    Raises ValueError for any other event.
     """
-    # Half of what a validation of the whole event costs, and what the ledger gets is validated all the same.
+    # Half the cost of validating the whole event. The ledger record is validated in any case.
     match orjson.loads(body):
         case {"source": str(source), "pool": str(pool), "sequence": int(sequence), **rest}:
             facts = cast("dict[str, JsonValue]", rest)
@@ -62,7 +62,7 @@ def record_of(body: bytes) -> UsageRecord:
 
 
 class Counted(NamedTuple):
-    """What a record adds to the sums of its row, in the order of `USAGE_COLUMNS`."""
+    """The part of a record in the sums of its row, in the order of `USAGE_COLUMNS`."""
 
     requests: int
     failed: int
@@ -75,7 +75,7 @@ class Counted(NamedTuple):
     unpriced: int
 
     def plus(self, other: "Counted") -> "Counted":
-        """What both add."""
+        """The sum of both."""
         return Counted._make(map(add, self, other))
 
 
@@ -83,7 +83,7 @@ USAGE_COLUMNS = Counted._fields
 
 
 class Sums(NamedTuple):
-    """What an answer has."""
+    """The content of an answer."""
 
     rows: list[UsageSum]
     more: bool
@@ -92,7 +92,7 @@ class Sums(NamedTuple):
 
 
 def counted(record: UsageRecord) -> Counted:
-    """What a record adds."""
+    """The part of a record in the sums."""
     usage = record.usage
     cost = cost_of(record)
     used = usage.prompt_tokens + usage.completion_tokens > 0

@@ -1,1 +1,1 @@
-"""What the agent hears from its engine besides HTTP."""
+"""Messages from the engine besides HTTP."""

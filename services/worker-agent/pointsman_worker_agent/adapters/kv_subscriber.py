@@ -28,8 +28,8 @@ _log = Log("kv-events")
 class KvSubscriber:
     """One rank's publisher.
 
-    `take` gets each batch once and in order; `lost` is called where some are missing for good, `reset` where the
-    engine began anew and what it told is void.
+    `take` gets each batch once and in order; `lost` is called when batches are lost for good, `reset` when the engine
+    restarted and its earlier messages are void.
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class KvSubscriber:
         self.heard = 0
         """Batches taken."""
         self.connected = False
-        """Whether the publisher was ever there. One that replays only isn't: vLLM connects, instead of listening, to an
-        endpoint that names a host."""
+        """Whether the publisher was ever connected. A replay socket alone doesn't count: vLLM connects to an endpoint
+        that names a host instead of listening on it."""
         self._context: Final = context
         self._endpoints: Final = endpoints
         self._take: Final = take

@@ -1,9 +1,10 @@
-"""When an engine that takes nothing new has finished what it had."""
+"""Decides when a draining engine has finished its open requests."""
 
 from typing import Final
 
 QUIET_S: Final = 1.0
-"""An engine that is idle may still be sent what was decided before everybody knew that it drains."""
+"""Seconds that an idle engine must stay idle: requests decided before every scheduler knew of the draining may still
+arrive."""
 
 
 class Draining:
@@ -24,5 +25,5 @@ class Draining:
         return now - self._idle_since >= self._quiet_s
 
     def overdue(self, now: float) -> bool:
-        """Whether it takes longer than it may."""
+        """Whether it has exceeded its time limit."""
         return now >= self._give_up_at

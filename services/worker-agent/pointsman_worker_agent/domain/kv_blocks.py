@@ -36,7 +36,7 @@ class _Block:
 
 @dataclass(slots=True)
 class Delta:
-    """What came and what went, of our blocks, salted."""
+    """Added and removed blocks, by our salted hashes."""
 
     stored: list[int] = field(default_factory=list[int])
     removed: list[int] = field(default_factory=list[int])
@@ -56,11 +56,11 @@ class RankBlocks:
         self._held: set[EngineHash] = set()
         """Last blocks of the groups that are complete."""
         self._suspects: deque[EngineHash] = deque()
-        """Known when events were lost, the oldest first: those may have told that some of these left."""
+        """Blocks known when events were lost, oldest first: the lost events may have removed some of them."""
 
     def doubt(self) -> None:
-        """Events were lost. What was known stays, but gives way first when there is more than the cache can hold:
-        wiping it would forget a warm cache that the engine doesn't tell of again (user-pains.md, 23)."""
+        """Events were lost. Known blocks stay, but are dropped first when there are more than the cache can hold:
+        clearing them would forget a warm cache that the engine doesn't report again."""
         self._suspects = deque(self._blocks)
 
     def apply(self, event: Event, model: str, capacity: int | None) -> Delta:
@@ -175,7 +175,7 @@ class EngineBlocks:
 
     @property
     def size(self) -> int:
-        """How many blocks are held."""
+        """The number of blocks held."""
         return len(self._held)
 
     def held(self) -> list[int]:
@@ -191,7 +191,7 @@ class EngineBlocks:
         self._of(rank).doubt()
 
     def clear(self, rank: int) -> Delta:
-        """Nothing is known of one rank any more."""
+        """Forget the blocks of one rank."""
         return self._merge(self._of(rank).clear())
 
     def _of(self, rank: int) -> RankBlocks:
@@ -201,7 +201,7 @@ class EngineBlocks:
         return blocks
 
     def _merge(self, delta: Delta) -> Delta:
-        """Of what changed at one rank, what changed for the engine."""
+        """The change at the engine that follows from a change at one rank."""
         merged = Delta()
         for block in delta.stored:
             count = self._held.get(block, 0)
@@ -226,11 +226,11 @@ def _little_endian(tokens: list[int]) -> bytes:
 
 
 def _extras(event: BlocksStored, position: int) -> list[object]:
-    """What the hash of a block covers besides its tokens and its adapter."""
+    """The parts of a block's hash besides its tokens and its adapter."""
     keys = event.extra[position] if event.extra is not None and position < len(event.extra) else None
     if not isinstance(keys, list | tuple):
         return []
-    # Whatever the engine sent; only its hash is taken.
+    # Any value that the engine sent; only its hash is used.
     return [key for key in keys if key != event.lora]  # pyright: ignore[reportUnknownVariableType]
 
 

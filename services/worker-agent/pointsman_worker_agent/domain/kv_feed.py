@@ -29,7 +29,7 @@ class KvFeed:
 
     def __init__(self, *, pool: str, worker: str, agent: str, block_tokens: int, held: Callable[[], list[int]]) -> None:
         self.sequence = 0
-        """Of the last message with changes."""
+        """Number of the last message with changes."""
         self._pool: Final = pool
         self._worker: Final = worker
         self._agent: Final = agent
@@ -81,7 +81,8 @@ class KvFeed:
         return self._event(self.sequence, (), now_ms)
 
     def answer(self, query: WorkerKvQuery, now: float) -> WorkerKvState:
-        """What the asker missed: from what is kept if it suffices, else a part of everything. `now` is monotonic."""
+        """The changes that the asker missed: from the kept ones if they suffice, else one part of a snapshot. `now` is
+        monotonic."""
         if query.as_of is None and query.agent == self._agent and 0 < query.since <= self.sequence:
             first = self._kept[0].sequence if self._kept else self.sequence + 1
             if query.since >= first - 1:
@@ -100,7 +101,8 @@ class KvFeed:
         snapshot = self._snapshots.get(query.as_of) if query.as_of is not None else None
         offset = query.offset
         if snapshot is None:
-            # What waits to be told is in the snapshot already; told again after it, it changes nothing.
+            # The snapshot already contains the changes that wait to be published; publishing them again changes
+            # nothing.
             snapshot, offset = _Snapshot(self.sequence, array("Q", self._held()), now), 0
         blocks = snapshot.blocks[offset : offset + PART_BLOCKS]
         if offset + len(blocks) < len(snapshot.blocks):

@@ -1,4 +1,4 @@
-"""The numbers of an engine's batches: what is missing, what came twice, when the engine began anew."""
+"""The numbers of an engine's batches: detects missing batches, repeated ones, and a restart of the engine."""
 
 from enum import Enum
 from typing import Final
@@ -8,7 +8,7 @@ END: Final = (1 << 64) - 1
 
 
 class Next(Enum):
-    """What to do with a live batch."""
+    """The action for a live batch."""
 
     TAKE = "take"
     SKIP = "skip"
@@ -16,7 +16,7 @@ class Next(Enum):
     REPLAY = "replay"
     """Batches are missing before it: ask for them, then take it."""
     RESET = "reset"
-    """The engine counts anew: nothing heard before holds. Then ask for what it said since."""
+    """The engine counts anew: earlier messages are void. Then ask for the batches since the restart."""
 
 
 class BatchSequence:

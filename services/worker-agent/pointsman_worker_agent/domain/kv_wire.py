@@ -1,7 +1,7 @@
-"""What vLLM and SGLang publish about their KV caches, decoded.
+"""Decodes the messages of vLLM and SGLang about their KV caches.
 
 A batch is `[ts, events, data_parallel_rank]`, an event `[kind, field, …]`; recent vLLM sends both as maps of the same
-fields. Fields were only ever added at the end, so what is missing has its default and what is unknown is passed over.
+fields. Fields were only ever added at the end, so a missing field has its default and an unknown one is skipped.
 """
 
 from collections.abc import Sequence

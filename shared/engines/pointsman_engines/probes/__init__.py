@@ -1,1 +1,1 @@
-"""Asks a running engine for each thing that the gateway relies on or passes on, and says what it has."""
+"""Tests a running engine for each feature that the gateway relies on or passes on."""

@@ -1,4 +1,4 @@
-"""What an engine answers in each API."""
+"""An engine's answers in each API."""
 
 import json
 import time
@@ -92,7 +92,7 @@ async def chat_tools(engine: ProbedEngine) -> str:
 
 
 async def chat_tools_stream(engine: ProbedEngine) -> str:
-    """The same in pieces."""
+    """A tool call, streamed."""
     body: dict[str, JsonValue] = {"messages": _ONE, "max_tokens": 200, "tools": [_TOOL], "tool_choice": _NAMED}
     events = (await engine.post(CHAT, body | {"stream": True})).events()
     pieces = [member(event, "choices", 0, "delta", "tool_calls", 0, "function", "arguments") for event in events]
@@ -105,7 +105,7 @@ async def chat_tools_stream(engine: ProbedEngine) -> str:
 
 
 async def chat_cached(engine: ProbedEngine) -> str:
-    """How many tokens of the prompt came from the cache."""
+    """The number of prompt tokens that came from the cache."""
     text = f"Train {time.time_ns()} stands at the signal. " + "Which track does it take at the points? " * 20
     body: dict[str, JsonValue] = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
     where = ("usage", "prompt_tokens_details", "cached_tokens")
@@ -180,7 +180,7 @@ async def messages_stream(engine: ProbedEngine) -> str:
 
 
 async def messages_count(engine: ProbedEngine) -> str:
-    """How many tokens a prompt has."""
+    """The number of tokens of a prompt."""
     answer = (await engine.post("/v1/messages/count_tokens", {"messages": _ONE})).json()
     return f"{expect(answer, int, 'input_tokens')} tokens"
 

@@ -1,4 +1,4 @@
-"""What is asked for, in the order of a table: one function for each, which returns what is worth a word."""
+"""The features, in the order of the table: one function each, which returns a short remark."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from pointsman_engines.probes.probed_engine import ANSWER_S, Different, Missing,
 
 
 class Outcome(StrEnum):
-    """What an engine makes of a feature."""
+    """The result of testing a feature."""
 
     SUPPORTED = "supported"
     MISSING = "missing"

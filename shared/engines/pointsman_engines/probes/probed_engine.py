@@ -75,7 +75,7 @@ class ProbedEngine:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Of a request for an answer."""
+        """Headers of an inference request."""
         return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     async def get(self, path: str) -> Answer:
@@ -83,8 +83,7 @@ class ProbedEngine:
         return await self._ask("GET", path, None)
 
     async def post(self, path: str, body: Mapping[str, JsonValue]) -> Answer:
-        """POST, for the engine's model. Raises Missing for a path that the engine doesn't have, and where it refuses
-        what was asked for."""
+        """POST, for the engine's model. Raises Missing when the engine doesn't have the path or refuses the request."""
         answer = await self._ask("POST", path, {"model": self.model, **body})
         if answer.status >= 400:
             raise Missing(f"HTTP {answer.status}: {_reason(answer)}")

@@ -1,4 +1,4 @@
-"""What an engine tells about itself: health, models, metrics, and whether they move as they should."""
+"""An engine's own signals: health, models, metrics, and whether they move as they should."""
 
 import time
 from typing import Final
@@ -13,7 +13,7 @@ from pointsman_engines.reading import MissingMetrics, read, read_cache
 MOVES_S: Final = 10.0
 """A gauge that has not moved by then doesn't move."""
 FREED_S: Final = 0.25
-"""What a client that hangs up occupied is free within this time."""
+"""Seconds until a client that hangs up has freed its share of the engine."""
 
 
 async def health(engine: ProbedEngine) -> str:
@@ -127,7 +127,7 @@ async def loras(engine: ProbedEngine) -> str:
 
 
 async def sleep(engine: ProbedEngine) -> str:
-    """Whether it says that it sleeps."""
+    """Whether the engine reports that it sleeps."""
     metric = _dialect(engine).awake
     if metric is None or await engine.value(metric) is None:
         raise Missing("an engine that sleeps seems idle")
@@ -179,7 +179,7 @@ def _dialect(engine: ProbedEngine) -> Dialect:
 
 
 async def _metric(engine: ProbedEngine, names: tuple[Metric, ...], kind: str) -> tuple[Dialect, Metric]:
-    """The first of these that the engine has; of this type where it tells one."""
+    """The first of these metrics that the engine has; its type must match where the text has one."""
     exposition = await engine.exposition()
     for metric in names:
         if metric.find(exposition):
