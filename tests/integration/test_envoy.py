@@ -157,10 +157,10 @@ async def test_a_model_that_doesnt_exist_is_404_naming_those_that_do(gateway: Ga
 
 
 @both
-async def test_a_body_of_a_mebibyte_is_served_and_one_of_ten_is_refused(gateway: Gateway, door: str) -> None:
+async def test_a_body_of_a_mebibyte_is_served_and_one_of_21_is_refused(gateway: Gateway, door: str) -> None:
     status, text, _ = await gateway.ask(door, prompt="word " * 80_000, user="x" * 650_000)
     assert status == 200, text[:300]
-    status, text, _ = await gateway.ask(door, prompt="word " * (10 * 2**20 // 5))
+    status, text, _ = await gateway.ask(door, prompt="word " * (21 * 2**20 // 5))
     assert (status, "body_too_large" in text) == (413, True)
 
 

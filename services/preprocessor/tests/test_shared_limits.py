@@ -392,7 +392,7 @@ async def test_without_the_bus_only_a_preprocessor_that_was_alone_counts_on(
     await world.add(*("a" if alone else "ab"))
     node = world.keeper()
     await node.ask("r", 900)
-    monkeypatch.setattr(type(node.service), "connected", property(lambda _: False))
+    monkeypatch.setattr(type(node.service.bus), "connected", property(lambda _: False))
     node.ahead_s += 0.5
     book = node.keeper.book(0)
     assert isinstance(book, Book) == alone

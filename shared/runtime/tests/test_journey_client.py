@@ -171,7 +171,9 @@ async def test_a_request_that_no_stage_ever_answers_is_sent_a_few_times_and_ends
     await buses.meet()
     with pytest.raises(NoReply):
         await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.001, timeout_s=1)
-    assert seen == list(range(1, TRIES + 1))
+    # A try is dropped by a stage that reads it after its time.
+    assert seen == sorted(set(seen))
+    assert seen[-1] == TRIES
     assert len(edge.bus.replies) == 0
 
 

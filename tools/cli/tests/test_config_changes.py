@@ -46,7 +46,7 @@ def test_a_change_has_its_key_and_both_values() -> None:
 
 def test_a_default_that_is_written_down_is_no_change() -> None:
     assert (
-        changes(parse("edge: {}"), parse("edge: {max_body: 4MiB}\nprofiles: {standard: {request: [scheduler]}}")) == []
+        changes(parse("edge: {}"), parse("edge: {max_body: 20MiB}\nprofiles: {standard: {request: [scheduler]}}")) == []
     )
 
 
