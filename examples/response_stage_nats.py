@@ -1,4 +1,4 @@
-"""A stage of your own on the way back: takes card numbers out of answers and withholds private keys. It needs nats-py
+"""A response stage of your own: takes card numbers out of answers and withholds private keys. It needs nats-py
 and nothing of Pointsman: the schemas contracts/schemas/response.review.v1.json and response.verdict.v1.json say what it
 gets and what it may answer."""
 
