@@ -28,7 +28,7 @@ class MessageNumbers:
             "pointsman_collector_unpublished", "Messages that the bus didn't take", ["type"], registry=registry
         )
         self._unsent = False
-        """Whether the last event wasn't sent."""
+        """Whether the last event failed to be sent."""
         self._source = bus.process.instance
         self._sequences: Count[tuple[str, str]] = Count()
 
@@ -108,7 +108,7 @@ class MessageNumbers:
             self._bus.publish(message, *route)
         except BusError as error:
             self._unpublished.labels(type(message).__name__).inc()
-            # The runtime tells that the bus is gone; snapshots and statistics come again.
+            # The runtime reports a lost bus; snapshots and statistics are published again later.
             if is_event and not self._unsent:
                 self._unsent = True
                 _log.warning("event_not_sent", type=message.address.type_id, reason=str(error))

@@ -1,4 +1,4 @@
-"""What the configuration means to the metrics-collector."""
+"""The metrics-collector's view of the configuration."""
 
 from collections.abc import Iterator
 

@@ -45,11 +45,11 @@ class Handlers:
         """`count(completed, pool, model)` counts a completion under names that are bounded; `clock` is the event
         loop's."""
         self.changes: Count[tuple[str, str]] = Count()
-        """How often workers `joined`, fell `silent` and `left`, by pool."""
+        """Workers that `joined`, fell `silent` and `left`, by pool."""
         self.engines: Mapping[Key, ScrapedEngine] = {}
         """Engines without an agent: those that the configuration lists, and those that were found."""
         self.findings: dict[str, EngineSource] = {}
-        """What was found out about the endpoints of pools, by pool."""
+        """The latest finding about the endpoints of each pool."""
         self._bus = bus
         self._heartbeat = heartbeat
         self._announcer = announcer
@@ -75,8 +75,8 @@ class Handlers:
         return None if self._complete else "registered workers were not heard yet"
 
     def collectors(self, pool: str) -> set[str]:
-        """The living collectors that know the endpoints of a pool; all of them while none does. One that has just begun
-        knows none that the cluster or a file names, and would speak for nobody."""
+        """The living collectors that know the endpoints of a pool; all living ones while none does. A new collector
+        doesn't yet know endpoints from the cluster or a file, and would report for none."""
         table, process, now = self._heartbeat.table, self._bus.process, self._clock()
         living = {
             name for name in table.instances(process.service, now) if table.addressable(process.service, name, now)
@@ -115,8 +115,7 @@ class Handlers:
         self._say_what_is_known()
 
     def _say_what_is_known(self) -> None:
-        """Tell the other collectors of which pools this one knows the endpoints, all of them but for those of which
-        nothing was found out yet."""
+        """Publish to the other collectors the pools whose endpoints this one knows."""
         unknown = {name for name in self._found if (finding := self.findings.get(name)) is None or not finding.answered}
         heartbeat = self._heartbeat
         known = tuple(token(name) for name in self._configured if name not in unknown)
@@ -133,22 +132,22 @@ class Handlers:
     def registered(self, registration: WorkerRegistration) -> None:
         """A worker is registered, or still is."""
         joined = self._table.registered(registration, self._listening.time(self._clock()))
-        # What the first listing names was there before this process.
+        # Workers in the first listing were present before this process.
         if joined is not None and self._listed:
             self._changed(joined)
 
     def left(self, pool: str, worker: str) -> None:
-        """A worker said that it leaves, or nothing is heard of it any more."""
+        """A worker announced that it leaves, or has been silent for too long."""
         left = self._table.deregistered(pool, worker, self._listening.time(self._clock()))
         if left is not None:
             self._changed(left)
 
     def listed(self) -> None:
-        """Every worker there is was told."""
+        """The listing of workers is complete."""
         self._listed = True
 
     def load(self, load: WorkerLoad) -> None:
-        """A worker told its load."""
+        """A worker reported its load."""
         joined = self._table.heard(load, self._listening.time(self._clock()))
         if joined is not None:
             self._changed(joined)
@@ -179,7 +178,7 @@ class Handlers:
                 window.failed(attempt, now)
 
     def _window(self, model: str) -> ModelWindow | None:
-        """What a model's completions teach, about to change; None for a name that nobody configured."""
+        """A model's statistics, about to change; None for a name that isn't configured."""
         if model == OTHER:
             return None
         found = self._windows.get(model)

@@ -1,5 +1,5 @@
-"""A client that does as it is told: 503 and 504 say that a process of the gateway doesn't answer, for which a busy
-machine is enough, and to come again."""
+"""A client that obeys 503 and 504: a process of the gateway didn't answer, which a busy machine can cause, and the
+client should retry."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -12,7 +12,7 @@ _COME_AGAIN: Final = (503, 504)
 
 
 async def answered(ask: Callable[[], Awaitable[A]]) -> A:
-    """What `ask()` returns, which begins with a status, once that says no more to come again."""
+    """Retries `ask()` while its status asks for that; returns the final result, which begins with a status."""
 
     async def once() -> list[A]:
         answer = await ask()

@@ -1,5 +1,5 @@
-"""Who stood still, and when: on a busy machine a process of a stack, its NATS server or the test itself may get nothing
-for seconds, which is another fault than the one that a test makes."""
+"""Records pauses of processes: on a busy machine, a process of a stack, its NATS server or the test may get no CPU for
+seconds. This is another fault than the test's own."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -14,9 +14,10 @@ from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.telling.process import Process
 
 _STILL_S: Final = 2.5 * BEAT_S
-"""Whoever runs doesn't pause for longer than this between two beats."""
+"""A running process doesn't pause for longer than this between two beats."""
 _AROUND_S: Final = 1.5
-"""How long before and after a silence requests may feel it: what it held comes late, and whoever reconnects waits."""
+"""Seconds before and after a silence in which requests may feel it: held messages come late, and peers wait to
+reconnect."""
 
 
 class _Silence(NamedTuple):

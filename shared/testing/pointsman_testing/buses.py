@@ -36,7 +36,7 @@ class _Nowhere(Onward):
 
 
 class RecordedHop(Hop[M]):
-    """A hop for testing a handler without a bus; keeps what was finished."""
+    """A hop for testing a handler without a bus; keeps the finished results."""
 
     __slots__ = ("sent",)
 

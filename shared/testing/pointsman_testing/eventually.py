@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 T = TypeVar("T")
 
 PATIENCE_S = 30.0
-"""Long enough for a machine that gives a process nothing for seconds; whoever waits for what never comes has failed."""
+"""Seconds; long enough for a machine that gives a process no CPU for seconds. A longer wait is a failure."""
 _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.05
 

@@ -38,11 +38,11 @@ class Reply:
     body: bytes | None = None
     """The new body, or a streamed piece of one; None when the old one stays."""
     end: bool = False
-    """Of a streamed piece."""
+    """Whether this is the last piece of a streamed body."""
     status: int = 0
-    """Of an immediate response."""
+    """Status of an immediate response."""
     mode: int | None = None
-    """How the response's body is to be sent, when it is told."""
+    """How the response's body is to be sent, if set."""
     clears_route: bool = False
     metadata: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
@@ -188,7 +188,7 @@ async def sent_on(exchange: Exchange, body: bytes = CHAT, **request: object) -> 
 
 
 async def health(client: ExtProcClient, service: str, expected: str) -> bool:
-    """Whether gRPC health has this status. Raises `grpc.aio.AioRpcError` when it can't be asked."""
+    """Whether gRPC health has this status. Raises `grpc.aio.AioRpcError` when the server doesn't answer."""
     check = client.channel.unary_unary(
         "/grpc.health.v1.Health/Check",
         request_serializer=health_pb2.HealthCheckRequest.SerializeToString,

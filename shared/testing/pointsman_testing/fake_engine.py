@@ -1,4 +1,4 @@
-"""The part of an engine that tells about itself, every answer decided by a test."""
+"""The part of an engine that reports on itself; the test decides every answer."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ class FakeEngine(ScriptedEngine):
     exposition: str | None = None
     """Instead of everything above."""
     filters: bool = True
-    """Whether it answers `name[]` with those families alone, as prometheus_client does."""
+    """Whether it answers `name[]` with only those families, as prometheus_client does."""
     filters_at: str = "/metrics/"
     """The path that does; another one that it knows always answers with everything."""
     paths: tuple[str, ...] = ("/metrics", "/metrics/")
@@ -53,7 +53,7 @@ class FakeEngine(ScriptedEngine):
         self._released.clear()
 
     def release(self) -> None:
-        """Answer again, also what is held."""
+        """Answer again, held requests included."""
         self._released.set()
 
     def metrics(self) -> str:

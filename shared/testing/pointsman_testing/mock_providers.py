@@ -15,7 +15,7 @@ from pointsman_providers.kinds import KINDS
 from pointsman_providers.testing import aws_message
 
 WORDS: Final = ("Hello", " from", " far")
-"""What every answer says; each is an event of a stream."""
+"""The words of every answer; each is an event of a stream."""
 AWS_KEYS: Final = ("AKIAMOCK", "canary-aws-secret")
 """Access key and secret that a mock of Bedrock accepts."""
 
@@ -33,10 +33,10 @@ class Asked:
 
 @dataclass
 class MockProvider:
-    """`async with MockProvider("anthropic") as far:` listens. Change what it does while it runs."""
+    """`async with MockProvider("anthropic") as far:` listens. Its behaviour can be changed while it runs."""
 
     kind: str
-    """As `kind` of the configuration."""
+    """See `kind` in the configuration."""
     key: str = "canary-key"
     """The secret that it accepts."""
     status: int = 200
@@ -122,7 +122,7 @@ class MockProvider:
             if self.breaks == "within":
                 raise ConnectionResetError
             while not self._open.is_set():
-                await write(b"")  # raises once nobody listens
+                await write(b"")  # raises once the client is gone
                 await asyncio.sleep(0.02)
         await write(last)
 
@@ -173,7 +173,7 @@ class MockProvider:
 
 
 def _is_signed(url: str, headers: Any, body: bytes) -> bool:
-    """Whether the signature is the one that the secret gives for what arrived."""
+    """Whether the signature matches the secret and the received request."""
     told = str(headers["authorization"])
     signed = told.split("SignedHeaders=")[1].split(",", maxsplit=1)[0].split(";")
     request: Any = AWSRequest(

@@ -18,7 +18,7 @@ from pointsman_testing.ports import free_port
 
 START_TIMEOUT_S = 60.0
 MAX_PAYLOAD = 8 * 1024 * 1024
-"""What the project's own servers allow in one message, in bytes."""
+"""Bytes that the project's own servers allow in one message."""
 
 
 class NatsServer(Protocol):
@@ -110,7 +110,7 @@ class LocalNatsServer:
         self._switch_jetstream(on=False, logged="JetStream Shutdown")
 
     def start_jetstream(self) -> None:
-        """Start JetStream again, with what it stored."""
+        """Start JetStream again with its stored data."""
         self._switch_jetstream(on=True, logged="to start JetStream")
 
     def _switch_jetstream(self, *, on: bool, logged: str) -> None:

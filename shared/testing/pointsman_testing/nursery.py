@@ -1,8 +1,8 @@
 """Forks console scripts from a process that has imported them all, for tests that start many.
 
 A process of the gateway imports for more than a second of CPU time before its first line runs, and a whole gateway is
-ten of them. What a fork runs is the script's own entry point in a process of its own. That a script also starts by
-itself is for the tests of its own package (`Processes.start`), of `pointsman up` and of the documents.
+ten of them. A fork runs the script's own entry point in a process of its own. The tests of each package
+(`Processes.start`), of `pointsman up` and of the documents show that a script also starts by itself.
 """
 
 import multiprocessing
@@ -32,7 +32,7 @@ class Forked:
 
     def __init__(self, script: str, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> None:
         context, scripts = _server()
-        # A daemon in the words of multiprocessing: whatever a test left behind is ended with the test run.
+        # A daemon in multiprocessing's terms: it ends with the test run even if a test leaves it behind.
         self._process = context.Process(target=_become, args=(scripts[script], arguments, env, log), daemon=True)
         self._process.start()
         self.pid = self._process.pid or 0

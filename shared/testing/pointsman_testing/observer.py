@@ -1,4 +1,4 @@
-"""Sees what a service leaves on the bus and in the buckets, from outside."""
+"""Sees a service's messages on the bus and its entries in the buckets, from outside."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ class Observer:
 
     def __init__(self, bus: Bus, js: JetStreamContext) -> None:
         self.bus = bus
-        """To publish what a test wants a service to hear."""
+        """Publishes a test's messages to a service."""
         self.js = js
 
     def listen(self, message: type[M], *route: str) -> list[M]:
@@ -32,7 +32,7 @@ class Observer:
         return heard
 
     async def entry(self, message: type[M], *route: str) -> M | None:
-        """The value of a key; None when there is no such key."""
+        """The value of a key; None when the key doesn't exist."""
         try:
             store = await self.js.key_value(message.address.bucket)
             found = await store.get(kv_key(message, *route))

@@ -1,7 +1,7 @@
-"""Tiny models that compare two texts, in folders as those of real ones. They know a few words; what they compare is the
-sum of the words' weights. The packages that this needs are those of the tests which want it."""
+"""Tiny models that compare two texts, in folders like those of real ones. They know a few words and compare the sums of
+the words' weights. Tests that use them must have the packages that this module needs."""
 
-# onnx says of few of its functions what they take.
+# onnx has types for few of its functions.
 # pyright: reportUnknownMemberType=false
 
 import json

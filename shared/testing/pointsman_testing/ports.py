@@ -6,8 +6,8 @@ from contextlib import suppress
 
 
 def free_port() -> int:
-    """One that stays free while nobody listens: the kernel gives those above 32768 to outgoing connections, those of
-    clients that try to reconnect to it among them."""
+    """A port that stays free until a test listens on it. The kernel gives ports above 32768 to outgoing connections,
+    including those of clients that try to reconnect to it."""
     while True:
         port = random.randrange(20_000, 32_000)
         with socket.socket() as probe, suppress(OSError):

@@ -27,7 +27,7 @@ POOL = "p"
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of one request."""
+    """The outcome of one request."""
 
     request_id: str
     at: float
@@ -40,7 +40,7 @@ class Judged:
 
 
 class Surroundings:
-    """An edge that sends requests, and a profile-picker that decides whatever comes through."""
+    """An edge that sends requests, and a profile-picker that decides every request it gets."""
 
     def __init__(self, url: str, hop_budget_s: float) -> None:
         self.edge = Journeys(Bus(Connection([url], name="edge"), Process("frontend", "edge-1")))
@@ -71,7 +71,7 @@ class Surroundings:
         return Judged(request.request_id, time.monotonic(), 200, headers)
 
     def complete(self, judged: Judged, usage: Usage | None) -> None:
-        """Tell that the request has ended."""
+        """Publish that the request has ended."""
         self.edge.bus.publish(
             ResponseCompleted(
                 request_id=judged.request_id,

@@ -96,7 +96,7 @@ class ServiceProcess:
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL the process and whatever it started."""
+        """SIGKILL the process and its children."""
         if self._process.poll() is None:
             try:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -132,7 +132,7 @@ class Processes:
         return self.start_command(command, env=env)
 
     def fork(self, script: str, *arguments: str, env: Mapping[str, str] | None = None) -> ServiceProcess:
-        """As `start`, without its seconds of imports (see `nursery`)."""
+        """Like `start`, without its seconds of imports (see `nursery`)."""
         log_path = self._new_log(script)
         process = Forked(script, arguments, self._surroundings(env), log_path)
         return self._add(ServiceProcess([script, *arguments], process, log_path))

@@ -20,7 +20,7 @@ class RawResponse:
     body: bytes
     """Without chunk framing."""
     complete: bool
-    """Whether it ended as its head announced."""
+    """Whether the response ended as its head announced."""
 
     def header(self, name: str) -> str | None:
         """The first value of a header."""
@@ -66,7 +66,7 @@ class RawConnection:
             return await self.reader.readuntil(text)
 
     async def closed(self) -> bytes:
-        """Wait until the server closes; returns what it still sent."""
+        """Wait until the server closes; returns the bytes that it still sent."""
         async with asyncio.timeout(LIMIT_S):
             try:
                 return await self.reader.read()

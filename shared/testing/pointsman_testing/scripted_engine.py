@@ -150,7 +150,7 @@ class ScriptedEngine:
 
 
 async def _until_gone(reader: asyncio.StreamReader, request: Received) -> None:
-    """A client sends nothing while it waits: whatever can be read is its end."""
+    """A client sends nothing while it waits: any readable event is its end."""
     with contextlib.suppress(ConnectionError):
         await reader.read(1)
     request.gone_at = time.monotonic()

@@ -28,7 +28,7 @@ SERVICES: Final = (
 
 
 class Served(NamedTuple):
-    """What the engines of a stack serve, and in which pool."""
+    """The models and the pool of a stack's engines."""
 
     pool: str = POOL
     models: tuple[str, ...] = ("llama-3.1-8b",)
@@ -36,7 +36,7 @@ class Served(NamedTuple):
 
 
 class KvTelling(NamedTuple):
-    """Engines that tokenize and tell what their KV caches hold."""
+    """Engines that tokenize and publish their KV events."""
 
     tokenizer: Path
     """Folder of the tokenizer."""
@@ -142,7 +142,7 @@ class EngineProcess:
 
 
 Login = Callable[[str], Mapping[str, str]]
-"""What a process is told to log in with, by its service or `worker-agent/<pool>/<worker>`."""
+"""The login settings of a process, by its service or `worker-agent/<pool>/<worker>`."""
 
 
 def nobody(user: str) -> Mapping[str, str]:
@@ -185,7 +185,7 @@ class Stack:
 
     @property
     def env(self) -> dict[str, str]:
-        """What every service of this stack is told."""
+        """The environment of every service of this stack."""
         config = "kv" if self._stored else str(self.config)
         return {"POINTSMAN_NATS_URL": self.nats.url, "POINTSMAN_CONFIG": config, **self._settings}
 
@@ -225,7 +225,7 @@ class Stack:
             async def serves_on_every_engine() -> bool:
                 async with http.get(f"{self.door}/v1/models") as answer:
                     if answer.status == 401:
-                        return True  # whoever it lists models for
+                        return True  # for any client
                     names = {model["id"] for model in (await answer.json())["data"]}
                 return {*self._served.models, *self._served.loras} <= names
 

@@ -21,7 +21,7 @@ INNER: Final = 256
 LONGEST: Final = 8192
 """Positions."""
 RANK: Final = 8
-"""Of adapters."""
+"""Rank of the adapters."""
 
 Tensors = dict[str, NDArray[np.float32]]
 

@@ -24,19 +24,19 @@ class Ended:
     """HTTP status; 0 when there was no answer."""
     retry_after: str | None = None
     engine: str | None = None
-    """Who served it, as the simulated engine says in `x-simulated-engine`."""
+    """The engine that served it, from `x-simulated-engine`."""
     problem: str = ""
 
 
 @dataclass
 class Traffic:
-    """Open-loop traffic: a request starts every `1 / rate` seconds, whatever became of those before it."""
+    """Open-loop traffic: a request starts every `1 / rate` seconds, independent of earlier ones."""
 
     url: str
     """Where to, e.g. `http://127.0.0.1:8080/v1/completions`."""
     rate: float
     body: Mapping[str, JsonValue] | Callable[[], Mapping[str, JsonValue]]
-    """Of every request, or what makes the next one's."""
+    """The body of every request, or a function that makes the next one."""
     timeout: float = 20.0
     """Seconds after which a request counts as hanging (status 0)."""
     ended: list[Ended] = field(default_factory=list[Ended])
@@ -66,7 +66,7 @@ class Traffic:
         return time.monotonic() - self._begun
 
     def statuses(self, since: float = 0.0, until: float = float("inf")) -> Counter[int]:
-        """How many requests that were sent in this span ended with which status."""
+        """The number of requests sent in this span, by the status they ended with."""
         return Counter(end.status for end in self.ended if since <= end.started < until)
 
     def failed(self) -> list[Ended]:
@@ -74,8 +74,8 @@ class Traffic:
         return [end for end in self.ended if end.status != 200]
 
     def while_all_ran(self, ends: Iterable[Ended], attendance: Attendance, *stopped: int) -> list[Ended]:
-        """Those of these requests in whose time everybody ran, apart from the processes with these ids, which the test
-        itself stopped or killed."""
+        """The requests during which every process ran, apart from those with these ids, which the test itself stopped
+        or killed."""
         return [
             end
             for end in ends

@@ -1,1 +1,1 @@
-"""What the metrics-collector does towards Prometheus and towards engines without an agent."""
+"""Adapters of the metrics-collector: Prometheus, and engines without an agent."""

@@ -1,4 +1,4 @@
-"""How finding endpoints goes, for Prometheus."""
+"""Prometheus metrics of finding endpoints."""
 
 from collections.abc import Callable, Iterable, Mapping
 

@@ -18,16 +18,16 @@ from pointsman_runtime.telling.logs import Log
 LONGEST: Final = 4 * 2**20
 """Bytes of a file; ten thousand endpoints have less."""
 LOOK_S: Final = 1.0
-"""How often a file is looked at although nothing was told: network file systems tell nothing, and what happened while
-the watch began isn't told either."""
+"""Seconds between looks at a file without a notification. Network file systems send none, and changes during the start
+of the watch are missed."""
 RETRY_S: Final = 1.0
-"""How often a folder that isn't there is looked for."""
+"""Seconds between looks for a missing folder."""
 
 _log = Log("files")
 
 
 class EndpointFiles:
-    """One task for each pool with a file. `on_finding` is told of each pool's every other finding."""
+    """One task for each pool with a file. `on_finding` is called with each new finding of a pool."""
 
     def __init__(self, on_finding: Callable[[str, EngineSource], None], *, look_s: float = LOOK_S) -> None:
         self._on_finding: Final = on_finding

@@ -44,7 +44,7 @@ class EngineSpeakers:
         return list(self._speakers.values())
 
     def renew(self) -> None:
-        """Register all of them again: what was said before may have been lost."""
+        """Register all of them again: earlier messages may have been lost."""
         for speaker in self._speakers.values():
             speaker.registrar.renew()
 

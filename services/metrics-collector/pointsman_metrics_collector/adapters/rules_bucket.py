@@ -59,14 +59,14 @@ class RulesBucket:
         try:
             self._stored[entry.key] = PoolRules.decode(entry.value)
         except ValidationError:
-            self._stored[entry.key] = None  # whatever it is, it isn't what belongs there
+            self._stored[entry.key] = None  # any error: the entry isn't valid
 
     def gone(self, key: str) -> None:
         """The bucket doesn't have this any more."""
         self._stored.pop(key, None)
 
     def listed(self) -> None:
-        """Everything in the bucket was told."""
+        """The listing of the bucket is complete."""
         self._listed = True
 
     async def run(self) -> None:
@@ -88,7 +88,7 @@ class RulesBucket:
         keys = {kv_key(PoolRules, pool): pool for pool in pools}
         for key, pool in keys.items():
             finding = self._findings().get(pool)
-            # What may be old doesn't take the place of what another collector knows better.
+            # A finding that may be stale doesn't replace another collector's newer one.
             if finding is None or finding.rules is None or finding.problem:
                 continue
             if self._stored.get(key) != finding.rules and owner(pool, "rules", self._instances(pool)) == self._instance:

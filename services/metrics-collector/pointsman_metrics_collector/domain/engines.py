@@ -12,7 +12,7 @@ from pointsman_engines.status import OPAQUE
 from pointsman_metrics_collector.domain.ownership import owner
 
 KINDS: Final = (AUTO, *ENGINES, OPAQUE)
-"""What `engine` of an entry may say."""
+"""The valid values of `engine` in an entry."""
 
 Key = tuple[str, str]
 """Pool and worker."""
@@ -24,22 +24,22 @@ class ScrapedEngine:
 
     worker: ReportedWorker
     engine: str | None = None
-    """Its kind; None to tell by its metrics."""
+    """Its kind; None: found from its metrics."""
     metrics_url: str | None = None
     health: str | None = None
     """Path that says whether an `opaque` one is well."""
     draining: bool = field(default=False, compare=False)
-    """It finishes what it has and takes nothing new."""
+    """It finishes its open requests and takes no new ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What to do so that the right engines are spoken for."""
+    """The changes after which the collector reports for the right engines."""
 
     hand_over: tuple[Key, ...] = ()
     """Fall silent: another collector speaks for them, or they are spoken for anew."""
     remove: tuple[Key, ...] = ()
-    """Fall silent and remove the registration: nobody names them any more."""
+    """Stop reporting and remove the registration: no pool names them any more."""
     start: tuple[Key, ...] = ()
 
 
@@ -72,12 +72,12 @@ def engines_of(pool_name: str, pool: Pool, engines: Iterable[StaticEngine]) -> d
 
 
 def base_models(pool: Pool) -> tuple[str, ...]:
-    """What an engine of the pool serves when it doesn't say so itself."""
+    """The models of an engine of the pool that lists none itself."""
     return tuple(model for model in pool.models if model not in pool.loras)
 
 
 def kind(engine: str) -> str | None:
-    """The kind of an entry; None when its metrics tell. Raises ValueError for a kind that doesn't exist."""
+    """The kind of an entry; None when it is found from the metrics. Raises ValueError for an unknown kind."""
     if engine not in KINDS:
         raise ValueError(unknown("kind of engine", engine, KINDS))
     return None if engine == AUTO else engine
@@ -89,8 +89,8 @@ def steps(
     instance: str,
     instances: Callable[[str], Collection[str]],
 ) -> Steps:
-    """From what this instance speaks for to what it should; `instances(pool)` are the collectors that share the pool's
-    engines."""
+    """The steps from the engines that this instance reports for to those that it should; `instances(pool)` are the
+    collectors that share the pool's engines."""
     sharing = {pool: instances(pool) for pool in {pool for pool, _ in named}}
     mine = {key for key in named if owner(*key, sharing[key[0]]) == instance}
     changed = {key for key in mine & spoken_for.keys() if spoken_for[key] != named[key]}

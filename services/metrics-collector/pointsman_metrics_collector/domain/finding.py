@@ -1,4 +1,4 @@
-"""What was found out about the endpoints of one pool."""
+"""The endpoints found for one pool."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ class EngineSource:
     problem: str = ""
     """Why that may be old or incomplete; empty when it isn't."""
     rules: PoolRules | None = None
-    """None when nobody says any, or they aren't known."""
+    """None when no object has rules, or they aren't known."""
     answered: bool = True
-    """Whether anything was ever found out: `engines` is empty for want of an answer otherwise."""
+    """Whether any answer ever came; without one, `engines` is empty because nothing is known."""
 
     @property
     def told(self) -> PoolDiscovery:

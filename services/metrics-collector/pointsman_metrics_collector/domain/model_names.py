@@ -1,4 +1,4 @@
-"""What a model of a completion is called in the configuration."""
+"""The configured name of a completion's model."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,7 +8,7 @@ from pointsman_contracts.response import ResponseCompleted
 from pointsman_core.config import Config
 
 OTHER: Final = "other"
-"""Stands for every name that nobody configured: names from clients must not become series without end."""
+"""Replaces every name that isn't configured: names from clients must not create series without end."""
 NO_POOL: Final = "-"
 
 

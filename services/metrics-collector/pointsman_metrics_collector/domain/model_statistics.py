@@ -1,4 +1,4 @@
-"""What completions of the last minutes teach about each model. Times are seconds of any monotonic clock."""
+"""Statistics of each model from the completions of the last minutes. Times are seconds of any monotonic clock."""
 
 from collections import deque
 from typing import Final
@@ -13,9 +13,9 @@ SLOT_S: Final = 5.0
 FAILURES: Final = frozenset({"engine_error", "cut_off", "timeout"})
 """Outcomes that are the engine's or provider's fault."""
 ATTEMPT_FAILURES: Final = frozenset({"refused", "failed", "timeout"})
-"""The same of attempts."""
+"""Failures among the outcomes of attempts."""
 QUOTA_S: Final = 60.0
-"""How long a told quota counts: providers give theirs by the minute."""
+"""Seconds that a reported quota counts: providers report theirs by the minute."""
 
 
 class _Slot:
@@ -75,7 +75,7 @@ class ModelWindow:
             slot.errors += 1
 
     def limited(self, attempt: Attempt, now: float) -> None:
-        """Take over what a provider said."""
+        """Record a provider's reported rate limit."""
         if attempt.limited_until_ms is not None:
             self._limited_until_ms = max(attempt.limited_until_ms, self._limited_until_ms or 0)
         if attempt.remaining is not None:

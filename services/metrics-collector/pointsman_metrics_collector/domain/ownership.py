@@ -1,8 +1,7 @@
-"""Which of several collectors does what only one should do: scrape an engine, tell that a worker came or went.
+"""Chooses among several collectors the owner of a task: scraping an engine, or publishing that a worker came or left.
 
-Rendezvous hashing: everybody who knows the same instances names the same owner, without a word between them, and
-an instance that comes or goes moves only its own share.
-https://en.wikipedia.org/wiki/Rendezvous_hashing
+Rendezvous hashing: collectors that know the same instances choose the same owner without messages, and an instance that
+comes or leaves moves only its own share. https://en.wikipedia.org/wiki/Rendezvous_hashing
 """
 
 from collections.abc import Iterable

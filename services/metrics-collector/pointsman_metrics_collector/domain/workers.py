@@ -1,4 +1,4 @@
-"""The table of workers: who is registered, what each told last, who fell silent.
+"""The table of workers: the registered ones, the last report of each, and the silent ones.
 
 Times are seconds of a `ListeningClock`.
 """
@@ -12,25 +12,25 @@ from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_engines.status import OPAQUE
 
 STRANGER_KEPT_S: Final = 60.0
-"""How long a load report is kept for a registration that didn't come."""
+"""Seconds that a load report is kept without a registration."""
 
 
 class Joined(NamedTuple):
-    """As `WorkerJoined`."""
+    """See `WorkerJoined`."""
 
     registration: WorkerRegistration
     why: str
 
 
 class Silent(NamedTuple):
-    """As `WorkerSilent`."""
+    """See `WorkerSilent`."""
 
     registration: WorkerRegistration
     silent_s: float
 
 
 class Left(NamedTuple):
-    """As `WorkerLeft`."""
+    """See `WorkerLeft`."""
 
     registration: WorkerRegistration
     state: str
@@ -46,7 +46,7 @@ class _Worker:
     """When it registered, or was heard last."""
     load: WorkerLoad | None = None
     silent: bool = False
-    """Whether its silence was told."""
+    """Whether its silence was published."""
 
     def state(self, at: float) -> str:
         if self.load is None or at - self.since > TIMES.worker_silent_s:
@@ -60,7 +60,7 @@ class _Pool:
         self.strangers: dict[str, tuple[WorkerLoad, float]] = {}
         self.changed = True
         self.urgent = False
-        """Whether a worker came, went, or changed its state."""
+        """Whether a worker came, left, or changed its state."""
 
 
 class WorkerTable:
@@ -140,7 +140,7 @@ class WorkerTable:
         )
 
     def take_change(self, pool_name: str) -> tuple[bool, bool]:
-        """Whether anything in the pool changed since the last call, and whether that was more than numbers."""
+        """Whether anything in the pool changed since the last call, and whether more than numbers changed."""
         pool = self._pools.get(pool_name)
         if pool is None:
             return False, False

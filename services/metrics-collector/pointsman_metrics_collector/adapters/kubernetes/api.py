@@ -1,8 +1,8 @@
-"""The API server: who this process is to it, one page of a list, the bytes of a watch.
+"""The API server: this process's credentials, one page of a list, the bytes of a watch.
 
-lightkube knows credentials: those of a service account, read again when they were renewed, and those of a kubeconfig;
-what it leaves out of a kubeconfig is in `kubeconfig`.
-Lists and watches are asked for here (docs/adr/0008-the-cluster-is-listed-and-watched-here.md).
+lightkube knows credentials: those of a service account, read again after their renewal, and those of a kubeconfig;
+`kubeconfig` has the parts that lightkube skips. Lists and watches are requested here
+(docs/adr/0008-the-cluster-is-listed-and-watched-here.md).
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -30,10 +30,10 @@ TIMEOUT_S: Final = 10.0
 PAGE: Final = 500
 """Objects of one answer, as client-go asks for."""
 WATCH_S: Final = 30
-"""How long the API server is asked to keep a watch open. A connection that died without a word is missed that soon; to
-go on from the last version costs the server next to nothing."""
+"""Seconds that the API server is asked to keep a watch open. A dead connection is noticed within this time; resuming
+from the last version costs the server next to nothing."""
 PATIENCE_S: Final = 8.0
-"""How much longer a watch may be silent."""
+"""Seconds that a watch may be silent beyond that."""
 _ERROR_BYTES: Final = 16_384
 
 
@@ -80,8 +80,8 @@ class KubernetesApi:
         await self._client.aclose()
 
     async def page(self, collection: Collection[T], rest: str = "", *, whole: bool = False) -> ListPage[T]:
-        """A page of a list, from `rest` on; `whole` asks for all at once. The list is the newest there is: no
-        resourceVersion is asked for, since one from a server's cache may be older than what is known."""
+        """A page of a list, from `rest` on; `whole` requests all pages at once. The list is the newest: no
+        resourceVersion is sent, since one from a server's cache may be older than the known state."""
         parameters = {} if whole else {"limit": str(PAGE)}
         if rest:
             parameters["continue"] = rest
@@ -153,8 +153,8 @@ def _of_service_account(folder: str) -> Access | None:
 
 
 def _leaving_nothing_open() -> dict[str, object]:
-    """What closes a request's connection when it is cancelled during the TLS handshake: httpcore2 does so after errors
-    alone (`AnyIOStream.start_tls`). Its trace extension brings the connection."""
+    """Closes a request's connection when it is cancelled during the TLS handshake: httpcore2 does so only after errors
+    (`AnyIOStream.start_tls`). Its trace extension provides the connection."""
     connected: list[_Connection] = []
 
     async def trace(event: str, info: Mapping[str, object]) -> None:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 GATHER_S: Final = 0.05
 """A change is looked at at once, those of so long after it together: a look at a thousand pods takes 16 ms."""
 RECONNECT_S: Final = 5.0
-"""How often credentials that can't be used are tried again."""
+"""Seconds between attempts with credentials that failed."""
 CHECK_S: Final = 5.0
 
 _log = Log("kubernetes")
 
 
 class Cluster:
-    """`connect` makes the connection once a pool needs it; `on_finding` is told of each pool's every other finding."""
+    """`connect` makes the connection once a pool needs it; `on_finding` is called with each new finding of a pool."""
 
     def __init__(self, connect: "Callable[[], KubernetesApi]", on_finding: Callable[[str, EngineSource], None]) -> None:
         self._connect: Final = connect
@@ -139,7 +139,7 @@ class Cluster:
 
 
 def _differ(one: EngineSource, other: EngineSource) -> bool:
-    """Whether anything differs, draining included, which doesn't make an engine another."""
+    """Whether anything differs, draining included. An engine that starts to drain stays the same engine."""
     return one != other or _draining(one) != _draining(other)
 
 

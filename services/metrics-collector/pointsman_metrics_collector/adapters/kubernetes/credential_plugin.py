@@ -1,6 +1,7 @@
-"""Credentials that a command prints: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
+"""Credentials that a command prints:
+https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 
-lightkube runs those of `v1alpha1` and `v1beta1` alone, and tells them nothing.
+lightkube runs only those of `v1alpha1` and `v1beta1`, and passes them no facts.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ EARLY_S: Final = 10.0
 """So long before its end a token is asked for anew."""
 _LONGEST: Final = 300
 _TOLD: Final = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
-"""Of the cluster, to a plugin that asks for it."""
+"""Facts about the cluster, for a plugin that asks for them."""
 
 
 class _Status(BaseModel):
@@ -40,9 +41,9 @@ class _Credential(BaseModel):
 
 
 class PluginAuth(httpx2.Auth):
-    """Runs the plugin when there is no token, when it is about to end, and when the server doesn't take it.
+    """Runs the plugin when no token is known, before the token expires, and when the server rejects it.
 
-    Raises ConfigError with what is wrong.
+    Raises ConfigError with the problem.
     """
 
     def __init__(self, plugin: ExecPlugin, cluster: Mapping[str, JsonValue]) -> None:

@@ -21,13 +21,13 @@ _FILES: Final = {
     "user": ("client-certificate", "client-key", "tokenFile"),
     "context": (),
 }
-"""What in an entry is a path, relative to its file."""
+"""Members of an entry that are paths, relative to its file."""
 
 Entry = dict[str, JsonValue]
 
 
 class Variable(BaseModel):
-    """Of a plugin's environment."""
+    """A variable of a plugin's environment."""
 
     name: str
     value: str
@@ -47,7 +47,7 @@ class ExecPlugin(BaseModel):
 
 
 class Access(NamedTuple):
-    """How a cluster is reached, and as who."""
+    """The address of a cluster, and the credentials for it."""
 
     config: SingleConfig
     proxy: str | None = None

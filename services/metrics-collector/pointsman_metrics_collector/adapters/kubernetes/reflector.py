@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 RELIST_S: Final = 300.0
 """A list is taken anew that often even when nothing went wrong, so that nothing that was missed stays missed."""
 ABSENT_S: Final = 60.0
-"""How often a kind that the cluster doesn't know is asked for again."""
+"""Seconds between requests for a kind that the cluster doesn't know."""
 POLL_S: Final = 10.0
-"""How often a list is taken while the role allows no watch."""
+"""Seconds between lists while the role doesn't allow a watch."""
 BASE_S: Final = 0.2
 CAP_S: Final = 15.0
 LONGEST_RETRY_S: Final = 60.0
@@ -87,7 +87,7 @@ class Reflector(Generic[T]):
                 await self._failed(error)
 
     async def _list_if_allowed(self) -> None:
-        """A list, or what is known where the role allows only to watch."""
+        """A list, or the known state when the role allows only watching."""
         try:
             await self._list()
         except ListRefused as error:
@@ -149,8 +149,8 @@ class Reflector(Generic[T]):
             await asyncio.sleep(max(0.0, began + self._shortest_s - loop.time()))
 
     async def _may_list_again(self) -> bool:
-        """Between two watches: a right to list that was lost is told, long before a list is due; one that came back is
-        used."""
+        """Between two watches: notices a lost right to list long before the next list is due, and uses one that came
+        back."""
         try:
             await self._api.may_list(self._collection)
         except ListRefused as error:
@@ -200,7 +200,7 @@ class Reflector(Generic[T]):
         return True
 
     def _show(self, problem: str = "") -> None:
-        """Say what is known now."""
+        """Publish the current finding."""
         problem = problem or self._shortcomings()
         before = self.seen
         self.seen = Seen(dict(self._objects), problem)
@@ -213,7 +213,7 @@ class Reflector(Generic[T]):
             self._on_change()
 
     def _shortcomings(self) -> str:
-        """What is amiss while the server answers."""
+        """The problems while the server answers."""
         unreadable = ""
         if self._unreadable:
             names = ", ".join(sorted(self._unreadable)[:5])
@@ -221,7 +221,7 @@ class Reflector(Generic[T]):
         return "; ".join(filter(None, (self._unlisted, self._unwatched, unreadable)))
 
     async def _failed(self, error: Unreachable | ListRefused | UnreadableAnswer) -> None:
-        """What is known stays, and is said to be old; then wait."""
+        """Keep the known state, mark it as stale, and wait."""
         absent = isinstance(error, ListRefused) and error.code == 404 and self._collection.optional
         # A kind that is taken away has its objects deleted first; a server that only begins forgets it for a moment.
         if absent and not self._objects:

@@ -1,1 +1,1 @@
-"""What objects of a Kubernetes cluster mean for pools. Pure."""
+"""The meaning of a Kubernetes cluster's objects for pools. Pure."""

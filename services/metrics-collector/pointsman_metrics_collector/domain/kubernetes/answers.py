@@ -1,4 +1,4 @@
-"""What the API server answers: pages of a list, and the lines of a watch.
+"""The answers of the API server: pages of a list, and the lines of a watch.
 
 https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -35,12 +35,12 @@ class ListRefused(Exception):
 
 
 def gone(error: ListRefused | UnreadableAnswer) -> bool:
-    """Whether what was asked for is too old to be known: only a new list helps."""
+    """Whether the requested version is too old; only a new list helps."""
     return isinstance(error, UnreadableAnswer) or error.code == GONE
 
 
 def advised(error: Unreachable | ListRefused | UnreadableAnswer) -> str:
-    """What went wrong, and what to do about it."""
+    """The problem and its remedy."""
     if isinstance(error, ListRefused):
         if error.code == 401:
             return f"{error}; its token isn't accepted: expired, revoked, or of another cluster"
@@ -63,7 +63,7 @@ class ListPage(NamedTuple, Generic[T_co]):
     unreadable: tuple[str, ...]
     """Names of objects that aren't what their kind says."""
     version: str
-    """Of the list: where a watch goes on."""
+    """Version of the list, from which a watch continues."""
     rest: str
     """Where the list goes on; empty at its end."""
 
@@ -74,7 +74,7 @@ class WatchEvent(NamedTuple, Generic[T_co]):
     version: str
     """Where the watch goes on after it."""
     name: str = ""
-    """Empty for a bookmark, which tells nothing but the version."""
+    """Empty for a bookmark, which has only a version."""
     object: T_co | None = None
     """None when it was deleted, or isn't what its kind says."""
     unreadable: bool = False
@@ -114,7 +114,8 @@ def read_page(kind: type[T], body: bytes) -> ListPage[T]:
 
 
 def read_change(kind: type[T], line: bytes) -> WatchEvent[T]:
-    """Read one line of a watch. Raises Refused for an error event, UnreadableAnswer for what is no event."""
+    """Read one line of a watch. Raises Refused for an error event, UnreadableAnswer for any other line that is no
+    event."""
     try:
         event = _Event.model_validate_json(line)
     except ValidationError as error:
@@ -143,7 +144,7 @@ def read_change(kind: type[T], line: bytes) -> WatchEvent[T]:
 
 
 def read_status(document: object) -> ErrorStatus:
-    """What an error says; nothing when it isn't a Status."""
+    """The content of an error; empty when it isn't a Status."""
     try:
         return ErrorStatus.model_validate(document)
     except ValidationError:
@@ -151,7 +152,7 @@ def read_status(document: object) -> ErrorStatus:
 
 
 def read_status_body(body: bytes) -> ErrorStatus:
-    """The same of an answer's body."""
+    """Like `read_status`, for an answer's body."""
     try:
         return ErrorStatus.model_validate_json(body)
     except ValidationError:

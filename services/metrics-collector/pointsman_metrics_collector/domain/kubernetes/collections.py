@@ -1,4 +1,4 @@
-"""Which objects of a cluster are looked at: their paths in the API, and what they are read as."""
+"""The watched kinds of objects: their paths in the API, and their models."""
 
 from collections.abc import Mapping
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
@@ -17,7 +17,7 @@ T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
 _POOLS: Final = f"{POOL_GROUP}/v1"
 RULE_GROUPS: Final = ("llm-d.ai/v1alpha2", "inference.networking.x-k8s.io/v1alpha2")
-"""Of objectives and rewrites: where they moved to, and where they were. An object in both is taken from the first."""
+"""API groups of objectives and rewrites: the new one, then the old one. An object in both is taken from the first."""
 
 
 class Collection(NamedTuple, Generic[T_co]):
@@ -33,7 +33,7 @@ class Collection(NamedTuple, Generic[T_co]):
     name: str = ""
     """Only the object of this name."""
     optional: bool = False
-    """Whether a cluster that doesn't know this kind is fine."""
+    """Whether a cluster may lack this kind."""
 
     @property
     def path(self) -> str:
@@ -59,7 +59,7 @@ class Collection(NamedTuple, Generic[T_co]):
 
 
 class Seen(NamedTuple, Generic[T_co]):
-    """What is known of a collection."""
+    """The known state of a collection."""
 
     objects: Mapping[str, T_co] | None = None
     """By name; None before the first listing."""
@@ -68,7 +68,7 @@ class Seen(NamedTuple, Generic[T_co]):
 
 
 class Look(Protocol):
-    """What is known of a collection, whatever it is of."""
+    """The known state of a collection of any kind."""
 
     def __call__(self, collection: Collection[T], /) -> Seen[T]:
         """Nothing, for a collection that isn't watched yet."""

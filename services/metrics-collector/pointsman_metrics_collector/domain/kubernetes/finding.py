@@ -1,4 +1,4 @@
-"""What a cluster says about one pool, out of the collections that are watched for it."""
+"""The finding for one pool, from the collections that are watched for it."""
 
 from collections.abc import Iterator, Mapping
 
@@ -34,9 +34,9 @@ def wanted(where: Kubernetes, namespace: str, look: Look) -> Iterator[Collection
 def find(
     name: str, pool: Pool, where: Kubernetes, namespace: str, look: Look, before: EngineSource | None, known: set[str]
 ) -> EngineSource | None:
-    """The finding that comes after `before`; None while there is no answer from the cluster.
+    """The finding that comes after `before`; None before the cluster's first answer.
 
-    What can't be seen now stays as it was, and the problem says so. `known` as `pod_engines`.
+    Unseen parts stay as they were, and the problem names them. `known`: see `pod_engines`.
     """
     namespace = where.namespace or namespace
     engines = {} if before is None else dict(before.engines)

@@ -11,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 POOL_GROUP: Final = "inference.networking.k8s.io"
-"""Of InferencePools."""
+"""API group of InferencePools."""
 
 
 class _Camel(BaseModel):
@@ -19,7 +19,7 @@ class _Camel(BaseModel):
 
 
 class Metadata(_Camel):
-    """Of every object and every list."""
+    """Metadata of every object and every list."""
 
     name: str = ""
     uid: str = ""
@@ -32,7 +32,7 @@ class Metadata(_Camel):
     deletion_timestamp: str | None = None
     """Set while the object is being deleted."""
     continue_: str = Field(default="", alias="continue")
-    """Of a list that goes on: where."""
+    """The token for the next page of a list."""
 
 
 class KubeObject(_Camel):
@@ -42,7 +42,7 @@ class KubeObject(_Camel):
 
     @property
     def terminates(self) -> bool:
-        """Whether it is being deleted: a finalizer may keep it for long."""
+        """Whether it is being deleted; a finalizer may keep it for long."""
         return self.metadata.deletion_timestamp is not None
 
 
@@ -60,7 +60,7 @@ class PodCondition(_Camel):
 
 
 class PodStatus(_Camel):
-    """What a pod does."""
+    """The state of a pod."""
 
     phase: str = ""
     pod_ip: str = Field(default="", alias="podIP")
@@ -75,8 +75,8 @@ class Pod(KubeObject):
 
     @property
     def runs(self) -> bool:
-        """Whether it has an address at which something may listen. A finished or evicted pod keeps its address in its
-        status while another pod may have got it."""
+        """Whether it has an address where a process may listen. A finished or evicted pod keeps its address in its
+        status even when another pod has it."""
         return self.status.phase == "Running" and bool(self.status.pod_ip)
 
     @property
@@ -118,12 +118,12 @@ class PoolRef(_Camel):
     name: str = ""
 
     def names(self, inference_pool: str) -> bool:
-        """Whether that is the InferencePool of this name."""
+        """Whether the reference is to the InferencePool of this name."""
         return (self.group, self.kind, self.name) == (POOL_GROUP, "InferencePool", inference_pool)
 
 
 class InferenceObjectiveSpec(_Camel):
-    """A priority; none is 0."""
+    """A priority; absent means 0."""
 
     priority: int | None = None
     pool_ref: PoolRef = PoolRef()
@@ -143,7 +143,7 @@ class ModelMatch(_Camel):
 
 
 class RewriteMatch(_Camel):
-    """What a request must name."""
+    """The match for a request."""
 
     model: ModelMatch | None = None
 
@@ -177,7 +177,7 @@ class InferenceModelRewrite(KubeObject):
 
 
 class ErrorStatus(_Camel):
-    """What the API server answers instead of an object."""
+    """The API server's error document."""
 
     code: int = 0
     reason: str = ""

@@ -22,9 +22,9 @@ def pod_engines(
 ) -> dict[Key, ScrapedEngine]:
     """An engine for each port of each pod that takes requests, or did.
 
-    `known` are uids of pods that were ready before; it is brought up to date. A pod that isn't ready any more, or
-    terminates, drains: what it has goes on, and what is known of its cache stays for its return. A pod that never was
-    ready is left out: nobody listens there yet.
+    `known` are uids of pods that were ready before; it is updated. A pod that stops being ready, or terminates, drains:
+    its open requests continue, and the knowledge of its cache stays for its return. A pod that was never ready is
+    skipped: its engine doesn't listen yet.
     """
     known &= {pod.metadata.uid for pod in pods.values()}
     known |= {pod.metadata.uid for pod in pods.values() if pod.ready and not pod.terminates}

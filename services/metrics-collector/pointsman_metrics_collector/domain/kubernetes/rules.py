@@ -1,4 +1,4 @@
-"""From InferenceObjectives and InferenceModelRewrites to what they say for a pool."""
+"""Turns InferenceObjectives and InferenceModelRewrites into rules for a pool."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -16,8 +16,8 @@ def pool_rules(
     objectives: Iterable[InferenceObjective],
     rewrites: Iterable[InferenceModelRewrite],
 ) -> PoolRules:
-    """What the objects say for the pool. Of rewrites the oldest object's rules come first, in its order; exact names
-    go before rules for everything (InferenceModelRewrite v1alpha2)."""
+    """The objects' rules for the pool. The oldest rewrite's rules come first, in its order; exact names go before rules
+    for everything (InferenceModelRewrite v1alpha2)."""
     ordered = sorted(
         (each for each in rewrites if each.spec.pool_ref.names(inference_pool)),
         key=lambda each: (each.metadata.creation_timestamp, each.metadata.name),
@@ -36,7 +36,7 @@ def pool_rules(
 
 
 def not_understood(inference_pool: str, rewrites: Iterable[InferenceModelRewrite]) -> Iterator[str]:
-    """What rules of the pool say that isn't heeded."""
+    """The parts of the pool's rules that are ignored."""
     for each in sorted(rewrites, key=lambda each: each.metadata.name):
         if not each.spec.pool_ref.names(inference_pool):
             continue
