@@ -1,4 +1,4 @@
-"""What the configuration means to the preprocessor."""
+"""Compiles and checks the preprocessor's part of the configuration."""
 
 from functools import cache
 
@@ -14,7 +14,7 @@ from pointsman_preprocessor.plugins import BUILTIN
 
 @cache
 def processors() -> Registry[RequestProcessor]:
-    """The types that this environment has, made once."""
+    """The types installed in this environment, made once."""
     return registry(BUILTIN)
 
 
@@ -25,7 +25,7 @@ def compile_pipeline(
     ports: Ports | None = None,
     bound: Within | None = None,
 ) -> Pipeline:
-    """The `preprocessing` section, ready to run; what isn't given is as in `Pipeline`. Raises ConfigError that names
+    """The `preprocessing` section, ready to run; defaults as in `Pipeline`. Raises ConfigError that names
     the processor or the tokenizer."""
     del revision
     try:
@@ -35,5 +35,5 @@ def compile_pipeline(
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError when this service would refuse the configuration; tokenizers are on its own disk."""
+    """Raise ConfigError when this service would reject the configuration; tokenizers are on its own disk."""
     compile_pipeline(config)

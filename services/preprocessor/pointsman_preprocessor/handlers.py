@@ -1,4 +1,4 @@
-"""From the edge's message to the journey that the profile-picker gets."""
+"""Turns the edge's message into the journey for the profile-picker."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ _log = Log("preprocessor")
 
 
 class Handlers:
-    """Preprocesses requests by the configuration revision that each one keeps to."""
+    """Preprocesses requests by the configuration revision that each one started with."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class Handlers:
         if body.api.passed:
             body.model = request.model or model_of(pipeline.config, body)
         incoming = Incoming(request, body, headers)
-        # Now, since that refuses what nests too deep for whoever comes next.
+        # Now, because this rejects bodies that nest too deeply for later stages.
         incoming.measure()
         return incoming
 
@@ -198,7 +198,7 @@ class Handlers:
         return journey
 
     def _tell_tokens(self, incoming: Incoming) -> None:
-        """Before the journey goes on: the edge has them when its decision comes."""
+        """Before the journey continues: the edge has the tokens when its decision comes."""
         if incoming.tokens is None or self._tell is None:
             return
         try:
@@ -268,7 +268,8 @@ class Handlers:
         return rejection.model_copy(update={"trail": trail})
 
     def _take_back(self, incoming: Incoming, refusal: Refusal) -> None:
-        """What runs no further uses nothing; whether it counts as a request is for the limit to say that refused it."""
+        """Release the charges of a request that was rejected. The limit that rejected it decides whether it counts as a
+        request."""
         charges = incoming.charges
         if refusal.status != TOO_MANY:
             charges = [
@@ -278,7 +279,7 @@ class Handlers:
 
 
 async def bounded(waiting: Awaitable[None], seconds: float) -> None:
-    """Wait at most so long. Raises TimeoutError."""
+    """Wait with a timeout. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
         await waiting
 

@@ -9,13 +9,13 @@ from pointsman_tokenization.defaults import CACHE_BYTES
 
 
 class PreprocessorSettings(ServiceSettings):
-    """What a preprocessor process can be told beside the settings of every service."""
+    """Settings of a preprocessor process, beside those of every service."""
 
     thread_above: int = Field(default=131072, ge=0)
     """Bodies of more bytes are parsed in a thread, so that small requests don't wait for large ones."""
     tokenize_in_thread_above: int = Field(default=4096, ge=0)
     """Bodies of more bytes are tokenized in a thread, where a tokenizer is configured."""
     token_cache: ByteSize = Field(default=CACHE_BYTES, ge=0)
-    """Bytes that each tokenizer keeps of texts and their tokens."""
+    """Bytes of the cache of texts and their tokens, for each tokenizer."""
     max_values: int = Field(default=MAX_VALUES, ge=1024)
-    """JSON values that a body may hold, and four times the arrays and objects; more would stall other requests."""
+    """Most JSON values in a body, and four times the arrays and objects in it; more would stall other requests."""

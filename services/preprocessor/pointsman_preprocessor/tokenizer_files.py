@@ -9,16 +9,16 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_tokenization.failure import NotTokenized
 
 KEPT: Final = 32
-"""Tokenizers that stay for later revisions; a large vocabulary takes 100 MB."""
+"""Most tokenizers that are kept for later revisions; a large vocabulary takes 100 MB."""
 
 _log = Log("tokenizers")
 
 
 class TokenizerFiles:
-    """The tokenizers in use. A later revision that says the same gets the same, as long as the file is the same."""
+    """The tokenizers in use. A later revision with the same section and an unchanged file gets the same tokenizer."""
 
     def __init__(self, cache_bytes: int) -> None:
-        """`cache_bytes` bounds what each keeps of texts and their tokens."""
+        """`cache_bytes` bounds the cache of texts and their tokens, for each tokenizer."""
         self._cache_bytes: Final = cache_bytes
         self._loaded: Final[dict[tuple[str, float], ModelTokenizer]] = {}
 
@@ -38,7 +38,7 @@ class TokenizerFiles:
         return found
 
     def _read(self, section: Tokenizer, folder: Path) -> ModelTokenizer:
-        # The libraries of tokenizers and templates take a tenth of a second to load: for those alone who use one.
+        # The libraries of tokenizers and templates take 0.1 s to load: only configurations that use one load them.
         from pointsman_tokenization.prompt_tokenizer import PromptTokenizer, ServedTemplate, read_folder
 
         served = ServedTemplate(

@@ -1,4 +1,4 @@
-"""Verdicts of processors, counted, and failures told once."""
+"""Counts the verdicts of processors, and logs each failure once."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ class VerdictMetrics:
         self._told: Final[set[tuple[str, type[Exception]]]] = set()
 
     def count(self, incoming: Incoming) -> None:
-        """A request whose processors have run, to the end or not."""
+        """Count a request whose processors have run, completely or not."""
         if not incoming.verdicts:
             return
         plan = self._plans.of(str((incoming.read(IDENTITY) or {}).get("plan") or ""))

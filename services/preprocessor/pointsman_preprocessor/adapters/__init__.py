@@ -1,1 +1,1 @@
-"""Who is asked beyond the bus: key buckets and issuers of tokens."""
+"""Services beyond the bus: key buckets and issuers of tokens."""

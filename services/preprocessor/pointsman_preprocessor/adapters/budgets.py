@@ -1,4 +1,4 @@
-"""Keeps the budgets of the shards that are kept here: spends what requests cost, and publishes what is reached."""
+"""Keeps the budgets of this process's shards: adds the cost of requests, and publishes warnings."""
 
 import asyncio
 import time
@@ -24,11 +24,11 @@ BUSY_S: Final = 0.25
 """Between two readings while requests are open."""
 IDLE_S: Final = 1.0
 LOOK_S: Final = 4.0
-"""How often it is seen whether the stream is still the same."""
+"""Interval of checks whether the stream was recreated."""
 SAVED_S: Final = 30.0
-"""How often the place in the stream is saved of a shard in which nothing changes, at least."""
+"""Maximum interval of saving the place in the stream for an unchanged shard."""
 _MOST_NAMES: Final = 100
-"""Models without a price that are told apart."""
+"""Most models without a price that are counted separately."""
 
 _log = Log("budgets")
 
@@ -47,7 +47,7 @@ class Budgets:
         self, bus: Bus, ends: Ends, keeper: ShardKeeper, metrics: LimitMetrics, clock: Callable[[], float]
     ) -> None:
         self.scopes: dict[str, BudgetScopes] = {}
-        """Of the configured budgets, by name."""
+        """The configured budgets, by name."""
         self._bus: Final = bus
         self._ends: Final = ends
         self._keeper: Final = keeper
@@ -66,23 +66,23 @@ class Budgets:
         self._saved_at = 0.0
 
     def configure(self, scopes: dict[str, BudgetScopes]) -> None:
-        """These budgets hold from now on."""
+        """Replace the configured budgets."""
         self.scopes = scopes
         if scopes:
             self._wanted.set()
 
     @property
     def missing(self) -> str | None:
-        """Why it isn't known what was spent; None when it is."""
+        """Why spending isn't known; None when it is."""
         return None if self._known.is_set() else "the stream of events, which tells what was spent, can't be read yet"
 
     @property
     def current(self) -> bool:
-        """Whether every end was read that the stream has."""
+        """Whether every event of the stream was read."""
         return self._current
 
     async def ready(self) -> None:
-        """Wait a little until it is known what was spent, where a budget is configured."""
+        """Wait a little until spending is known, if a budget is configured."""
         if self._wanted.is_set():
             try:
                 async with asyncio.timeout(5.0):
@@ -91,11 +91,11 @@ class Budgets:
                 _log.warning("budgets_without_spending", hint=self.missing or "")
 
     def read_soon(self) -> None:
-        """A request waits for a shard that came here a moment ago."""
+        """Read at once: a request waits for a shard that was just taken over."""
         self._asked.set()
 
     async def follow(self) -> None:
-        """Read ends for ever, from when a budget is configured."""
+        """Read events for ever, once a budget is configured."""
         await self._wanted.wait()
         failures, said = 0, ""
         while True:
@@ -118,7 +118,7 @@ class Budgets:
             self._asked.clear()
 
     async def read(self) -> None:
-        """Spend everything that the stream has by now. Raises one of `UNREADABLE`."""
+        """Add the cost of every event in the stream so far. Raises one of `UNREADABLE`."""
         try:
             await self._read()
         except UNREADABLE:
@@ -137,7 +137,7 @@ class Budgets:
             ends, following = await self._ends.after(before)
             self._seek()
             if self._position < before:
-                # A shard came meanwhile that was left earlier: all read on from there.
+                # A shard with an earlier place was taken over in the meantime: read again from there.
                 following = 1
                 continue
             self._spend(ends)
@@ -146,7 +146,7 @@ class Budgets:
             book.budgets.current = True
 
     async def _look(self) -> None:
-        """See now and then which stream it is: one that was made anew has nothing of what is spent already."""
+        """Check from time to time whether the stream was recreated: a new one has none of the earlier events."""
         now = time.monotonic()
         if self._current and now - self._looked_at < LOOK_S:
             return
@@ -157,7 +157,7 @@ class Budgets:
             self._stream = stream
 
     def _seek(self) -> None:
-        """Go back to where the shard was left that has read least; a new shard begins here."""
+        """Go back to the earliest place of any shard; a new shard starts at the current place."""
         for book in self._keeper.books():
             ledger = book.budgets
             if ledger.spent_to is None:
@@ -197,7 +197,7 @@ class Budgets:
                 self._metrics.spent.labels(name).inc(amount / NANOS)
 
     def tick(self) -> None:
-        """About once a second: publish what is reached, and keep saved places near."""
+        """Call about once a second: publish warnings, and keep saved places recent."""
         if not self.scopes:
             return
         self.tell()

@@ -1,4 +1,4 @@
-"""Follows the bucket in which metrics-collectors keep what a cluster says about pools."""
+"""Follows the bucket in which metrics-collectors keep a cluster's rules for pools."""
 
 import asyncio
 from typing import Final
@@ -14,13 +14,13 @@ from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_runtime.telling.logs import Log
 
 PATIENCE_S: Final = 2.0
-"""Requests needn't wait longer for the names of a cluster."""
+"""Requests wait no longer than this for a cluster's names."""
 
 _log = Log("rules")
 
 
 class ClusterRules:
-    """Tells every configuration revision that is kept, and each conflict once."""
+    """Passes the cluster's rules to every current configuration revision, and logs each conflict once."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket: Final = bucket
@@ -30,7 +30,7 @@ class ClusterRules:
         self._told: Final[set[str]] = set()
 
     async def start(self, config: Config) -> None:
-        """Begin to watch; where a pool has its endpoints in a cluster, wait a little for what is known."""
+        """Start to watch; if a pool has its endpoints in a cluster, wait briefly for its rules."""
         listed = asyncio.Event()
         self._bucket.watch(self._put, self._gone, listed.set)
         if any(pool.discovery == "kubernetes" for pool in config.pools.values()):
@@ -41,7 +41,7 @@ class ClusterRules:
                 _log.warning("rules_unknown", reason=f"the bucket wasn't listed within {PATIENCE_S:g} s")
 
     def inform(self, reader: NameRules) -> None:
-        """Tell this revision what is known, and from now on whatever changes."""
+        """Pass the known rules to this revision, and every later change."""
         self._readers.add(reader)
         self._tell(reader)
 

@@ -1,6 +1,6 @@
 """Reads the ends of requests from the stream of events, from any place on, by batches that need no consumer.
 
-What a budget spent is read here and nowhere else: the stream has each end once, whoever was stopped meanwhile.
+Spending is read only from here: the stream has each end once, whichever process was stopped in the meantime.
 https://github.com/nats-io/nats-architecture-and-design/blob/main/adr/ADR-31.md
 """
 
@@ -20,7 +20,7 @@ from pointsman_runtime.jetstream.events import Events
 from pointsman_runtime.jetstream.stores import EVENT_STREAM
 
 BATCH: Final = 512
-"""Ends that are asked for at once."""
+"""Most ends in one batch."""
 ANSWER_S: Final = 2.0
 _GET: Final = f"$JS.API.DIRECT.GET.{EVENT_STREAM}"
 _SEQUENCE: Final = b"\r\nNats-Sequence:"
@@ -28,14 +28,14 @@ _PENDING: Final = b"\r\nNats-Num-Pending:"
 _NOTHING: Final = "404"
 _END: Final = "204"
 UNREADABLE: Final = (NatsError, JetStreamError, BusError, OSError, TimeoutError)
-"""What passes: the server is away, or JetStream is."""
+"""Temporary errors: the server is away, or JetStream is."""
 
 
 class End(NamedTuple):
     """One event."""
 
     sequence: int
-    """Its place in the stream."""
+    """Its sequence in the stream."""
     body: bytes
 
 
@@ -43,7 +43,7 @@ class EndsReader:
     """One of a process."""
 
     def __init__(self, events: Events, link: PubSub, inbox: str) -> None:
-        """`inbox`: a subject for the answers that nothing else subscribes to."""
+        """`inbox`: a subject for the answers, without other subscribers."""
         self._events: Final = events
         self._link: Final = link
         self._inbox: Final = inbox
@@ -51,12 +51,12 @@ class EndsReader:
         self._asked = 0
 
     async def stream(self) -> tuple[str, int]:
-        """When the stream was made, and the last message in it. Raises one of `UNREADABLE`."""
+        """When the stream was created, and its last sequence. Raises one of `UNREADABLE`."""
         info = await self._events.make_event_stream()
         return str(info.created or ""), info.state.last_seq
 
     async def after(self, sequence: int) -> tuple[list[End], int]:
-        """The ends that follow a place, at most `BATCH`, and how many follow those. Raises one of `UNREADABLE`."""
+        """The ends after a sequence, at most `BATCH`, and the number of further ones. Raises one of `UNREADABLE`."""
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         ends: list[End] = []
 
@@ -70,7 +70,7 @@ class EndsReader:
                 else:
                     done.set_exception(BusError(f"the stream can't be read: status {status}"))
 
-        # An answer that comes after its time has another subject.
+        # A late answer has another subject.
         self._asked += 1
         inbox = f"{self._inbox}.{self._asked}"
         sid = self._link.subscribe(inbox, lambda _subject, _reply, headers, payload: take(headers, payload))

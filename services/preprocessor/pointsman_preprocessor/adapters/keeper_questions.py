@@ -28,7 +28,7 @@ class KeeperQuestions:
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
     def ask(self, ask: LimitAsk, keeper: str) -> "asyncio.Future[LimitVerdict]":
-        """What the keeper says. Raises what `Bus.ask` raises, and ValidationError."""
+        """The keeper's answer. Raises the errors of `Bus.ask`, and ValidationError."""
         future: asyncio.Future[LimitVerdict] = asyncio.get_running_loop().create_future()
         if not self._waiting:
             self._bus.link.soon(self._send)
@@ -50,7 +50,8 @@ class KeeperQuestions:
             asks = LimitAsks(asks=tuple([ask for ask, _ in waiting]))
             answer = LimitVerdicts.decode(await self._bus.ask(asks, keeper, timeout=ASKED_S))
             if time.monotonic() - began > ASKED_S:
-                # This process was stopped meanwhile: the keeper's lease may be over, and another one keeps the count.
+                # This process was stopped in the meantime: the keeper's lease may be over, and another keeper may have
+                # the count.
                 raise NoReply("limits.ask", ASKED_S)
             for (_, future), verdict in zip(waiting, answer.verdicts, strict=True):
                 if not future.done():

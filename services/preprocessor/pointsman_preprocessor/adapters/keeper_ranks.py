@@ -1,4 +1,4 @@
-"""Which preprocessor should keep which shard of the limits' counts, by who lives."""
+"""Chooses the preprocessor that should keep each shard of the limits' counts, from the live ones."""
 
 import asyncio
 from typing import Final
@@ -11,9 +11,9 @@ from pointsman_runtime.bus.errors import BusError, NobodyListens, NoReply
 from pointsman_runtime.journey.heartbeat import Heartbeat
 
 SIGN_S: Final = 0.15
-"""How long an instance that another one takes for dead may take to answer."""
+"""Timeout of an instance that a peer takes for dead."""
 DOUBTED_S: Final = 0.8
-"""How long an instance that doesn't answer is taken for dead; then its heartbeats are missing, or it is back."""
+"""How long an instance that doesn't answer counts as dead; by then its heartbeats are missing, or it is back."""
 
 
 class KeeperRanks:
@@ -31,43 +31,43 @@ class KeeperRanks:
 
     @property
     def known(self) -> int:
-        """How many preprocessors there are, those included that were silent for minutes."""
+        """Number of preprocessors, including those that were silent for minutes."""
         now = asyncio.get_running_loop().time()
         return max(len(self.members), len(self._heartbeat.table.instances(self._bus.process.service, now)))
 
     def keeper(self, shard: int) -> str:
-        """Which one should keep it."""
+        """The preprocessor that should keep the shard."""
         return self._keepers[shard]
 
     def lives(self, instance: str) -> bool:
-        """Whether it was heard of lately."""
+        """Whether a recent heartbeat of the instance is known."""
         now = asyncio.get_running_loop().time()
         service = self._bus.process.service
         return instance not in self._doubted and self._heartbeat.table.alive(service, instance, now)
 
     def doubt(self, instance: str) -> None:
-        """It doesn't answer, earlier than its heartbeats are missed."""
+        """The instance doesn't answer; its missing heartbeats would show only later."""
         self._doubted[instance] = asyncio.get_running_loop().time() + DOUBTED_S
         self.refresh()
 
     def suspect(self, instance: str) -> None:
-        """It doesn't answer in time. One that is busy beats all the same: its shards aren't taken from it."""
+        """The instance doesn't answer in time. A busy one still sends heartbeats: its shards aren't taken from it."""
         now = asyncio.get_running_loop().time()
         if self._heartbeat.table.silence(self._bus.process.service, instance, now) > 2 * TIMES.beat_s:
             self.doubt(instance)
 
     def doubts(self, instance: str) -> bool:
-        """Whether it was taken for dead a moment ago."""
+        """Whether the instance was recently taken for dead."""
         return instance in self._doubted
 
     def look_after(self, instance: str) -> None:
-        """Another one takes an instance for dead that isn't known to be: ask it for a sign."""
+        """A peer takes an instance for dead that this process takes for alive: send it a question."""
         if instance != self.me and instance not in self._doubted and instance not in self._looked_after:
             task = self._looked_after[instance] = asyncio.get_running_loop().create_task(self._look_after(instance))
             task.add_done_callback(lambda _: self._looked_after.pop(instance, None))
 
     def refresh(self) -> None:
-        """Look who lives."""
+        """Update the live instances."""
         table, now = self._heartbeat.table, asyncio.get_running_loop().time()
         service = self._bus.process.service
         for instance in [each for each, until in self._doubted.items() if until < now]:
@@ -85,7 +85,7 @@ class KeeperRanks:
             self._keepers = [keeper_of(shard, members) or self.me for shard in range(SHARDS)]
 
     def close(self) -> None:
-        """Ask no more."""
+        """Cancel the pending questions."""
         for task in self._looked_after.values():
             task.cancel()
 
@@ -97,4 +97,4 @@ class KeeperRanks:
         except NoReply:
             self.suspect(instance)
         except BusError:
-            return  # its heartbeats will tell
+            return  # its heartbeats will show

@@ -86,12 +86,12 @@ class LimitMetrics:
         )
 
     def watch(self, shards: Callable[[], float], charges: Callable[[], float]) -> None:
-        """Where gauges come from."""
+        """Set the sources of the gauges."""
         self._shards.set_function(shards)
         self._open.set_function(charges)
 
     def decided(self, limit: str, outcome: str) -> None:
-        """A request before a limit."""
+        """Count a request checked by a limit."""
         key = (limit, outcome)
         child = self._decided.get(key)
         if child is None:
@@ -99,7 +99,7 @@ class LimitMetrics:
         child.inc()
 
     def settled(self, limit: str, reserved: float, used: float) -> None:
-        """A request has ended."""
+        """Count a request that ended."""
         children = self._settled.get(limit)
         if children is None:
             children = self._tokens.labels(limit, "reserved"), self._tokens.labels(limit, "used")
@@ -108,5 +108,5 @@ class LimitMetrics:
         children[1].inc(used)
 
     def moved(self, how: str) -> None:
-        """A shard has come or gone."""
+        """Count a shard that was taken over or given up."""
         self._moves.labels(how).inc()

@@ -1,4 +1,4 @@
-"""Sets the shared limits up; without a limit in the configuration nothing of it runs."""
+"""Sets up the shared limits; without a configured limit, none of it runs."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ SWEEP_S: Final = 1.0
 
 
 def steady_clock() -> float:
-    """Unix seconds that never go back: counts are kept for longer than a process lives, and outlive its clock. They go
+    """Unix seconds that never go back: counts outlive the process and its clock. They go
     on while the process is stopped, and where the system can tell while the machine sleeps too: leases run out."""
     return _BEGAN + _running_s()
 
@@ -38,7 +38,7 @@ _BEGAN: Final = time.time() - _running_s()
 
 
 class SharedLimits:
-    """Of one preprocessor."""
+    """The shared limits of one preprocessor."""
 
     def __init__(self, service: Service[PreprocessorSettings]) -> None:
         self._bus: Final = service.bus
@@ -66,14 +66,14 @@ class SharedLimits:
         service.on_stop(self._keeper.close)
 
     def configured(self, revision: Revision[Pipeline]) -> None:
-        """A new revision counts."""
+        """Apply a new revision."""
         limits: list[Limit] = [processor for processor in revision.compiled.processors if isinstance(processor, Limit)]
         self.limiter.prices = {limit.name: limit.price for limit in limits if isinstance(limit, TokenLimit)}
         budgets = [processor for processor in revision.compiled.processors if isinstance(processor, Budget)]
         self._budgets.configure({budget.name: budget.scopes for budget in budgets})
         if limits or budgets:
             self._keeper.begin()
-        # What answers teach of their lengths is used by budgets too.
+        # Budgets also use the learnt lengths of answers.
         if not self._listens and (budgets or any(limit.windows[0].unit != "requests" for limit in limits)):
             self._listens = True
             self._bus.listen(ResponseCompleted, self.limiter.ended, ANY)

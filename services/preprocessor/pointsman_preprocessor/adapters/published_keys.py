@@ -1,4 +1,4 @@
-"""Key sets that issuers of tokens publish."""
+"""Key sets published by issuers of tokens."""
 
 import asyncio
 import time
@@ -14,11 +14,11 @@ from pointsman_runtime.telling.logs import Log
 
 TIMEOUT_S: Final = 5.0
 LARGEST: Final = 2**20
-"""Bytes of a set."""
+"""Most bytes of a set."""
 FRESH_S: Final = 3600.0
-"""A set is read again after this, whether or not a key was missed."""
+"""A set is read again after this time, whether or not a key was missing."""
 FLOOR_S: Final = 10.0
-"""Between two readings: tokens with made-up key ids must not make a storm of them."""
+"""Minimum time between two reads, so that tokens with made-up key ids don't cause a storm of them."""
 
 _log = Log("key-sets")
 
@@ -50,27 +50,27 @@ class PublishedKeys(KeySets):
         self._sessions: Final[dict[bool, aiohttp.ClientSession]] = {}
 
     def follow(self, url: str, *, private: bool) -> None:
-        """As `KeySets.follow`."""
+        """Keep a set fresh; see `KeySets.follow`."""
         prepare()
         self._published.setdefault(url, _Published()).private = private
 
     def get(self, url: str) -> KeySet | None:
-        """As `KeySets.get`."""
+        """The last read set; see `KeySets.get`."""
         published = self._published.get(url)
         return None if published is None else published.keys
 
     def refresh(self, url: str) -> Awaitable[None] | None:
-        """As `KeySets.refresh`. Everybody who asks meanwhile waits for the same reading."""
+        """Read a set now; see `KeySets.refresh`. Concurrent callers share one read."""
         published = self._published.setdefault(url, _Published())
         if published.reading is None:
             if time.monotonic() - published.tried_s < self._floor_s:
                 return None
             self._begin(url, published)
-        # One request's timeout must not end the reading that others wait for.
+        # One request's timeout must not cancel the read that others wait for.
         return None if published.reading is None else asyncio.shield(published.reading)
 
     def tick(self) -> None:
-        """Read what is due. Call about once a second."""
+        """Read the due sets. Call about once a second."""
         now = time.monotonic()
         for url, published in self._published.items():
             due = published.read_s + self._fresh_s
@@ -78,7 +78,7 @@ class PublishedKeys(KeySets):
                 self._begin(url, published)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel pending reads."""
         await end_all(published.reading for published in self._published.values() if published.reading is not None)
         for session in self._sessions.values():
             await session.close()
@@ -103,7 +103,7 @@ class PublishedKeys(KeySets):
             published.failing = ""
             published.read_s = time.monotonic()
         finally:
-            # Here and not when the task is over: whoever sees these keys and misses one asks for another reading.
+            # Here and not when the task is over: a caller that sees these keys and misses one asks for another read.
             published.reading = None
 
     async def _fetched(self, url: str, *, private: bool) -> bytes:

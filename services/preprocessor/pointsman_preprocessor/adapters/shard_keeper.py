@@ -1,8 +1,8 @@
-"""Keeps the shards of the limits' counts that are this preprocessor's, and proves that it does.
+"""Keeps this preprocessor's shards of the limits' counts, and proves that it does.
 
-Which preprocessor should keep a shard follows from who lives; that one keeps it is proved by its lease. What the shard
-holds follows from its last keeper: that one hands it over while it lives, and leaves its last snapshot in the bucket,
-and what it told of since, when it doesn't.
+The live instances determine which preprocessor should keep a shard; a lease proves that it keeps it. The last keeper
+provides the shard's counts: a live one hands them over; a dead one leaves its last snapshot in the bucket, and the
+grants that it has published since.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.logs import Log
 
 HAND_OVER_S: Final = 0.5
-"""How long a keeper may take to hand over a shard."""
+"""Timeout of a keeper that hands over a shard."""
 REMEMBERED_S: Final = 10.0
-"""How long a shard that was handed over can be asked for again, should the answer get lost."""
+"""How long a handed-over shard can be requested again, in case the answer got lost."""
 REFUSED_S: Final = 1.0
 """How long an instance isn't asked again for a shard that it doesn't keep."""
 LISTENED_S: Final = 5.0
-"""How long the start waits until every keeper was heard of."""
+"""How long the start waits for the reports of all keepers."""
 SAID_S: Final = 0.005
-"""Between two words about a shard whose proof requests wait for, at least."""
+"""Minimum time between two reports about a shard whose proof requests wait for."""
 
 _log = Log("limits")
 
@@ -48,7 +48,7 @@ class ShardKeeper:
         self.me: Final = bus.process.instance
         self.ranks: Final = KeeperRanks(bus, heartbeat)
         self.on_taken: Callable[[Book, float], None] = _nothing
-        """Called with a shard that is now kept here and the time of what is known of it."""
+        """Called with a shard that is now kept here, and the time of its known counts."""
         self._bus: Final = bus
         self._metrics: Final = metrics
         self._clock: Final = clock
@@ -72,13 +72,13 @@ class ShardKeeper:
         return self._leases.listens(now) and all(self._leases.holds(shard, now) for shard in mine)
 
     def begin(self) -> None:
-        """Limits are configured. Needs a running loop; the second call does nothing."""
+        """Start, once limits are configured. Needs a running loop; the second call does nothing."""
         if not self._snapshots.began:
             self._bus.listen(LimitKept, self.heard, ANY)
             self._snapshots.begin()
 
     async def ready(self) -> None:
-        """Wait until what was counted before is known, if it is needed, and where."""
+        """Wait until earlier counts are known, if they are needed, and which instance has them."""
         if not self._snapshots.began:
             return
         await self._snapshots.ready()
@@ -89,7 +89,7 @@ class ShardKeeper:
             _log.warning("limits_without_leases", waited_s=LISTENED_S, hint="nothing is counted until they are proved")
 
     def tick(self) -> None:
-        """A few times a second."""
+        """Call a few times a second."""
         if self._snapshots.began:
             self.ranks.refresh()
             now = self._clock()
@@ -100,7 +100,7 @@ class ShardKeeper:
             self._snapshots.tick()
 
     async def close(self) -> None:
-        """Give everything up, so that others go on where this instance stops."""
+        """Give everything up, so that peers continue where this instance stops."""
         self.ranks.close()
         for task in self._fetching.values():
             task.cancel()
@@ -111,13 +111,13 @@ class ShardKeeper:
         self._say(self._clock())
 
     def book(self, shard: int) -> Book | str:
-        """What is counted in a shard, where it is proved at this moment that it is kept here; otherwise which
-        preprocessor is to be asked: this one while its proof is under way."""
+        """The counts of a shard, if it is proved now that this instance keeps it. Otherwise the preprocessor to ask:
+        this one while its proof is pending."""
         now = self._clock()
         if self._leases.holds(shard, now):
             return self._books.get(shard) or self._take(shard, now)
         if not self._bus.connected and not self._leases.has_peers:
-            # A bundle decides without the bus, and no other preprocessor was there that could keep the shard.
+            # A bundle decides without the bus, and it has no peer that could keep the shard.
             return self._books.get(shard) or self._take(shard, now)
         if self._leases.epoch(shard):
             if now - self._said_at >= SAID_S:
@@ -127,7 +127,7 @@ class ShardKeeper:
         return keeper if keeper != self.me else self._seek(shard, now) or self.me
 
     def count(self, book: Book, ask: LimitAsk, now: float) -> LimitVerdict:
-        """Count a request in what `book` has just returned."""
+        """Count a request in the book that `book` has just returned."""
         verdict = self._keeping.count(book, ask, now)
         if self._keeping.untold and not self._telling:
             self._telling = True
@@ -135,15 +135,15 @@ class ShardKeeper:
         return verdict
 
     def held(self, shard: int) -> Book | None:
-        """What is counted in a shard that is kept here, or was before its lease ran out."""
+        """The counts of a shard that is kept here, or was before its lease ran out."""
         return self._books.get(shard)
 
     def books(self) -> list[Book]:
-        """All of them."""
+        """The counts of all shards."""
         return list(self._books.values())
 
     def heard(self, kept: LimitKept) -> None:
-        """A preprocessor says what it keeps; also this one."""
+        """Take a preprocessor's report of the shards that it keeps; also this one's."""
         now = self._clock()
         for shard in self._keeping.heard(kept, now):
             self._metrics.moved("lost")
@@ -153,7 +153,7 @@ class ShardKeeper:
                 self._tell()
             return
         for shard in range(SHARDS):
-            # What ends meanwhile has to be counted, whether or not a request asks.
+            # Requests that end in the meantime have to be counted, whether or not a request asks.
             if shard not in self._books and self._leases.holds(shard, now):
                 self._take(shard, now)
         if self._leases.listens(now):
@@ -162,7 +162,7 @@ class ShardKeeper:
             self._say(now)
 
     def hand_over(self, query: LimitHandOver) -> bytes:
-        """Give a shard to the one that should keep it now."""
+        """Give a shard to the instance that should keep it now."""
         now = self._clock()
         state = self._keeping.give(query.shard, query.to, now)
         if state is not None:
@@ -177,7 +177,7 @@ class ShardKeeper:
         return LimitShard(shard=query.shard, keeper=keeper, at_ms=round(now * 1000)).encode()
 
     def _seek(self, shard: int, now: float) -> str:
-        """Get a shard that should be kept here, and isn't. Returns which preprocessor keeps it still."""
+        """Get a shard that should be kept here, but isn't. Returns the preprocessor that still keeps it."""
         if self._leases.epoch(shard):
             return ""
         holder = self._holder(shard, now)
@@ -190,7 +190,7 @@ class ShardKeeper:
         return holder
 
     def _holder(self, shard: int, now: float) -> str:
-        """Another preprocessor that keeps a shard, as far as known."""
+        """Another preprocessor that keeps a shard, if known."""
         holder = self._leases.holder(shard, now)
         if holder:
             return holder
@@ -200,7 +200,7 @@ class ShardKeeper:
         else:
             state = self._snapshots.of(shard)
             holder = "" if state is None else state.keeper
-        # One of an earlier version says nothing of what it keeps.
+        # An earlier version doesn't report its shards.
         if holder in ("", self.me) or self._leases.knows(holder) or not self.ranks.lives(holder):
             return ""
         return "" if self._refused.get((shard, holder), 0.0) > now else holder
@@ -233,7 +233,7 @@ class ShardKeeper:
 
     def _say(self, now: float) -> None:
         self._said_at = now
-        # Without a connection nothing is proved, and nothing counted.
+        # Without a connection no lease is proved, and no request counted.
         with contextlib.suppress(BusError):
             self._bus.publish(self._keeping.say(now, self._bus.connections), self.me)
 

@@ -1,7 +1,7 @@
 """Snapshots of shards of counts in the bucket: read, followed, and written while a shard changes.
 
-A snapshot is only written over the one that its writer read or wrote before, so that of two who think that they keep a
-shard one learns that it doesn't.
+A writer only replaces the snapshot that it read or wrote before. So of two instances that believe they keep a
+shard, one learns that it doesn't.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_runtime.telling.logs import Log
 
 SAVE_S: Final = 0.4
-"""Between two snapshots of a shard that changes; what is lost with a keeper is no more than it did since."""
+"""Interval of snapshots of a changing shard; at most this much is lost with a keeper."""
 LISTED_S: Final = 5.0
-"""How long the start waits for the snapshots: counting from nothing is better than not serving."""
+"""How long the start waits for the snapshots: counting from zero is better than not serving."""
 
 _log = Log("limits")
 
 
 class SnapshotStore(Protocol):
-    """What is needed of a bucket."""
+    """The part of a bucket's interface that snapshots need."""
 
     async def get(self, key: str) -> Entry | None: ...
     async def replace(self, key: str, value: bytes, revision: int) -> int | None: ...
@@ -42,13 +42,13 @@ class SnapshotStore(Protocol):
 
 
 class ShardSnapshots:
-    """Of the books that are kept here; one that is lost is taken out of them."""
+    """Snapshots of the books that are kept here; a lost shard is removed from them."""
 
     def __init__(
         self, store: SnapshotStore, keeping: Keeping, metrics: LimitMetrics, clock: Callable[[], float]
     ) -> None:
         self.began = False
-        """They are followed, and written."""
+        """Whether snapshots are followed, and written."""
         self._store: Final = store
         self._keeping: Final = keeping
         self._books: Final = keeping.books
@@ -64,13 +64,13 @@ class ShardSnapshots:
         self._unsaved = False
 
     def begin(self) -> None:
-        """Read them, and follow them. Needs a running loop; the second call does nothing."""
+        """Read the snapshots, and follow them. Needs a running loop; the second call does nothing."""
         if not self.began:
             self.began = True
             self._store.watch(self._recorded, lambda _key: None, self._listed.set)
 
     async def ready(self) -> None:
-        """Wait until they are known, if they are needed."""
+        """Wait until the snapshots are read, if they are needed."""
         if not self.began:
             return
         try:
@@ -80,11 +80,11 @@ class ShardSnapshots:
             _log.warning("limits_without_snapshots", waited_s=LISTED_S, hint="counts begin at nothing")
 
     def knows(self, shard: int) -> bool:
-        """Whether there is one."""
+        """Whether the shard has a snapshot."""
         return shard in self._records
 
     def of(self, shard: int) -> LimitShard | None:
-        """The newest one."""
+        """The newest snapshot."""
         entry = self._records.get(shard)
         if entry is None:
             return None
@@ -95,25 +95,25 @@ class ShardSnapshots:
             return None
 
     def claim(self, shard: int) -> None:
-        """A shard is kept here from now on: say so."""
+        """Record in the bucket that the shard is kept here from now on."""
         entry, before = self._records.get(shard), self.of(shard)
         self._claims[shard] = (entry.revision if entry is not None else 0, before.keeper if before is not None else "")
         self.save_soon()
 
     def tick(self) -> None:
-        """A few times a second."""
+        """Call a few times a second."""
         now = asyncio.get_running_loop().time()
         if now - self._last_save >= SAVE_S:
             self._last_save = now
             self.save_soon()
 
     def save_soon(self) -> None:
-        """Write those that have changed."""
+        """Write the changed ones."""
         if self._saving is None or self._saving.done():
             self._saving = asyncio.get_running_loop().create_task(self._save_all())
 
     async def give_up(self) -> None:
-        """Write all a last time, as kept by nobody."""
+        """Write all a last time, as kept by no instance."""
         if self._saving is not None:
             await asyncio.wait([self._saving])
         for shard in list(self._books):
@@ -125,7 +125,7 @@ class ShardSnapshots:
             self._keeping.journal.saved(int(entry.key), self._clock())
 
     async def _save_all(self) -> None:
-        # What is taken while others are saved is claimed in the same round.
+        # Shards that are taken over during a save are claimed in the same round.
         while changed := [shard for shard, book in self._books.items() if book.changed]:
             for shard in changed:
                 if not await self._save(shard, self._me):
@@ -134,7 +134,7 @@ class ShardSnapshots:
                 return
 
     async def _save(self, shard: int, keeper: str) -> bool:
-        """Write one over the one before. False when nothing can be written."""
+        """Replace the previous snapshot. False when the bucket can't be written."""
         book = self._books.get(shard)
         if book is None:
             return True
@@ -160,7 +160,7 @@ class ShardSnapshots:
         return True
 
     async def _overwritten(self, shard: int, key: str, before: str) -> None:
-        """Somebody else wrote: the keeper before, whose last snapshot was under way, or another one from now on."""
+        """Another instance wrote: the previous keeper, whose last snapshot was late, or a new one."""
         entry = await self._store.get(key)
         book = self._books.get(shard)
         if book is None:

@@ -1,4 +1,4 @@
-"""Limits that all preprocessors count together: here where the count is kept here, else by asking its keeper."""
+"""Limits that all preprocessors count together: here for a shard that is kept here, otherwise by asking its keeper."""
 
 import asyncio
 import time
@@ -37,20 +37,20 @@ from pointsman_runtime.telling.logs import Log
 GIVE_UP_S: Final = 0.8
 """How long a request waits for a keeper. Its edge sends it again after 0.6 s, and waits for 0.36 s more."""
 MOVING_S: Final = 0.004
-"""By so much the pauses grow while a shard is on its way."""
+"""The pauses grow by this while a shard is being handed over."""
 LONGEST_PAUSE_S: Final = 0.03
 LATELY_S: Final = 5.0
-"""How long it is remembered that a request has ended, for shards that are taken over."""
+"""How long an ended request is remembered, for shards that are taken over."""
 SLACK_S: Final = 0.2
-"""How far the clocks of two preprocessors may differ, and how long an event may take."""
+"""Maximum difference between two preprocessors' clocks, and maximum delay of an event."""
 EDGE_GONE_S: Final = 5.0
-"""An edge that was silent for so long has ended, and its requests with it."""
+"""An edge that was silent for this long is dead, and its requests with it."""
 
 _log = Log("limits")
 
 
 class _Ended(NamedTuple):
-    """A request that has ended, as far as counts need to know: it is remembered for a while."""
+    """A request that has ended, with the facts that counts need; remembered for a while."""
 
     at: float
     edge: str
@@ -67,12 +67,12 @@ class SharedLimiter(Limiter):
     ) -> None:
         self.lengths = OutputLengths()
         self.prices: Mapping[str, TokenCost] = {}
-        """Of the limits of tokens, by name."""
+        """The token limits, by name."""
         self.spending_missing: Callable[[], str | None] = _nothing_missing
-        """Why it isn't known what was spent of budgets; None when it is."""
+        """Why spending on budgets isn't known; None when it is."""
         self.read_spending: Callable[[], None] = _nothing
         self.ends_known: Callable[[], bool] = _never
-        """Whether every end of a request was read that the stream of events has."""
+        """Whether every event of the stream was read."""
         self._bus: Final = bus
         self._heartbeat: Final = heartbeat
         self._keeper: Final = keeper
@@ -122,12 +122,12 @@ class SharedLimiter(Limiter):
             self._bus.publish(LimitReleases(releases=tuple(releases)), keeper)
 
     def _own(self, ask: LimitAsk) -> LimitVerdict:
-        """The verdict, if it is proved that the count is kept here; otherwise which preprocessor keeps it."""
+        """The verdict, if it is proved that the count is kept here; otherwise its keeper."""
         book = self._keeper.book(ask.shard)
         if isinstance(book, str):
             return LimitVerdict(outcome="elsewhere", keeper=book)
         if ask.budget is not None and not book.budgets.current:
-            # What was spent before it came here is being read.
+            # Its spending before the takeover is still being read.
             self.read_spending()
             return LimitVerdict(outcome="elsewhere", keeper=self._keeper.me)
         return self._count(book, ask, partial(self._keeper.count, book))
@@ -147,7 +147,7 @@ class SharedLimiter(Limiter):
         return verdict
 
     async def _elsewhere(self, ask: LimitAsk, keeper: str) -> LimitVerdict:
-        """Ask whoever keeps the count, until somebody does."""
+        """Ask the keeper of the count, until one answers."""
         began = time.perf_counter()
         hops, pause_s = 0, 0.0
         while True:
@@ -158,7 +158,7 @@ class SharedLimiter(Limiter):
                 verdict = self._own(ask)
             except NoReply:
                 self._keeper.ranks.suspect(keeper)
-                # It may have died with the question; if it has counted the request, it doesn't do so again.
+                # It may have died with the question. If it has counted the request, it doesn't count it again.
                 ask = ask.model_copy(update={"attempt": ask.attempt + 1})
                 verdict = self._own(ask)
             except (BusError, ValidationError) as error:
@@ -175,7 +175,7 @@ class SharedLimiter(Limiter):
                 keeper = self._keeper.ranks.keeper(ask.shard)
             hops += 1
             if hops > 1 or keeper in (self._keeper.me, before):
-                # It is on its way, or about to be proved.
+                # It is being handed over, or about to be proved.
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s + MOVING_S, LONGEST_PAUSE_S)
 
@@ -184,7 +184,7 @@ class SharedLimiter(Limiter):
         return Unavailable(why)
 
     def answer(self, asks: LimitAsks) -> bytes:
-        """What the counts kept here say of others' requests."""
+        """Answer peers' questions from the counts kept here."""
         verdicts = tuple([self._own(ask) for ask in asks.asks])
         for verdict in verdicts:
             if verdict.outcome == "elsewhere":
@@ -192,7 +192,7 @@ class SharedLimiter(Limiter):
         return LimitVerdicts(verdicts=verdicts).encode()
 
     def released(self, message: LimitReleases) -> None:
-        """Others' requests that go no further."""
+        """Release peers' requests that were rejected later."""
         now = self._clock()
         for each in message.releases:
             book = self._keeper.held(each.shard)
@@ -200,7 +200,7 @@ class SharedLimiter(Limiter):
                 book.release(each.edge, each.request_id, each.limit, now)
 
     def ended(self, event: ResponseCompleted) -> None:
-        """A request has ended: settle what it used."""
+        """A request has ended: settle its usage."""
         now = self._clock()
         usage = event.usage
         model = event.served or (event.target.model if event.target is not None else event.model) or ""
@@ -211,13 +211,13 @@ class SharedLimiter(Limiter):
         if usage is not None and usage.completion_tokens and not usage.estimated:
             tenant = event.identity.tenant if event.identity is not None else ""
             for model in {event.model, event.served} - {None}:
-                # Limits that count for all tenants expect what all of them got.
+                # Limits that count for all tenants use the answer lengths of all tenants.
                 for whose in {tenant, ""}:
                     self.lengths.learn(whose, str(model), ceil(usage.completion_tokens / event.answers))
         self._settle((*self._keeper.books(), self._alone), ended)
 
     def tick(self) -> None:
-        """About once a second: what can't be open any more ends."""
+        """Call about once a second: end requests that can't be open any more."""
         now = self._clock()
         for book in (*self._keeper.books(), self._alone):
             count = book.abandon(self._is_gone, now)
@@ -247,7 +247,7 @@ class SharedLimiter(Limiter):
                 self._settle((book,), ended)
 
     def _is_gone(self, edge: str) -> bool:
-        """Whether it was heard of, and hasn't been for a while."""
+        """Whether the edge was known, and has been silent for a while."""
         table, now = self._heartbeat.table, asyncio.get_running_loop().time()
         known = [lives for service in EDGES for name, lives in table.instances(service, now).items() if name == edge]
         if not known or any(known) or not self._bus.connected:

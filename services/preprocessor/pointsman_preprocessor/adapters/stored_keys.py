@@ -1,4 +1,4 @@
-"""API keys that are kept beside the configuration."""
+"""API keys that are stored beside the configuration."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,7 +13,7 @@ _log = Log("api-keys")
 
 
 class FollowedKeys(KeyStore):
-    """Watches the bucket from when a configuration asks for it to the end of the process."""
+    """Watches the bucket from the first configuration that needs it to the end of the process."""
 
     def __init__(self, open_bucket: Callable[[str], Bucket]) -> None:
         self._open: Final = open_bucket
@@ -22,17 +22,17 @@ class FollowedKeys(KeyStore):
         self._listed = False
 
     def follow(self) -> None:
-        """As `KeyStore.follow`."""
+        """Start to watch; see `KeyStore.follow`."""
         if not self._followed:
             self._followed = True
             self._open(KEYS_BUCKET).watch(self._put, lambda key: self._table.remove(key.lower()), self._all_listed)
 
     def missing(self) -> str | None:
-        """As `KeyStore.missing`. What was read before the connection was lost still counts."""
+        """Why keys aren't known; see `KeyStore.missing`. Keys read before a lost connection stay valid."""
         return None if self._listed else "the stored keys haven't been read yet"
 
     def find(self, digest: str) -> KeyFacts | None:
-        """As `KeyStore.find`."""
+        """Look a key up; see `KeyStore.find`."""
         return self._table.find(digest)
 
     def _all_listed(self) -> None:
@@ -42,6 +42,6 @@ class FollowedKeys(KeyStore):
         try:
             self._table.put(entry.key.lower(), stored_key(entry.value))
         except ValueError:
-            # Its words may quote what somebody put there by mistake, a key for one.
+            # The error's text may quote the stored value, which may be a key by mistake.
             self._table.remove(entry.key.lower())
             _log.warning("api_key_unusable", key=entry.key[:12], hint="its value isn't a record of a key")

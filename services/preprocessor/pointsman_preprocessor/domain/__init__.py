@@ -1,1 +1,1 @@
-"""What a request says, as values and pure functions."""
+"""The facts of a request, as values and pure functions."""

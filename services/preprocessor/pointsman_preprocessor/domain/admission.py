@@ -1,4 +1,4 @@
-"""Where a request must have an identity: behind the processors that find it out."""
+"""Requires an identity, after the processors that may find one."""
 
 from typing import Final
 
@@ -7,14 +7,14 @@ from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
 
 NAME: Final = "authentication"
-"""In trails and metrics."""
+"""Its name in trails and metrics."""
 CREDENTIAL_HEADERS: Final = ("authorization", "x-api-key", "api-key")
-"""Where clients of OpenAI, Anthropic and Azure send theirs."""
+"""Headers for credentials of OpenAI's, Anthropic's and Azure's clients."""
 CHALLENGE: Final = "www-authenticate"
 
 
 class Admission(RequestProcessor):
-    """Refuses what none of the processors before it recognised. It is added behind the last one of them."""
+    """Rejects a request that no earlier processor identified. It is added after the last of them."""
 
     type_name = NAME
     consumes = (IDENTITY,)

@@ -1,4 +1,4 @@
-"""API keys: what is kept of each, never the key itself, and how one is found."""
+"""API keys: the facts kept of each (never the key itself), and how to find one."""
 
 import hmac
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ _PREFIX: Final = 16
 
 
 class KeyFacts(Params):
-    """Who an API key belongs to."""
+    """The owner and permissions of an API key."""
 
     id: str = Field(default="", pattern=r"^[A-Za-z0-9._@-]{0,100}$")
     """Name of the key, in trails and logs."""
@@ -30,18 +30,18 @@ class KeyFacts(Params):
     limits: dict[str, str | float] = Field(default_factory=dict[str, str | float])
     """Name → value, for limits that take their value from the identity."""
     expires: datetime | None = None
-    """With a time zone; from then on the key is refused."""
+    """With a time zone; from then on the key is rejected."""
     disabled: bool = False
     note: str = ""
     """For the operator."""
 
     def grant(self) -> Grant:
-        """What the key proves."""
+        """The identity that the key proves."""
         limits: dict[str, JsonValue] = dict(self.limits)
         return Grant(self.tenant, self.subject or self.id, self.plan, self.scopes, self.models, limits, self.id)
 
     def problem(self, now_ms: int) -> str | None:
-        """Why it isn't valid now, for the client; None when it is."""
+        """Why the key isn't valid now, for the client; None when it is."""
         if self.disabled:
             return "The API key is disabled."
         if self.expires is not None and self.expires.timestamp() * 1000 <= now_ms:
@@ -55,7 +55,7 @@ class ConfiguredKey(KeyFacts):
     sha256: Annotated[str, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)] = Field(
         pattern=r"^(?:sha256:)?[0-9a-f]{64}$"
     )
-    """Of the key: `printf %s KEY | sha256sum`."""
+    """SHA-256 of the key: `printf %s KEY | sha256sum`."""
 
     @property
     def digest(self) -> str:
@@ -64,15 +64,15 @@ class ConfiguredKey(KeyFacts):
 
 
 class KeyStore(ABC):
-    """Keys that are kept beside the configuration."""
+    """Keys that are stored beside the configuration."""
 
     @abstractmethod
     def follow(self) -> None:
-        """Keep them at hand from now on."""
+        """Keep the keys at hand from now on."""
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Why they aren't known yet; None when they are."""
+        """Why the keys aren't known yet; None when they are."""
 
     @abstractmethod
     def find(self, digest: str) -> KeyFacts | None:
@@ -80,7 +80,7 @@ class KeyStore(ABC):
 
 
 class KeyTable:
-    """Keys by digest. What is compared with a digest takes as long whether it is right or not."""
+    """Keys by digest. A comparison with a digest takes the same time whether it matches or not."""
 
     def __init__(self, keys: Iterable[tuple[str, KeyFacts]] = ()) -> None:
         self._rows: Final[dict[str, list[tuple[str, KeyFacts]]]] = {}
@@ -88,12 +88,12 @@ class KeyTable:
             self.put(digest, facts)
 
     def put(self, digest: str, facts: KeyFacts) -> None:
-        """Add a key, or take the place of the one with this digest."""
+        """Add a key, or replace the one with this digest."""
         self.remove(digest)
         self._rows.setdefault(digest[:_PREFIX], []).append((digest, facts))
 
     def remove(self, digest: str) -> None:
-        """Forget a key."""
+        """Remove a key."""
         rows = [row for row in self._rows.get(digest[:_PREFIX], ()) if row[0] != digest]
         if rows:
             self._rows[digest[:_PREFIX]] = rows
@@ -101,7 +101,8 @@ class KeyTable:
             self._rows.pop(digest[:_PREFIX], None)
 
     def find(self, digest: str) -> KeyFacts | None:
-        """The key with this digest. The prefix that leads there is of a hash: guessing it tells nothing of the key."""
+        """The key with this digest. The prefix that is looked up is of a hash, so its timing reveals nothing about the
+        key."""
         found: KeyFacts | None = None
         for known, facts in self._rows.get(digest[:_PREFIX], ()):
             if hmac.compare_digest(known, digest):
@@ -113,7 +114,7 @@ class KeyTable:
 
 
 def stored_key(data: bytes) -> KeyFacts:
-    """A key as it is kept beside the configuration. Raises ValueError."""
+    """An API key as stored beside the configuration. Raises ValueError."""
     key = StoredKey.decode(data)
     expires = None if key.expires_ms is None else datetime.fromtimestamp(key.expires_ms / 1000, UTC)
     return KeyFacts.model_validate({**key.model_dump(exclude={"expires_ms", "created_ms"}), "expires": expires})

@@ -1,4 +1,4 @@
-"""Who asks, where nothing is asked of a model: for an edge that tells which models there are."""
+"""Identifies the sender of a request without a body, for an edge that lists models."""
 
 from typing import Final
 
@@ -16,11 +16,11 @@ from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.domain.request_headers import read_headers
 
 ASKS_WHO: Final = MODELS
-"""Path of a request that has no body: an edge asks which models its sender may use."""
+"""Path of a request without a body: an edge asks which models its sender may use."""
 
 
 def asker(request: PreprocessRequest) -> Incoming:
-    """The request with nothing in it but its headers. Raises Refusal for headers that make no sense."""
+    """A request with nothing but its headers. Raises Refusal for invalid headers."""
     return Incoming(request, StructuredBody(b"", {}, UNKNOWN, View(prompts=[]), ""), read_headers(request.headers))
 
 

@@ -1,8 +1,8 @@
 """Chained hashes of the prompt's blocks: equal hashes mean equal prefixes.
 
 Each hash is XXH3-64 of its block, seeded with the hash before it, so it stands for everything from the start of the
-prompt (the chain of NVIDIA Dynamo's router, with the parent as the seed). XXH3 isn't keyed: whoever can choose prompts
-can make collisions, which is why the chain of a tenant starts from the tenant's own salt.
+prompt (the chain of NVIDIA Dynamo's router, with the parent as the seed). XXH3 isn't keyed: a client that chooses its
+prompts can make collisions. Therefore the chain of a tenant starts from the tenant's own salt.
 """
 
 import sys
@@ -12,7 +12,7 @@ from typing import Final
 import xxhash
 
 LIMIT: Final = 4096
-"""Blocks described at most; a longer prompt is described by its first ones."""
+"""Most blocks of a prompt; a longer prompt is described by its first ones."""
 
 
 def chain(stream: bytes, block_bytes: int, root: int, limit: int = LIMIT) -> bytes:

@@ -1,4 +1,4 @@
-"""Processors in their order, each as much in force as its entry says."""
+"""Runs processors in order, each as its entry configures it."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -12,13 +12,13 @@ from pointsman_core.refusal import Refusal
 from pointsman_plugins.preprocessing import Incoming, ProcessorFailure, ProcessorVerdict, RequestProcessor, Unavailable
 
 Within = Callable[[Awaitable[None], float], Awaitable[None]]
-"""Waits at most so many seconds; then TimeoutError."""
+"""Waits at most this many seconds; then raises TimeoutError."""
 
 _RETRY_AFTER_S: Final = 1.0
 
 
 class Step(NamedTuple):
-    """A processor and how much it counts."""
+    """A processor and its mode."""
 
     processor: RequestProcessor
     shadow: bool = False
@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
     @property
     def undoable(self) -> bool:
-        """Whether what it changes may have to be taken back."""
+        """Whether its changes may have to be undone."""
         return self.shadow or self.on_error != "deny"
 
 
@@ -52,7 +52,7 @@ class _Before:
         incoming.answer_headers = dict(incoming.answer_headers)
 
     def restore(self, incoming: Incoming) -> dict[str, JsonValue]:
-        """Undo what happened since; returns the attributes that were written."""
+        """Undo the changes since; returns the attributes that were written."""
         written = {
             name: value
             for name, value in incoming.attributes.items()
@@ -74,7 +74,7 @@ class Chain:
         within: Within | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`within` None: nothing is waited for with a bound."""
+        """`within` is None: waits have no bound."""
         self.steps: Final = tuple(steps)
         self._within: Final = within
         self._clock: Final = clock
@@ -83,8 +83,8 @@ class Chain:
         self._declared: Final = frozenset(key.name for step in steps for key in step.processor.produces)
 
     def run(self, incoming: Incoming) -> Awaitable[None] | None:
-        """Run all steps; returns the rest as an awaitable when one of them waits. Raises Refusal, and what a processor
-        raises that may not fail."""
+        """Run all steps; returns the rest as an awaitable when one of them waits. Raises Refusal, and the error of a
+        processor that may not fail."""
         incoming.credentials = self._credentials
         incoming.declared = self._declared
         return self._run(incoming, iter(self.steps))
@@ -182,7 +182,7 @@ def _problem(error: Exception) -> str:
 
 
 def _denied(name: str, error: Exception) -> Exception:
-    """How a request ends whose processor may not fail. What nobody foresaw is the runtime's to answer and log."""
+    """The rejection when a required processor fails. The runtime answers and logs unforeseen errors."""
     if isinstance(error, TimeoutError):
         return Refusal(
             504, f"{name} did not finish in time; try again shortly.", type="server_error", code="stage_timeout"

@@ -1,4 +1,4 @@
-"""From the claims of a token to an identity, as a mapping says."""
+"""Maps the claims of a token to an identity."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -10,7 +10,7 @@ from pointsman_preprocessor.domain.identities import Grant
 
 
 class ClaimNames(Params):
-    """Claim of each part of the identity: its name, or a path such as `org.id`."""
+    """The claim for each part of the identity: its name, or a path such as `org.id`."""
 
     tenant: str = Field(default="tenant", min_length=1)
     subject: str = Field(default="sub", min_length=1)
@@ -25,7 +25,7 @@ class ClaimNames(Params):
 
 def grant_of(claims: Mapping[str, JsonValue], names: ClaimNames, tenant: str) -> Grant:
     """What the claims say. `tenant`: whose token it is when they don't. Raises ValueError for a claim that can't be
-    understood, since leaving it out might allow more than was meant."""
+    understood, since ignoring it might allow more than intended."""
     limits = _at(claims, names.limits)
     if limits is not None and not isinstance(limits, dict):
         raise ValueError(f"the claim {names.limits} isn't an object")

@@ -1,4 +1,4 @@
-"""Credentials as they stand in headers."""
+"""Credentials in headers."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Final
 
 _BEARER: Final = "bearer "
 LONGEST: Final = 16384
-"""Characters of a credential that is looked at."""
+"""Most characters of a credential that are read."""
 
 
 def bearer(headers: Mapping[str, str]) -> str | None:

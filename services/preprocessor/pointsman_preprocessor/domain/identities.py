@@ -1,4 +1,4 @@
-"""What a credential proves, and the attribute that says so."""
+"""The identity that a credential proves, and the attribute that holds it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -9,13 +9,13 @@ from pydantic import JsonValue
 from pointsman_core.config import Config
 
 LARGEST: Final = 2048
-"""Bytes of an identity as JSON: it travels with the request, whose facts have 64 KiB."""
+"""Bytes of an identity as JSON: it is sent with the request, whose facts have 64 KiB."""
 
 _GROUP: Final = "group:"
 
 
 class Grant(NamedTuple):
-    """Who somebody is and what they may do."""
+    """An identity and its permissions."""
 
     tenant: str
     subject: str = ""
@@ -29,7 +29,7 @@ class Grant(NamedTuple):
 
 
 class ModelGroups:
-    """Names of the models of each group: further stages know models by name alone."""
+    """Names of the models of each group: later stages know models by name alone."""
 
     def __init__(self, config: Config | None = None) -> None:
         self._groups: Final[dict[str, list[str]]] = {}
@@ -49,7 +49,7 @@ class ModelGroups:
 
 
 def identity_of(grant: Grant, source: str, groups: ModelGroups) -> dict[str, JsonValue]:
-    """The attribute `identity`. Raises ValueError when it can't travel."""
+    """The attribute `identity`. Raises ValueError when it is too large."""
     identity: dict[str, JsonValue] = {
         "tenant": grant.tenant,
         "subject": grant.subject,
@@ -66,7 +66,7 @@ def identity_of(grant: Grant, source: str, groups: ModelGroups) -> dict[str, Jso
     try:
         size = len(orjson.dumps(identity))
     except orjson.JSONEncodeError as error:
-        # Everything else of it is text.
+        # All other values are text.
         raise ValueError(f"`limits`: {error}") from error
     if size > LARGEST:
         raise ValueError(f"the identity has {size} bytes, at most {LARGEST} can travel")

@@ -1,4 +1,4 @@
-"""Sets of public keys (RFC 7517) that tokens are checked with."""
+"""Sets of public keys (RFC 7517) for checking tokens."""
 
 import importlib
 from abc import ABC, abstractmethod
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
 )
-"""Signatures with key pairs. Who checks a token must not be able to make one: nothing symmetric, and never `none`."""
+"""Signatures with key pairs. A service that checks tokens must not be able to make them: nothing symmetric, and never
+`none`."""
 
 
 class KeySet:
     """Keys by their id. Each belongs to one algorithm: its own `alg`, or what its type is usually used with."""
 
     def __init__(self, keys: Iterable[Mapping[str, object]]) -> None:
-        """Leaves out what isn't for signatures of `ALGORITHMS`."""
+        """Leaves out keys that aren't for signatures of `ALGORITHMS`."""
         self._named: Final[dict[str, PyJWK]] = {}
         self._nameless: Final[list[PyJWK]] = []
         for document in keys:
@@ -48,7 +49,7 @@ class KeySet:
         return fitting[0] if len(fitting) == 1 else None
 
     def names(self, kid: str | None) -> bool:
-        """Whether there is a key of this id; for a token that names none, whether there is any key."""
+        """Whether the set has a key of this id; for a token that names none, whether it has any key."""
         return kid in self._named if kid is not None else len(self) > 0
 
     def __len__(self) -> int:
@@ -56,7 +57,7 @@ class KeySet:
 
 
 def parse_key_set(data: bytes) -> KeySet:
-    """Raises ValueError for what isn't a set with at least one key that can be used."""
+    """Raises ValueError for a set without a usable key, or an invalid one."""
     document = cast("object", orjson.loads(data))
     keys = cast("Mapping[str, object]", document).get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list):
@@ -69,12 +70,12 @@ def parse_key_set(data: bytes) -> KeySet:
 
 
 def prepare() -> None:
-    """Load what keys are made with: a tenth of a second, for those alone who will have keys and before they come."""
+    """Load the cryptography modules: takes 0.1 s, so only processes with keys do it, and before the keys come."""
     importlib.import_module("jwt")
 
 
 class KeySets(ABC):
-    """Key sets that are published elsewhere."""
+    """Key sets that issuers publish."""
 
     @abstractmethod
     def follow(self, url: str, *, private: bool) -> None:
@@ -86,8 +87,8 @@ class KeySets(ABC):
 
     @abstractmethod
     def refresh(self, url: str) -> Awaitable[None] | None:
-        """Read it now, for a key that isn't in it; None when that was done a moment ago. What goes wrong is told to
-        operators, and the last set stays."""
+        """Read the set now, for a key that isn't in it; None when that was done recently. Failures are logged, and the
+        last set stays."""
 
 
 def _key(document: Mapping[str, object]) -> "PyJWK | None":

@@ -1,4 +1,4 @@
-"""Which tokenizer a model's prompts get, and what becomes of a prompt there."""
+"""The tokenizer for each model's prompts, and how it tokenizes them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,10 +20,10 @@ class ModelTokenizer(NamedTuple):
     """Its folder."""
     tokenizer: "PromptTokenizer"
     max_bytes: int
-    """Of a body whose prompt is tokenized."""
+    """Options for a body whose prompt is tokenized."""
 
     def prompt(self, incoming: Incoming) -> Prompt:
-        """The prompt as the engine will see it, edits of processors included. Raises NotTokenized."""
+        """The prompt as the engine will see it, after the processors' edits. Raises NotTokenized."""
         if len(incoming.body.raw) > self.max_bytes:
             raise NotTokenized("too_long", "the body is larger than the tokenizer's max_bytes")
         body = incoming.body
@@ -36,7 +36,7 @@ class ModelTokenizer(NamedTuple):
             prompts = body.view.prompts or []
             texts = [each for each in prompts if isinstance(each, str)]
             if len(texts) == len(prompts):
-                # Scheduled together; the blocks are those of the first.
+                # Prompts of one request are scheduled together; the blocks are those of the first.
                 streams = [self.tokenizer.completion(text, incoming.field) for text in texts]
                 return Prompt(streams[0], sum(map(len, streams)) // BYTES_PER_TOKEN, exact=True)
         raise NotTokenized("api", f"prompts of {body.api.name} aren't tokenized here")
@@ -50,7 +50,7 @@ class ModelTokenizers:
     """The tokenizers of one configuration revision."""
 
     def __init__(self, config: Config, load: Load | None) -> None:
-        """`load` reads one; None for no tokenizers at all."""
+        """`load` reads one; None for no tokenizers."""
         self._of_model: Final[dict[str, ModelTokenizer | None]] = {}
         self._otherwise: ModelTokenizer | None = None
         if load is None:

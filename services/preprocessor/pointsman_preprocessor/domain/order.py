@@ -1,4 +1,4 @@
-"""Which processors must come before which others (S3-2). Any other order is the operator's choice."""
+"""The required order of processors. Any other order is the operator's choice."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from pointsman_preprocessor.domain.chain import Step
 
 
 def check_order(uses: Sequence[ProcessorUse], processors: Sequence[RequestProcessor], config: Config) -> None:
-    """Raise PluginError that names the offender and the rule. `uses` and `processors` belong together, those that are
-    off included."""
+    """Raise PluginError that names the misplaced processor and the rule. `uses` and `processors` belong together, and
+    include disabled ones."""
     _check_identity(uses, processors)
     running = [(use, processor) for use, processor in zip(uses, processors, strict=True) if use.mode != "off"]
-    # A processor in shadow sees what others in shadow produce; one in force doesn't.
+    # A processor in shadow sees the output of others in shadow; an enforced one doesn't.
     check_dataflow([processor for use, processor in running if use.mode == "enforce"])
     check_dataflow([processor for _, processor in running])
     for position, (use, processor) in enumerate(zip(uses, processors, strict=True)):
@@ -45,7 +45,7 @@ def admission_position(steps: Sequence[Step]) -> int | None:
 
 
 def _check_identity(uses: Sequence[ProcessorUse], processors: Sequence[RequestProcessor]) -> None:
-    """Whoever reads the identity stands behind everybody who may find it out."""
+    """A processor that reads the identity must come after every one that may produce it."""
     finders = [
         (position, use, processor.name)
         for position, (use, processor) in enumerate(zip(uses, processors, strict=True))

@@ -1,4 +1,4 @@
-"""What one configuration revision does to every request."""
+"""The processing of every request under one configuration revision."""
 
 from collections.abc import Awaitable, Iterable
 from typing import Final
@@ -23,17 +23,17 @@ from pointsman_preprocessor.domain.prompt_tokens import TokenReaders
 """Group in which other distributions offer request processors."""
 
 NOTE_LIMIT: Final = 256
-"""Characters of a processor's note that are kept."""
+"""Most characters of a processor's note that are kept."""
 
 _NEEDED_BY: Final = {"semantic-match": "prompt-vector"}
-"""Scorer of a model-selector → processor that produces what it reads; added when nobody lists it."""
+"""Scorer of a model-selector → the processor that produces its input; added when the configuration doesn't list it."""
 _CACHE: Final = "semantic-cache"
 _NEXT: Final = (Stage(service="profile-picker"),)
 _DEFAULT_BLOCK_TOKENS: Final = 64
 
 
 def registry(builtin: Iterable[type[RequestProcessor]]) -> Registry[RequestProcessor]:
-    """All request processors: the built-in ones and those of other distributions."""
+    """All request processors: built-in ones and those of other distributions."""
     return Registry(RequestProcessor, builtin)
 
 
@@ -48,7 +48,7 @@ class Pipeline:
         ports: Ports | None = None,
         bound: Within | None = None,
     ) -> None:
-        """`load` reads a tokenizer; without it none is used. `ports`: what processors ask beyond the request; `bound`
+        """`load` reads a tokenizer; without it none is used. `ports`: services that processors call; `bound`
         keeps the timeouts of those that wait. Raises PluginError for a processor that can't be built or stands in the
         wrong place, and what `load` raises."""
         self.config: Final = config
@@ -87,7 +87,7 @@ class Pipeline:
 
     @property
     def processors(self) -> tuple[RequestProcessor, ...]:
-        """Those that run, in shadow too, in their order."""
+        """The processors that run, in shadow too, in their order."""
         return tuple(step.processor for step in self._chain.steps)
 
     def block_tokens(self, model: str) -> tuple[int, ...]:
@@ -95,11 +95,11 @@ class Pipeline:
         return self._block_sizes.get(model, self._all_block_sizes)
 
     def facts(self, incoming: Incoming, prompt: Prompt | None = None) -> RequestFacts:
-        """As `describe`, for the pools and stages that there are."""
+        """As `describe`, for the configured pools and stages."""
         return describe(incoming, self.block_tokens(incoming.model), prompt, fingerprinted=self._fingerprints)
 
     def identify(self, incoming: Incoming) -> Awaitable[None] | None:
-        """Run those processors alone that find out who sends the request. As `run`."""
+        """Run only the processors that identify the sender. As `run`."""
         return self._identifying.run(incoming)
 
     @property
@@ -109,7 +109,7 @@ class Pipeline:
 
 
 def _identifies(step: Step) -> bool:
-    """Whether it has to do with who sends the request, and is in force."""
+    """Whether the processor helps to identify the sender, and is enforced."""
     finds = any(key.name == IDENTITY.name for key in step.processor.produces)
     return not step.shadow and (finds or isinstance(step.processor, Admission))
 
@@ -130,7 +130,7 @@ def _steps(config: Config, types: Registry[RequestProcessor], ports: Ports) -> l
         steps.append(Step.of(processor, use))
     admission = admission_position(steps)
     if admission is not None:
-        # What is in shadow alone refuses nobody.
+        # A processor in shadow rejects no request.
         shadow = all(step.shadow for step in steps if step.processor.authenticates)
         steps.insert(admission, Step(Admission(), shadow))
     return steps
@@ -139,18 +139,18 @@ def _steps(config: Config, types: Registry[RequestProcessor], ports: Ports) -> l
 def describe(
     incoming: Incoming, block_tokens: tuple[int, ...], prompt: Prompt | None = None, *, fingerprinted: bool = False
 ) -> RequestFacts:
-    """The request as the stages will know it, after all processors have run. `block_tokens`: sizes of blocks, at least
-    one; `prompt`: its tokens, if known; `fingerprinted`: whether a stage reads what it asks as a fingerprint."""
+    """The request as later stages will see it, after all processors have run. `block_tokens`: sizes of blocks, at least
+    one; `prompt`: its tokens, if known; `fingerprinted`: whether a stage reads its fingerprint."""
     body = incoming.body
     document = body.document
     headers = incoming.headers
     if prompt is None:
         prompt = incoming.prompt
     tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")
-    # A salt that the engine has too is all that keeps the tenant's blocks apart: KV events name them by it alone.
+    # Only a salt that the engine has too separates the tenant's blocks: KV events have no other name for them.
     keeper = "" if incoming.read(ENGINE_SALT) else tenant
     root = salt(keeper, str(incoming.field("cache_salt") or ""), "ids" if prompt.exact else "text")
-    # All chains share the room that a journey has for one.
+    # All chains share the space that a journey has for one.
     first, *others = (
         BlockChain(
             block_tokens=size, blocks=chain(prompt.stream, size * BYTES_PER_TOKEN, root, LIMIT // len(block_tokens))
@@ -188,7 +188,7 @@ def describe(
 
 
 def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degraded: str = "") -> Journey:
-    """The journey that leaves preprocessing for the profile-picker. `degraded`: what went wrong here, if anything."""
+    """The journey that goes to the profile-picker. `degraded`: the failure here, if any."""
     envelope = incoming.envelope
     reasons = (*incoming.degraded, degraded) if degraded else tuple(incoming.degraded)
     return Journey(
@@ -212,7 +212,7 @@ def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degrade
 
 
 def processor_reports(incoming: Incoming, instance: str) -> tuple[StageReport, ...]:
-    """What the processors had to say, for the trail. `instance` is the process that they ran in."""
+    """The processors' reports for the trail. `instance` is the process that they ran in."""
     return tuple(
         StageReport(
             stage=f"preprocessor/{verdict.processor}",

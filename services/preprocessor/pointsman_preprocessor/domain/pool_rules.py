@@ -1,5 +1,5 @@
-"""Which model serves a name and which priority an objective has: as the configuration says, and where it says nothing,
-as InferenceObjectives and InferenceModelRewrites of a cluster do."""
+"""The model that serves a name, and the priority of an objective: from the configuration, or else from a cluster's
+InferenceObjectives and InferenceModelRewrites."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -26,11 +26,11 @@ class _Rule(NamedTuple):
 
 
 class NameRules:
-    """Of one configuration revision, and of the cluster as it is now."""
+    """The rules of one configuration revision, and of the cluster's current state."""
 
     def __init__(self, config: Config) -> None:
         self.conflicts: tuple[str, ...] = ()
-        """What the cluster says in vain, and who says otherwise."""
+        """Rules of the cluster that are overruled, each with the rule that overrules it."""
         self._configured: Final = Rewrites(config.rewrites)
         self._objectives: Final = config.objectives
         self._pools: Final = tuple(config.pools)
@@ -42,7 +42,7 @@ class NameRules:
         self._priorities: dict[str, Mapping[str, int]] = {}
 
     def learn(self, pools: Mapping[str, PoolRules]) -> None:
-        """Take over what the cluster says now, of all pools."""
+        """Take over the cluster's current rules, of all pools."""
         conflicts: list[str] = []
         exact: dict[str, _Rule] = {}
         whole_pools: dict[str, _Rule] = {}
@@ -71,8 +71,8 @@ class NameRules:
         self.conflicts = tuple(conflicts)
 
     def _against(self, name: str, pool: str, exact: Mapping[str, _Rule]) -> str | None:
-        """Who says otherwise of this name; None when nobody does, empty for the same pool's older rule, which goes
-        first as the API has it."""
+        """The rule that overrules this name; None without one, empty for the same pool's older rule, which has
+        precedence in the API."""
         configured = self._configured.of(name, "", None, _NO_HEADERS)
         if configured is not None:
             return f"the configuration rewrites it (rewrites: {configured.rule})"
@@ -87,21 +87,21 @@ class NameRules:
     def rewritten(
         self, model: str, request_id: str, session: str | None, headers: Mapping[str, str]
     ) -> Rewritten | None:
-        """What serves a request for `model`; None when no rule is for it. Header names are in lower case."""
+        """The model that serves a request for `model`; None without a rule for it. Header names are in lower case."""
         found = self._configured.of(model, request_id, session, headers)
         if found is not None:
             return found
         rule = self._exact.get(model)
         if rule is None and self._whole_pools:
             pool = self._pool_of.get(model)
-            # A name that nobody knows belongs to the pool that there is alone.
+            # An unknown name belongs to the only pool, if there is just one.
             if pool is None and len(self._pools) == 1 and model not in self._pool_of:
                 pool = self._pools[0]
             rule = None if pool is None else self._whole_pools.get(pool)
         return None if rule is None else rule.rewritten(session or request_id)
 
     def priority(self, objective: str, model: str) -> int:
-        """Of a request for `model` with this objective; 0 for one that nobody knows.
+        """Of a request for `model` with this objective; 0 for an unknown one.
 
         Before a model's pool is known, the first pool of the configuration that has the objective counts.
         """

@@ -1,4 +1,4 @@
-"""Which prompts' tokens the edge is told, so that nobody has to count them again (S1-26, S1-27)."""
+"""Chooses the prompts whose tokens are sent to the edge, so that the edge doesn't tokenize them again."""
 
 from typing import Final
 
@@ -8,11 +8,11 @@ from pointsman_plugins.preprocessing import Incoming
 from pointsman_plugins.prompt import BYTES_PER_TOKEN, Prompt
 
 ROUTING_REQUEST: Final = "x-routing-request"
-"""Only the route is asked for; tokens are part of that answer."""
+"""Only the route is requested; tokens are part of that answer."""
 
 
 class TokenReaders:
-    """Who wants tokens, by one configuration revision."""
+    """The services that need tokens, by one configuration revision."""
 
     def __init__(self, config: Config) -> None:
         self._pools: Final = {name: pool.send_tokens != "no" for name, pool in config.pools.items()}
@@ -24,8 +24,8 @@ class TokenReaders:
         }
 
     def told(self, incoming: Incoming, prompt: Prompt) -> PromptTokens | None:
-        """What the edge is told of a prompt that was tokenized; None: nobody wants it. Of several prompts in one
-        request nothing is told."""
+        """The tokens of a prompt for the edge; None when no service needs them. A request with several prompts has
+        none."""
         model = incoming.model
         wanted = self._any and self._of_model.get(model, True)
         if not wanted and incoming.envelope.headers.get(ROUTING_REQUEST) is None:

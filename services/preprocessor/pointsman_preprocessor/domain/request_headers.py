@@ -1,8 +1,8 @@
-"""What the headers of a request say: wishes of the client, and facts of a trusted proxy.
+"""Reads a request's headers: options set by the client, and facts from a trusted proxy.
 
 The edge drops `x-pointsman-*` and `x-gateway-*` unless its peer is a configured trusted proxy (docs/security.md),
-so whatever of them arrives here may decide about priority and fairness. What any client may send decides about
-nothing but that client's own request: its session and its service-level wishes.
+so any of them that arrives here may decide priority and fairness. Headers that any client may send affect
+only that client's own request: its session and its service-level objectives.
 """
 
 import math
@@ -19,7 +19,7 @@ _PRIORITY: Final = "x-pointsman-priority"
 _OBJECTIVE: Final = ("x-pointsman-objective", "x-gateway-inference-objective")
 _FAIRNESS: Final = ("x-pointsman-fairness-id", "x-gateway-inference-fairness-id")
 _SESSION: Final = "x-session-id"
-# Newer names first: they win, as in llm-d-router 0.10.
+# Newer names first: they have precedence, as in llm-d-router 0.10.
 _TTFT: Final = ("x-pointsman-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 _ITL: Final = ("x-pointsman-slo-itl-ms", "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 
@@ -47,7 +47,7 @@ _PUBLIC_TOKENS: Final = frozenset({"x-session-token"})
 
 
 def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
-    """Read the headers of a request (lower-case names). Raises Refusal 400 for a value that makes no sense."""
+    """Read the headers of a request (lower-case names). Raises Refusal 400 for an invalid value."""
     readable, dropped = _readable(headers)
     get = headers.get
     priority = get(_PRIORITY)

@@ -1,4 +1,4 @@
-"""Signed tokens (RFC 7519): what one says of itself before it is checked, and the check."""
+"""Signed tokens (RFC 7519): reads the unverified claims, and verifies them."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ _OPTIONS: Final = {
     "verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_iss": False, "verify_sub": False,
     "verify_jti": False,
 }  # fmt: skip
-"""Times are checked here, by the clock of the request; what claims mean is the mapping's to say."""
+"""Times are checked here, by the clock of the request; the mapping interprets the claims."""
 
 
 class TokenHead(NamedTuple):
-    """What a token says of itself, unproven."""
+    """The unverified claims of a token."""
 
     algorithm: str
     kid: str | None
@@ -34,11 +34,11 @@ class TokenRefused(Exception):
 
 
 class ExpectedClaims(NamedTuple):
-    """What a token must say to be valid."""
+    """The claims that a valid token must have."""
 
     issuer: str
     audience: Sequence[str]
-    """One of these; empty: whatever it is for."""
+    """One of these audiences; empty for any."""
     leeway_s: float
 
 
@@ -83,7 +83,7 @@ def verified(token: str, key: "PyJWK", expected: ExpectedClaims, now_s: float) -
     except jwt.MissingRequiredClaimError as error:
         raise TokenRefused(f"The token has no `{error.claim}`.") from error
     except jwt.PyJWTError as error:
-        # Its words may quote the token.
+        # The error's text may quote the token.
         raise TokenRefused("The token's signature isn't valid.") from error
     if claims.get("iss") != expected.issuer:
         raise TokenRefused("The token is of another issuer.")

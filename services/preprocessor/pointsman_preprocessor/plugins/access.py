@@ -10,7 +10,7 @@ from pointsman_preprocessor.domain.identities import Grant, ModelGroups, identit
 
 
 class AnonymousParams(Params):
-    """Who they are."""
+    """The identity of anonymous requests."""
 
     tenant: str = Field(default="anonymous", min_length=1)
     plan: str = ""
@@ -20,12 +20,12 @@ class AnonymousParams(Params):
     limits: dict[str, str | float] = Field(default_factory=dict[str, str | float])
     """Name → value, for limits that take their value from the identity."""
     headers: tuple[str, ...] = CREDENTIAL_HEADERS
-    """A request with one of these isn't anonymous, nor is one with a header in which others look for a credential: one
-    that nobody knows is refused."""
+    """A request with one of these isn't anonymous. Nor is one with a header where other processors look for a
+    credential: an unknown credential is rejected."""
 
 
 class Anonymous(RequestProcessor[AnonymousParams]):
-    """Produces the identity of requests that carry no credential. It stands behind the processors that read some."""
+    """Produces the identity of requests without a credential. It comes after the processors that read credentials."""
 
     type_name = "anonymous"
     produces = (IDENTITY,)
@@ -56,17 +56,17 @@ class Anonymous(RequestProcessor[AnonymousParams]):
 
 
 class AuthorizationParams(Params):
-    """What it needs."""
+    """The required permissions."""
 
     scopes: tuple[str, ...] = Field(min_length=1)
-    """All of these."""
+    """Required scopes, all of them."""
     apis: tuple[Api, ...] = ()
     """Only for requests of these APIs, e.g. `embeddings`; default: all."""
 
 
 class Authorization(RequestProcessor[AuthorizationParams]):
-    """Refuses with 403 whoever lacks a scope. Which models an identity may use is in its `models`, and is looked at
-    where the model is settled."""
+    """Rejects an identity that lacks a scope with 403. An identity's `models` are checked later, when the model is
+    known."""
 
     type_name = "authorization"
     consumes = (IDENTITY,)

@@ -1,4 +1,4 @@
-"""`api-key-auth`: clients are known by their API keys, of which only the hashes are kept."""
+"""`api-key-auth`: identifies clients by their API keys, of which only the hashes are kept."""
 
 from typing import Final
 
@@ -14,21 +14,21 @@ from pointsman_preprocessor.domain.credentials import digest, presented
 from pointsman_preprocessor.domain.identities import ModelGroups, identity_of
 
 _KEPT: Final = 8192
-"""Keys whose identity stays made."""
+"""Most keys whose identity is cached."""
 
 
 class ApiKeyAuthParams(Params):
-    """The keys, and where clients send theirs."""
+    """The keys, and the headers that clients send them in."""
 
     keys: tuple[ConfiguredKey, ...] = ()
-    """Hashes of keys and whose they are."""
+    """Hashes of keys, and their owners."""
     stored: bool = False
-    """Also the keys that `pointsman keys create` keeps beside the configuration; changes count at once."""
+    """Also accept the keys that `pointsman keys create` stores beside the configuration; changes count at once."""
     headers: tuple[str, ...] = Field(default=CREDENTIAL_HEADERS, min_length=1)
-    """Headers that may hold a key; of `authorization` what follows `Bearer`."""
+    """Headers that may hold a key; for `authorization`, the part after `Bearer`."""
     forward: bool = False
-    """Leave the header to the engine. The edge forwards `authorization`, `x-api-key` and `api-key` only when it is told
-    to as well."""
+    """Leave the header to the engine. The edge forwards `authorization`, `x-api-key` and `api-key` only when it is
+    configured to as well."""
 
     @field_validator("keys")
     @classmethod
@@ -47,8 +47,8 @@ class ApiKeyAuthParams(Params):
 
 
 class ApiKeyAuth(RequestProcessor[ApiKeyAuthParams]):
-    """Produces the identity of a known key. An unknown one is left to the processors behind it, and refused with 401
-    when none of them knows it either."""
+    """Produces the identity of a known key. An unknown key is left to the processors after it, and rejected with 401
+    when none of them knows it."""
 
     type_name = "api-key-auth"
     produces = (IDENTITY,)
@@ -81,7 +81,8 @@ class ApiKeyAuth(RequestProcessor[ApiKeyAuthParams]):
         for header, key in presented(incoming.envelope.headers, self.params.headers):
             digested = digest(key)
             facts = self._find(digested)
-            # The edge keeps the usual headers from engines by itself, and they may hold another processor's credential.
+            # The edge never forwards the usual headers to engines unless configured to, and they may hold another
+            # processor's credential.
             if not self.params.forward and (facts is not None or header not in CREDENTIAL_HEADERS):
                 incoming.hide_header(header)
             if facts is None:

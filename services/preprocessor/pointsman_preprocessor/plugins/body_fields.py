@@ -1,4 +1,4 @@
-"""Members of the body that engines get: `stream-usage`, `tenant-salt`."""
+"""Fields of the body that engines get: `stream-usage`, `tenant-salt`."""
 
 import hashlib
 from typing import Final
@@ -9,7 +9,7 @@ from pointsman_core.plugins import Key
 from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming, RequestProcessor
 
 USAGE_ADDED: Key[bool] = Key("usage_added", bool)
-"""True when the client didn't ask for the usage that its stream will end with."""
+"""True when the client didn't ask for the usage that ends its stream."""
 
 
 class StreamUsage(RequestProcessor):
@@ -36,7 +36,7 @@ SALT_BYTES: Final = 16
 class TenantSalt(RequestProcessor):
     """Sets the body's `cache_salt` from the tenant and the salt that the client sent, if any.
 
-    It needn't be secret: every request's salt is made here, of its own tenant.
+    It needn't be secret: every request's salt is derived here, from its own tenant.
     """
 
     type_name = "tenant-salt"

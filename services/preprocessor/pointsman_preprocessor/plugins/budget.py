@@ -1,4 +1,4 @@
-"""`budget`: so much money in so many days, reserved before a request runs and spent by what it cost."""
+"""`budget`: an amount of money per period, reserved before a request runs and charged with its cost."""
 
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -23,13 +23,13 @@ from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.plugins.limit import GRACE_MS
 
 ANY_MODEL: Final = "*"
-"""In `fallback`: models that aren't named."""
+"""Key in `fallback` for all other models."""
 _MOST_KEPT: Final = 4096
-"""Amounts from claims that stay compiled."""
+"""Most amounts from claims that stay compiled."""
 
 
 class BudgetParams(Params):
-    """How much money, and whose."""
+    """The amount of a budget, and its scope."""
 
     amount: Amounts | None = None
     """Dollars per period: `20/d`, `100/7d`, `50/month` (calendar month, UTC), or several that all count. Without it
@@ -40,17 +40,17 @@ class BudgetParams(Params):
     claim: str | None = Field(default=None, min_length=1)
     """Entry of the identity's `limits` that replaces the amount, where an identity has it, e.g. `50/month`."""
     soft: Annotated[Decimal | None, BeforeValidator(share)] = Field(default=None, gt=0, le=1)
-    """Share of the amount from which on a warning is given: an event, a header, a metric."""
+    """Share of the amount above which warnings are given: an event, a header, a metric."""
     hard: bool = True
-    """Refuse what exceeds the amount; without it a budget warns only."""
+    """Reject requests that exceed the amount; without it a budget only warns."""
     fallback: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
-    """Model → cheaper models that serve in its place when the budget is spent, in this order; `*` for all others."""
+    """Model → cheaper models that serve instead when the budget is spent, in this order; `*` for all others."""
     unpriced: Literal["allow", "refuse"] = "allow"
-    """What happens to a request for a model without a price, which costs nothing as far as a budget knows."""
+    """Whether to accept a request for a model without a price, which costs a budget nothing."""
     expected_output: int | None = Field(default=None, ge=0)
     """Tokens of output to expect for each answer, at most the request's own limit; default as of `token-limit`."""
     tell: bool = True
-    """Tell clients what is left (`x-pointsman-budget-*`)."""
+    """Send clients the remaining amount (`x-pointsman-budget-*`)."""
 
     @field_validator("fallback", mode="before")
     @classmethod
@@ -62,7 +62,8 @@ class BudgetParams(Params):
 
 
 class Budget(RequestProcessor[BudgetParams]):
-    """Reserves what a request may cost. When the budget is spent, a cheaper model serves it, or it ends with 402."""
+    """Reserves the possible cost of a request. When the budget is spent, a cheaper model serves it, or it is rejected
+    with 402."""
 
     type_name = "budget"
     reports = True
@@ -152,7 +153,7 @@ class Budget(RequestProcessor[BudgetParams]):
         incoming.say(f"spent for {asked}; {model} serves in its place")
 
     def _ask(self, incoming: Incoming, model: str) -> LimitAsk | None:
-        """None where nothing can be spent of this budget."""
+        """None when the request can't be charged to this budget."""
         identity = incoming.read(IDENTITY) or {}
         found = self._windows_of(incoming, identity)
         if not found:
@@ -190,7 +191,7 @@ class Budget(RequestProcessor[BudgetParams]):
         return price
 
     def _cost(self, incoming: Incoming, identity: Mapping[str, JsonValue], price: Price) -> tuple[int, int]:
-        """Nano-dollars: expected, and at most."""
+        """Cost in nano-dollars: expected, and maximum."""
         tenant = str(identity.get("tenant") or "")[:LONGEST_NAME]
         expected, most = answer_length(incoming, self._limiter.lengths, tenant, self.params.expected_output)
         prompt, count = incoming.prompt.tokens, incoming.body.view.answers

@@ -1,4 +1,4 @@
-"""`header-guard`: headers that must not reach an engine or provider."""
+"""`header-guard`: removes headers that must not reach an engine or provider."""
 
 import re
 from fnmatch import translate
@@ -12,7 +12,7 @@ from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 
 
 class HeaderGuardParams(Params):
-    """What goes and what stays."""
+    """The headers to remove, and exceptions."""
 
     remove: tuple[str, ...] = Field(
         default=("authorization", "cookie", "x-api-key", "api-key", "x-gateway-*", "x-pointsman-*", "x-forwarded-*"),
@@ -29,7 +29,7 @@ class HeaderGuardParams(Params):
 
 
 class HeaderGuard(RequestProcessor[HeaderGuardParams]):
-    """Removes them. Processors behind it may set headers of the same names."""
+    """Removes them. Later processors may set headers of the same names."""
 
     type_name = "header-guard"
 
@@ -38,7 +38,7 @@ class HeaderGuard(RequestProcessor[HeaderGuardParams]):
 
         @lru_cache(maxsize=1024)
         def goes(header: str) -> bool:
-            # A pattern may mean what the edge writes itself, too, which stays.
+            # A pattern may also match headers that the edge writes; these stay.
             return header not in EDGES_OWN and bool(remove.fullmatch(header)) and not keep.fullmatch(header)
 
         self._goes = goes

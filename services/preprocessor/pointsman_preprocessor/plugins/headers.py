@@ -1,4 +1,4 @@
-"""Headers made of facts of the request: `request-id`, `model-to-header`, `field-to-header`."""
+"""Headers from facts of the request: `request-id`, `model-to-header`, `field-to-header`."""
 
 from typing import Final
 
@@ -12,10 +12,10 @@ from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 
 
 class RequestIdParams(Params):
-    """Where it goes."""
+    """The header to set."""
 
     header: str = Field(default="X-Request-Id", pattern=HEADER_NAME)
-    """`X-Request-Id` is in every request that an edge sends on, with or without this processor."""
+    """Every request that an edge forwards has `X-Request-Id`, with or without this processor."""
 
     @field_validator("header")
     @classmethod
@@ -47,7 +47,7 @@ class ModelToHeaderParams(Params):
 
 
 class ModelToHeader(RequestProcessor[ModelToHeaderParams]):
-    """Sets both headers; the base model is empty when nobody knows it."""
+    """Sets both headers; the base model is empty when unknown."""
 
     type_name = "model-to-header"
 
@@ -82,7 +82,7 @@ LONGEST_VALUE: Final = 1024
 
 
 class FieldToHeaderParams(Params):
-    """From where to where."""
+    """Source and target."""
 
     field: str = Field(min_length=1)
     """Top-level field, or a path into objects, e.g. `metadata.tier`."""
@@ -90,7 +90,7 @@ class FieldToHeaderParams(Params):
 
 
 class FieldToHeader(RequestProcessor[FieldToHeaderParams]):
-    """Sets the header to the text, number or boolean; removes what the client sent there when the field has none."""
+    """Sets the header to the text, number or boolean; removes the client's header when the field has none."""
 
     type_name = "field-to-header"
 

@@ -1,4 +1,4 @@
-"""`identity-headers`: a trusted proxy in front has authenticated the client and says so in headers."""
+"""`identity-headers`: takes the identity from headers of a trusted proxy that has authenticated the client."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ class IdentityHeadersParams(Params):
         min_length=1,
     )
     required: tuple[str, ...] = ()
-    """Fields without which a request is refused with 401."""
+    """Required fields; without one of them, a request is rejected with 401."""
 
     @field_validator("fields")
     @classmethod
@@ -40,7 +40,7 @@ class IdentityHeadersParams(Params):
 
 
 class IdentityHeaders(RequestProcessor[IdentityHeadersParams]):
-    """Produces the identity from headers that edges take from trusted proxies only."""
+    """Produces the identity from headers that edges accept from trusted proxies only."""
 
     type_name = "identity-headers"
     produces = (IDENTITY,)

@@ -1,4 +1,4 @@
-"""`jwt-auth`: clients are known by signed tokens of one issuer."""
+"""`jwt-auth`: identifies clients by signed tokens of one issuer."""
 
 import hashlib
 from collections import OrderedDict
@@ -22,19 +22,19 @@ from pointsman_preprocessor.domain.key_sets import ALGORITHMS, KeySet, KeySets
 from pointsman_preprocessor.domain.tokens import ExpectedClaims, TokenHead, TokenRefused, head_of, verified
 
 _KEPT: Final = 8192
-"""Tokens whose check is remembered."""
+"""Most tokens whose verification is cached."""
 _LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 
 
 class JwtAuthParams(Params):
-    """Whose tokens are believed, and what of theirs."""
+    """The issuer, and the required claims."""
 
     issuer: str = Field(min_length=1)
-    """The `iss` of its tokens, to the letter. Tokens of other issuers are left to the processors behind."""
+    """The exact `iss` of its tokens. Tokens of other issuers are left to later processors."""
     audience: tuple[str, ...] = ()
-    """The `aud` must have one of these; default: a token for anybody will do."""
+    """The `aud` must have one of these; default: any audience."""
     jwks: HttpUrl | None = None
-    """Where the issuer publishes its keys."""
+    """URL of the issuer's keys."""
     private: bool = False
     """`jwks` may lead to a private address."""
     plaintext: bool = False
@@ -42,16 +42,16 @@ class JwtAuthParams(Params):
     keys: tuple[dict[str, JsonValue], ...] = ()
     """The issuer's public keys themselves (JWK), instead of `jwks`."""
     leeway: Duration = 30.0
-    """How far clocks may differ."""
+    """Maximum difference between clocks."""
     claims: ClaimNames = ClaimNames()
     tenant: str = ""
-    """Tenant of tokens that name none."""
+    """Tenant of tokens without one."""
     required: tuple[str, ...] = ()
-    """Parts of the identity without which a token is refused: `tenant`, `subject`, `plan`."""
+    """Parts of the identity that a token must have: `tenant`, `subject`, `plan`."""
     remember: Duration = 60.0
-    """How long a token that was checked isn't checked again; at most until it expires or the keys change."""
+    """How long a verified token isn't verified again; at most until it expires or the keys change."""
     forward: bool = False
-    """Leave the header to the engine; the edge forwards it only when it is told to as well."""
+    """Leave the header to the engine; the edge forwards it only when it is configured to as well."""
 
     @model_validator(mode="after")
     def _has_keys(self) -> Self:
@@ -81,7 +81,7 @@ class _Checked(NamedTuple):
 
 class JwtAuth(RequestProcessor[JwtAuthParams]):
     """Produces the identity of a valid token: signed by a key of its issuer with that key's own algorithm, not expired,
-    for this audience. One that claims to be of this issuer and isn't valid is refused with 401."""
+    for this audience. An invalid token that names this issuer is rejected with 401."""
 
     type_name = "jwt-auth"
     produces = (IDENTITY,)

@@ -1,4 +1,4 @@
-"""What all limits do alike: whose count a request belongs to, which amounts hold for it, what a refusal says."""
+"""The common part of all limits: the scope of a request, the amounts for it, and the rejection."""
 
 from abc import abstractmethod
 from collections.abc import Awaitable
@@ -17,32 +17,32 @@ from pointsman_preprocessor.domain.limits.scope import ScopeName, Scopes
 from pointsman_preprocessor.domain.limits.told import tell
 
 GRACE_MS: Final = 5_000
-"""After a request's deadline: by then its end has been told, or its edge is gone."""
+"""Milliseconds after a request's deadline: by then its end was reported, or its edge is gone."""
 _MOST_KEPT: Final = 4096
-"""Amounts from claims that stay compiled."""
+"""Most amounts from claims that stay compiled."""
 
 
 class LimitParams(Params):
-    """Whose count it is, and where its amounts come from."""
+    """The scope of a limit, and the source of its amounts."""
 
     per: tuple[ScopeName, ...] = ()
     """Each combination of values has a count of its own: `tenant`, `subject`, `plan`, `model`, `header:<name>`. Without
     any, all requests share one."""
     claim: str | None = Field(default=None, min_length=1)
-    """Entry of the identity's `limits` that replaces the amount, where an identity has it; 0 lets nothing through."""
+    """Entry of the identity's `limits` that replaces the amount, where an identity has it; 0 rejects every request."""
     tell: bool = True
-    """Tell clients what is left (`x-ratelimit-*`)."""
+    """Send clients the remaining amount (`x-ratelimit-*`)."""
 
 
 LimitParamsT_co = TypeVar("LimitParamsT_co", bound=LimitParams, default=LimitParams, covariant=True)
 
 
 class Limit(RequestProcessor[LimitParamsT_co]):
-    """Counts requests, and ends those that are too many with 429."""
+    """Counts requests, and rejects those over the limit with 429."""
 
     reports = True
     kept = False
-    """What it counts stays counted when another limit refuses the request."""
+    """Whether its count stays when another limit rejects the request."""
 
     def setup(self) -> None:
         self.scopes = Scopes(self.name, self.params.per)
@@ -58,7 +58,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
 
     @abstractmethod
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
-        """The windows that a claim stands for. Raises ValueError."""
+        """The windows of a claim. Raises ValueError."""
 
     def connect(self, ports: Ports) -> None:
         self._limiter = ports.find(Limiter) or self._limiter
@@ -77,7 +77,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         return True
 
     def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> tuple[float, float]:
-        """What to count before it is known, and how much more it may become."""
+        """The cost to count in advance, and the most that it may grow by."""
         del incoming, windows
         return 1.0, 0.0
 
@@ -87,7 +87,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
 
     @property
     def reactive(self) -> bool:
-        """Whether nothing is counted before it is known."""
+        """Whether the cost is counted only at the end."""
         return False
 
     async def _wait(self, incoming: Incoming, ask: LimitAsk, verdict: Awaitable[LimitVerdict]) -> None:

@@ -1,4 +1,4 @@
-"""`prompt-vector`: the vector of a request's last words, for the `semantic-match` of models."""
+"""`prompt-vector`: the vector of a request's last message, for the `semantic-match` of models."""
 
 from typing import Final
 
@@ -8,11 +8,11 @@ from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, encode, vector
 from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 
 _LONGEST: Final = 2048
-"""Characters that are looked at: a quarter of a millisecond."""
+"""Most characters that are read: takes 0.25 ms."""
 
 
 class PromptVector(RequestProcessor):
-    """Produces the vector of the last user message, or of the prompt. Runs by itself when a selector needs it."""
+    """Produces the vector of the last user message, or of the prompt. Added automatically when a selector needs it."""
 
     type_name = "prompt-vector"
     produces = (PROMPT_VECTOR,)
@@ -24,8 +24,8 @@ class PromptVector(RequestProcessor):
 
 
 def last_words(body: StructuredBody, limit: int) -> str:
-    """The last message of a user, or the first prompt that is a text; its first and its last characters when it is
-    longer than `limit`. Empty when there is no text, and for an API that generates none."""
+    """A user's last message, or the first text prompt; only its first and last characters when it is longer than
+    `limit`. Empty without text, and for an API that doesn't generate any."""
     if not body.api.generates:
         return ""
     view = body.view

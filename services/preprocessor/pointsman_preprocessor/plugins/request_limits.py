@@ -11,22 +11,22 @@ from pointsman_preprocessor.domain.limits.scope import OF_IDENTITY
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 
 SENT_AGAIN_MS: Final = 5_000
-"""How long a request is remembered, so that one that its edge sends again isn't counted twice."""
+"""How long a request is remembered, so that a retry by its edge isn't counted again."""
 _SMALL: Final = 10
-"""Requests that may come at once whatever the rate."""
+"""Minimum number of requests that may come at once, at any rate."""
 
 
 class RequestLimitParams(LimitParams):
-    """How many requests."""
+    """The rate of requests."""
 
     rate: Rates
     """An amount per time, or several that all count: `50/s`, `[50/s, 1000/min]`."""
     burst: float | None = Field(default=None, ge=1)
-    """How many may come at once; default: a tenth of the amount, at least 10, at most the amount."""
+    """Requests that may come at once; default: a tenth of the amount, at least 10, at most the amount."""
 
 
 class RequestLimit(Limit[RequestLimitParams]):
-    """Requests arrive at most at the rate, but for a burst."""
+    """Limits requests to the rate, except for a burst."""
 
     type_name = "request-limit"
 
@@ -52,7 +52,7 @@ class RequestLimit(Limit[RequestLimitParams]):
 
 
 def amounts(value: JsonValue, configured: tuple[Rate, ...]) -> tuple[Rate, ...]:
-    """Rates, or a number in the place of the amount of the first configured one. Raises ValueError."""
+    """Rates, or a number that replaces the amount of the first configured one. Raises ValueError."""
     if isinstance(value, bool):
         raise ValueError("a truth value is no amount")  # noqa: TRY004 - the value is wrong, not a type
     if isinstance(value, int | float):
@@ -63,7 +63,7 @@ def amounts(value: JsonValue, configured: tuple[Rate, ...]) -> tuple[Rate, ...]:
 
 
 class InfraRequestLimitParams(RequestLimitParams):
-    """How many requests."""
+    """The rate of requests."""
 
     @model_validator(mode="after")
     def _knows_nobody(self) -> Self:
@@ -71,7 +71,7 @@ class InfraRequestLimitParams(RequestLimitParams):
 
 
 class InfraRequestLimit(RequestLimit):
-    """What it counts stays counted when the request is refused later: it has been work all the same."""
+    """Its count stays when the request is rejected later, because that request has already cost work."""
 
     type_name = "infra-request-limit"
     params_type = InfraRequestLimitParams
@@ -91,10 +91,10 @@ def without_identity(params: P) -> P:
 
 
 class ConcurrencyLimitParams(LimitParams):
-    """How many requests."""
+    """The number of concurrent requests."""
 
     limit: int = Field(ge=0)
-    """Requests that have begun and not ended."""
+    """Requests that have started and not ended."""
 
 
 class ConcurrencyLimit(Limit[ConcurrencyLimitParams]):
@@ -111,7 +111,7 @@ class ConcurrencyLimit(Limit[ConcurrencyLimitParams]):
         return self._windows_configured
 
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
-        # An API key's numbers have a point, a token's may have none.
+        # An API key's numbers are floats, a token's may be integers.
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1 != 0:
             raise ValueError("a whole number is expected")
         return (LimitWindow(unit="concurrency", amount=value),)

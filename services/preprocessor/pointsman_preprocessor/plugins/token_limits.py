@@ -17,8 +17,8 @@ from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 from pointsman_preprocessor.plugins.request_limits import amounts, without_identity
 
 LARGEST_PART: Final = 0.5
-"""Of the smallest window that one request reserves at most: larger ones would wait for an empty window (Kuadrant RFC
-0021, `max_fraction`). What it uses beyond is debt."""
+"""Maximum part of the smallest window that one request reserves: larger ones would wait for an empty window (Kuadrant
+RFC 0021, `max_fraction`). Usage beyond it is debt."""
 
 
 def _compiles(text: str) -> str:
@@ -27,23 +27,23 @@ def _compiles(text: str) -> str:
 
 
 class TokenLimitParams(LimitParams):
-    """How many tokens."""
+    """The rate of tokens."""
 
     amount: Rates
     """An amount per time, or several that all count: `200k/min`, `[200k/min, 5M/d]`."""
     charging: Literal["reserve", "reactive"] = "reserve"
-    """`reserve`: what a request will probably cost is counted before it runs, and corrected when it has ended.
-    `reactive`: what it cost is counted when it has ended, and refuses later ones (S3-7)."""
+    """`reserve`: the probable cost of a request is counted before it runs, and corrected when it has ended. `reactive`:
+    the actual cost is counted when it has ended, and later requests are rejected."""
     cost: Annotated[str, AfterValidator(_compiles)] | None = None
-    """What a request costs, in CEL over `input_tokens`, `output_tokens`, `total_tokens`, `cached_tokens`,
-    `reasoning_tokens` (numbers with a point) and `model`; default `total_tokens`."""
+    """Cost of a request, in CEL over `input_tokens`, `output_tokens`, `total_tokens`, `cached_tokens`,
+    `reasoning_tokens` (floats) and `model`; default `total_tokens`."""
     expected_output: int | None = Field(default=None, ge=0)
     """Tokens of output to reserve for each answer (`n`, or `best_of`, to a prompt), at most the request's own limit;
     default: what 95 % of the model's answers to this tenant don't exceed, as is 95 % certain by what it got lately."""
 
 
 class TokenLimit(Limit[TokenLimitParams]):
-    """Tokens of what was used lately, and of what runs."""
+    """Limits the tokens of recent and running requests."""
 
     type_name = "token-limit"
 
@@ -52,7 +52,7 @@ class TokenLimit(Limit[TokenLimitParams]):
         self._reactive = self.params.charging == "reactive"
         self._windows_configured = tuple(_window(each) for each in self.params.amount)
         self.price = TokenCost(self.params.cost)
-        """What used tokens cost."""
+        """The cost of used tokens."""
 
     @property
     def windows(self) -> tuple[LimitWindow, ...]:
@@ -93,7 +93,7 @@ def _window(each: Rate) -> LimitWindow:
 
 
 class InfraTokenLimitParams(TokenLimitParams):
-    """How many tokens."""
+    """The rate of tokens."""
 
     @model_validator(mode="after")
     def _knows_nobody(self) -> Self:

@@ -1,4 +1,4 @@
-"""What one scope spent of one budget, by day (UTC), and what its open requests may still cost."""
+"""The spending of one scope of one budget, by day (UTC), and the possible cost of its open requests."""
 
 from datetime import date
 from typing import Final
@@ -8,7 +8,7 @@ from pointsman_contracts.limits import BudgetWindow
 DAY_S: Final = 86_400
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _KEPT_DAYS: Final = 31
-"""Days that are kept where no window is known yet."""
+"""Days that are kept while no window is known."""
 
 
 def day_of(unix_s: float) -> int:
@@ -33,23 +33,23 @@ def next_month(today: int) -> int:
 
 
 class Account:
-    """Whole nano-dollars. All windows look at the same days, so that a budget's period may change."""
+    """Whole nano-dollars. All windows use the same days, so that a budget's period may change."""
 
     __slots__ = ("_sums", "days", "reserved", "told", "windows")
 
     def __init__(self, days: dict[int, int] | None = None, told: tuple[str, ...] = ()) -> None:
         self.days: Final = {} if days is None else dict(days)
         self.reserved = 0
-        """What open requests may cost."""
+        """Possible cost of open requests."""
         self.told: Final = set(told)
         """Warnings that were published."""
         self.windows: tuple[BudgetWindow, ...] = ()
-        """As the last request was held against."""
+        """The windows of the last request."""
         self._sums: dict[int | None, tuple[int, int]] = {}
         """Length of a window → its last day and what was spent in it."""
 
     def spent(self, days: int | None, today: int) -> int:
-        """In the window that ends with `today`."""
+        """Spending in the window that ends with `today`."""
         known = self._sums.get(days)
         if known is not None and known[0] == today:
             return known[1]
@@ -59,13 +59,13 @@ class Account:
         return total
 
     def spend(self, amount: int, day: int) -> None:
-        """A request that ended on `day` cost so much."""
+        """Add the cost of a request that ended on `day`."""
         self.days[day] = self.days.get(day, 0) + amount
         self._sums.clear()
 
     def reset_day(self, days: int | None, today: int, excess: int) -> int:
-        """The day at whose beginning at least `excess` of what was spent has left the window; where less was spent, the
-        day at which all of it has."""
+        """The day at whose beginning at least `excess` of the spending has left the window; if less was spent, the day
+        at which all of it has."""
         if days is None:
             return next_month(today)
         gone, reset = 0, today + 1
@@ -78,7 +78,7 @@ class Account:
         return reset
 
     def forget(self, today: int) -> bool:
-        """Drop days that no window looks at any more; whether nothing is left."""
+        """Drop days outside every window; returns whether none is left."""
         longest = max((window.days or _KEPT_DAYS for window in self.windows), default=_KEPT_DAYS)
         for day in [day for day in self.days if day <= today - max(longest, _KEPT_DAYS)]:
             del self.days[day]

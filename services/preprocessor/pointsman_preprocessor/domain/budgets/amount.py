@@ -1,4 +1,4 @@
-"""Amounts of money per period, as people write them: `50/month`, `2.50/d`, `100/7d`."""
+"""Amounts of money per period, as configured: `50/month`, `2.50/d`, `100/7d`."""
 
 import re
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from pointsman_contracts.limits import BudgetWindow
 from pointsman_contracts.money import nanos
 
 LONGEST_DAYS: Final = 366
-"""Of a period: spending is kept for so long."""
+"""Most days of a period: spending is kept for this long."""
 _AMOUNT: Final = re.compile(r"\$?\s*([0-9]+(?:\.[0-9]{1,9})?)\s*/\s*(?:([1-9][0-9]*)?\s*(d|day|days)|(month))")
 _SHARE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
 
 
 class Amount(NamedTuple):
-    """So much money in a period."""
+    """An amount of money per period."""
 
     nanos: int
     days: int | None
@@ -35,7 +35,7 @@ def period(days: int | None) -> str:
 
 
 def amount(text: object) -> Amount:
-    """Raises ValueError on what is none."""
+    """Parse one amount. Raises ValueError for an invalid one."""
     if isinstance(text, Amount):
         return text
     found = _AMOUNT.fullmatch(text.strip()) if isinstance(text, str) else None
@@ -87,4 +87,4 @@ Amounts = Annotated[
     BeforeValidator(amounts),
     WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}),
 ]
-"""Parameter of a budget."""
+"""Type of a budget's parameter."""

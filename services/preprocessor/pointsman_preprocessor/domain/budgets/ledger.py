@@ -1,8 +1,4 @@
-"""The budgets of one shard: what was spent, and what is reserved for requests that haven't ended.
-
-A reservation is held from a request's admission to its end. What the request cost is spent once, when the stream of
-events tells of it: `spent_to` and the accounts are saved together, so that a new keeper goes on exactly there.
-"""
+"""The budgets of one shard: spending, and reservations of requests that haven't ended."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
@@ -21,9 +17,9 @@ from pointsman_preprocessor.domain.budgets.account import DAY_S, Account, day_of
 from pointsman_preprocessor.domain.budgets.amount import period
 
 MOST_ACCOUNTS: Final = 8192
-"""Of a shard. Scopes beyond it share one account for each budget."""
+"""Most scopes of a shard. Further scopes share one account for each budget."""
 OVERFLOW: Final = "*"
-"""The scope that they share."""
+"""The shared scope of the others."""
 
 
 class _Reservation(NamedTuple):
@@ -49,26 +45,26 @@ class BudgetLedger:
 
     def __init__(self) -> None:
         self.changed = False
-        """Since the last snapshot."""
+        """Whether anything changed since the last snapshot."""
         self.spent_to: int | None = None
-        """The last event whose cost is in the accounts; None where none was read for this shard yet."""
+        """The last event whose cost is in the accounts; None before the first one."""
         self.current = False
-        """Whether everything was read that the stream had when this shard came here."""
+        """Whether every event was read that the stream had when this shard was taken over."""
         self.spent_in = ""
-        """The stream that this is a place in."""
+        """The stream that `spent_to` is a sequence of."""
         self.reached: list[Reached] = []
-        """Warnings since they were taken last."""
+        """Warnings that weren't taken yet."""
         self._accounts: Final[dict[tuple[str, str], Account]] = {}
         self._reservations: Final[dict[tuple[str, str], list[_Reservation]]] = {}
 
     @property
     def open(self) -> int:
-        """How many reservations."""
+        """Number of reservations."""
         return sum(map(len, self._reservations.values()))
 
     @property
     def has_accounts(self) -> bool:
-        """Whether anything was spent or reserved."""
+        """Whether any account has spending or reservations."""
         return bool(self._accounts)
 
     def ask(self, ask: LimitAsk, budget: BudgetAsk, now: float) -> LimitVerdict:
@@ -100,7 +96,7 @@ class BudgetLedger:
         return verdict
 
     def reserve(self, ask: LimitAsk, budget: BudgetAsk, at: float) -> None:
-        """Count a request that was admitted, here or by another keeper; once, however often its edge sends it."""
+        """Count a request that was admitted here or by another keeper; once, however often its edge sends it."""
         if ask.attempt > 1 and self._reserved(ask):
             return
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
@@ -108,7 +104,7 @@ class BudgetLedger:
         self._reserve((ask.edge, ask.request_id), _Reservation(ask.limit, scope, budget.at_most, until))
 
     def spend(self, limit: str, scope: str, amount: int, day: int, now: float) -> None:
-        """A request cost so much. Each request comes once: see `spent_to`."""
+        """Add the cost of a request. Each request comes once: see `spent_to`."""
         scope = self._scope(limit, scope)
         account = self._account(limit, scope)
         account.spend(amount, day)
@@ -116,7 +112,7 @@ class BudgetLedger:
         self._watch(limit, scope, account, day_of(now))
 
     def close(self, edge: str, request_id: str) -> None:
-        """A request has ended: what it reserved is free. The first one under this name, should there be several."""
+        """A request has ended: release its reservation. If several have this name, the first one ends."""
         reservations = self._reservations.pop((edge, request_id), None)
         if reservations is None:
             return
@@ -128,7 +124,7 @@ class BudgetLedger:
             self._free(each)
 
     def release(self, edge: str, request_id: str, limit: str) -> bool:
-        """Another limit refused the request: free what this one reserved last. False when it reserved nothing."""
+        """Another limit rejected the request: release its last reservation. False when it has none."""
         reservations = self._reservations.get((edge, request_id), [])
         for position in range(len(reservations) - 1, -1, -1):
             if reservations[position].limit == limit:
@@ -139,8 +135,8 @@ class BudgetLedger:
         return False
 
     def abandon(self, gone: Callable[[str], bool], now: float) -> int:
-        """Free what requests hold that can't be open any more: their time is over, or their edge is gone. Only for a
-        keeper that has read all ends there are."""
+        """Release the reservations of requests that can't be open any more: they timed out, or their edge is gone. Only
+        for a keeper that has read all events."""
         count = 0
         for (edge, request_id), reservations in list(self._reservations.items()):
             lost = gone(edge)
@@ -158,12 +154,12 @@ class BudgetLedger:
         return count
 
     def spent(self, limit: str, scope: str, days: int | None, now: float) -> tuple[int, int]:
-        """What was spent in a window that ends today, and what is reserved."""
+        """Spending in a window that ends today, and the amount reserved."""
         account = self._accounts.get((limit, scope))
         return (0, 0) if account is None else (account.spent(days, day_of(now)), account.reserved)
 
     def states(self, now: float) -> tuple[tuple[AccountState, ...], tuple[ReservationState, ...]]:
-        """For the snapshot; accounts that no window looks at any more are forgotten."""
+        """The accounts for the snapshot; accounts without spending in any window are dropped."""
         today = day_of(now)
         for key in [key for key, account in self._accounts.items() if account.forget(today)]:
             del self._accounts[key]
@@ -175,7 +171,7 @@ class BudgetLedger:
         return accounts, tuple(self._reservation_states())
 
     def take_over(self, state: LimitShard, ahead_s: float = 0.0) -> None:
-        """Go on from a snapshot whose clock was by `ahead_s` ahead."""
+        """Continue from a snapshot whose clock was `ahead_s` ahead."""
         self.spent_to, self.spent_in = state.spent_to, state.spent_in
         for each in state.accounts:
             self._accounts[each.limit, each.scope] = Account(each.days, each.told)
@@ -212,7 +208,7 @@ class BudgetLedger:
                 yield ReservationState(edge=edge, request_id=request_id, **each._asdict())
 
     def _watch(self, limit: str, scope: str, account: Account, today: int) -> None:
-        """Note warnings that are new in their window."""
+        """Note new warnings of a window."""
         for window in account.windows:
             spent = account.spent(window.days, today)
             levels: tuple[tuple[Literal["soft", "hard"], int | None], ...] = (

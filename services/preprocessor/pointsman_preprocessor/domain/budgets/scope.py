@@ -1,4 +1,4 @@
-"""Whose budget a request is held against, and whose a finished one was spent of: the same words at both times."""
+"""The scope of a request for a budget: the same when it is reserved and when its cost is added."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
@@ -11,7 +11,7 @@ from pointsman_preprocessor.domain.limits.sharding import shard_of
 OF_IDENTITY: Final = ("tenant", "key", "subject", "plan")
 MODEL: Final = "model"
 _MOST_KEPT: Final = 8192
-"""Scopes whose place is remembered."""
+"""Number of scopes whose shard is cached."""
 
 
 def _checked(scope: str) -> str:
@@ -54,7 +54,7 @@ class BudgetScopes:
         return found
 
     def named(self, text: str) -> dict[str, str]:
-        """The values of a scope by their names; empty for the one that is shared."""
+        """The values of a scope by their names; empty for the shared one."""
         found: dict[str, str] = {}
         for name in self.names:
             size, colon, rest = text.partition(":")

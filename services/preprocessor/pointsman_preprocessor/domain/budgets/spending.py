@@ -1,4 +1,4 @@
-"""What a finished request cost, read from its event."""
+"""The cost of a finished request, read from its event."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, cast
@@ -11,23 +11,23 @@ from pointsman_preprocessor.domain.budgets.account import day_of
 
 
 class Spending(NamedTuple):
-    """Of one request."""
+    """The cost of one request."""
 
     edge: str
     request_id: str
     amount: int | None
-    """Nano-dollars; None where the model has no price, or no model was at work."""
+    """Nano-dollars; None when the model has no price, or no model ran."""
     used: bool
     """Whether tokens were used."""
     identity: Mapping[str, JsonValue]
     model: str
-    """Name that the configuration knows the model by that answered."""
+    """The configured name of the model that answered."""
     day: int
     """Days since 1970-01-01 (UTC) on which the request ended, as the usage ledger has it."""
 
 
 def spending(body: bytes) -> Spending:
-    """Of a `ResponseCompleted`. Raises ValueError for what is none."""
+    """The cost in a `ResponseCompleted`. Raises ValueError for an invalid one."""
     match orjson.loads(body):
         case {"source": str(edge), "request_id": str(request_id), "at_ms": int(at_ms), **rest}:
             facts = cast("dict[str, JsonValue]", rest)
@@ -35,7 +35,7 @@ def spending(body: bytes) -> Spending:
             raise ValueError("no end of a request")
     amount, dollars, usage, identity = (facts.get(name) for name in ("cost_nanos", "cost", "usage", "identity"))
     if not isinstance(amount, int):
-        # An edge of an earlier version tells dollars alone.
+        # An edge of an earlier version reports dollars alone.
         amount = nanos(dollars) if isinstance(dollars, int | float) else None
     tokens = usage if isinstance(usage, dict) else {}
     return Spending(

@@ -1,4 +1,4 @@
-"""What a client is told of a budget: headers of its answer, and the words of a refusal."""
+"""A budget as clients see it: headers of the answer, and the text of a rejection."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -15,7 +15,7 @@ RESET: Final = "x-pointsman-budget-reset"
 WARNING: Final = "x-pointsman-budget-warning"
 PAYMENT_REQUIRED: Final = 402
 _AGAIN_S: Final = 1.0
-"""When a client may try again whose budget is reserved by requests that run."""
+"""`Retry-After` of a client whose budget is reserved by open requests."""
 
 
 def tell(incoming: Incoming, name: str, budget: BudgetAsk, standing: BudgetStanding) -> None:
@@ -33,7 +33,7 @@ def tell(incoming: Incoming, name: str, budget: BudgetAsk, standing: BudgetStand
 
 
 def refusal(name: str, scopes: str, budget: BudgetAsk, standing: BudgetStanding, now_ms: int) -> Refusal:
-    """402 with the time of the reset where the budget is spent; 429 where open requests have reserved what is left."""
+    """402 with the time of the reset when the budget is spent; 429 when open requests have reserved the rest."""
     window = budget.windows[standing.window]
     what = f"{name}, {describe(window)}{scopes}"
     if standing.spent + budget.expected <= window.amount:

@@ -1,4 +1,4 @@
-"""How long an answer will probably be, and how long it may be."""
+"""The expected and the maximum length of an answer."""
 
 from typing import Final
 
@@ -7,9 +7,9 @@ from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 
 UNKNOWN_LENGTH: Final = 1024
-"""Tokens of an answer that are expected while too little is known of its length."""
+"""Expected tokens of an answer while too few lengths are known."""
 UNLIMITED_LENGTH: Final = 4096
-"""Tokens that an answer is taken to have at most where the request has no limit."""
+"""Maximum tokens of an answer assumed for a request without a limit."""
 
 
 def answer_length(incoming: Incoming, lengths: OutputLengths, tenant: str, configured: int | None) -> tuple[int, int]:

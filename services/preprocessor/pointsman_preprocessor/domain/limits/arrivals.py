@@ -1,4 +1,4 @@
-"""Counts requests by the generic cell rate algorithm: one number for each count, and no window that begins anew.
+"""Counts requests by the generic cell rate algorithm: one number for each count, and no window that restarts.
 
 ITU-T I.371, annex A (virtual scheduling): a cell conforms when its theoretical arrival time is at most the tolerance
 away. Here the tolerance is what a burst of so many requests takes at the given rate.
@@ -33,11 +33,11 @@ class Arrivals:
         self.due = max(self.due, now) + cost * each_s
 
     def take_back(self, cost: float) -> None:
-        """They never came. Only for what was added a moment ago."""
+        """Undo `add`. Only for requests that were added a moment ago."""
         self.due -= cost * (self.each_s or 0.0)
 
     def remaining(self, window: LimitWindow, now: float) -> float:
-        """How many more would be admitted at once."""
+        """Requests that would be admitted at once."""
         if window.amount <= 0:
             return 0.0
         return max(0.0, window.burst - max(0.0, self.due - now) * window.amount / window.period_s)
@@ -47,8 +47,8 @@ class Arrivals:
         return max(0.0, self.due - now)
 
     def _keep_to(self, window: LimitWindow, now: float) -> float:
-        """Seconds between two requests at this rate. What was counted at another one stays as many requests: a rate
-        that is raised doesn't make whoever had reached the old one wait as long as that asked for."""
+        """Seconds between two requests at this rate. Requests counted at another rate stay the same number: a client at
+        the old limit doesn't wait as long after the rate was raised."""
         each_s = window.period_s / window.amount
         if self.each_s is not None and self.each_s != each_s and self.due > now:
             self.due = now + (self.due - now) * each_s / self.each_s

@@ -1,7 +1,7 @@
 """The ledger of one shard: every count in it, and every request that is counted and hasn't ended.
 
-Reserve, settle, release: what a request will cost is counted before it runs, corrected once by what it really cost, or
-taken back (RFC 0021 of Kuadrant). A request that was never settled counts nothing in the end.
+Reserve, settle, release: the expected cost of a request is counted before it runs, corrected once by its actual cost,
+or taken back (RFC 0021 of Kuadrant). A request that was never settled counts nothing in the end.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,15 +21,16 @@ from pointsman_preprocessor.domain.limits.counter import UseCounter, window_name
 from pointsman_preprocessor.domain.limits.journal import Granted
 
 MOST_COUNTERS: Final = 8192
-"""Of a shard. Scopes beyond it share one count for each limit, so that invented header values can't fill the memory."""
+"""Most scopes of a shard. Further scopes share one count for each limit, so that invented header values can't fill the
+memory."""
 OVERFLOW: Final = "*"
-"""The scope that they share."""
+"""The shared scope of the others."""
 _CounterKey = tuple[str, str, str]
 """Limit, window, scope."""
 
 
 class _Charge:
-    """What one limit counted of one request."""
+    """The part of a request that one limit counted."""
 
     __slots__ = ("at", "cost", "kept", "limit", "risk", "scope", "until", "windows")
 
@@ -56,7 +57,7 @@ class _Charge:
 
 
 class Settled(NamedTuple):
-    """A request whose cost became known."""
+    """A request whose cost is known."""
 
     limit: str
     reserved: float
@@ -71,15 +72,15 @@ class Book:
         self.budgets: Final = BudgetLedger()
         self._changed = False
         self.overflowed = 0
-        """Requests that were counted in a scope shared by those that had no room."""
+        """Requests counted in the scope shared by those that had no room."""
         self.granted = 0
-        """Requests that were counted, from keeper to keeper."""
+        """Requests that were counted, across keepers."""
         self._counters: dict[_CounterKey, UseCounter] = {}
         self._charges: dict[tuple[str, str], list[_Charge]] = {}
 
     @property
     def changed(self) -> bool:
-        """Since the last snapshot."""
+        """Whether anything changed since the last snapshot."""
         return self._changed or self.budgets.changed
 
     @changed.setter
@@ -88,11 +89,11 @@ class Book:
 
     @property
     def open_charges(self) -> int:
-        """How many."""
+        """Number of open charges."""
         return sum(map(len, self._charges.values())) + self.budgets.open
 
     def edges(self) -> set[str]:
-        """Of the requests that haven't ended."""
+        """Edges of the requests that haven't ended."""
         return {edge for edge, _ in self._charges}
 
     def ask(self, ask: LimitAsk, now: float) -> LimitVerdict:
@@ -136,7 +137,7 @@ class Book:
         self._charge(ask, scope, names, [self._counter(ask.limit, each, scope) for each in names], grant.at)
 
     def settle(self, edge: str, request_id: str, actual: Callable[[str], float | None], now: float) -> list[Settled]:
-        """The request has ended. `actual(limit)` is what it cost; None takes back what was reserved."""
+        """The request has ended. `actual(limit)` is its cost; None releases the reservation."""
         settled: list[Settled] = []
         for charge in self._oldest(edge, request_id):
             cost = actual(charge.limit)
@@ -145,8 +146,8 @@ class Book:
         return settled
 
     def release(self, edge: str, request_id: str, limit: str, now: float) -> bool:
-        """Another limit refused the request: take back what this one counted last. False when it counted nothing, or
-        keeps what it counts."""
+        """Another limit rejected the request: release its last charge. False when it has none, or the limit keeps
+        charges."""
         charges = self._charges.get((edge, request_id), [])
         for position in range(len(charges) - 1, -1, -1):
             charge = charges[position]
@@ -159,7 +160,7 @@ class Book:
         return self.budgets.release(edge, request_id, limit)
 
     def abandon(self, gone: Callable[[str], bool], now: float) -> int:
-        """Take back what requests hold that can't be open any more: their time is over, or their edge is gone."""
+        """Release the charges of requests that can't be open any more: they timed out, or their edge is gone."""
         count = 0
         for (edge, request_id), charges in list(self._charges.items()):
             lost = gone(edge)
@@ -177,12 +178,12 @@ class Book:
         return count
 
     def used(self, limit: str, window: LimitWindow, scope: str, now: float) -> float:
-        """What a count holds, as `UseCounter.used`."""
+        """The value of a count, as `UseCounter.used`."""
         counter = self._counters.get((limit, window_name(window), scope))
         return 0.0 if counter is None else counter.used(now)
 
     def snapshot(self, keeper: str, now: float, epoch: int = 0) -> LimitShard:
-        """Everything that somebody else needs to go on; counts that are at nothing are forgotten."""
+        """The full state for the next keeper; counts at zero are dropped."""
         for key in [key for key, counter in self._counters.items() if counter.idle and counter.used(now) <= 0]:
             del self._counters[key]
         self._changed = False
@@ -204,7 +205,7 @@ class Book:
         )
 
     def take_over(self, state: LimitShard, unknown_s: float = 0.0, ahead_s: float = 0.0) -> None:
-        """Go on from a snapshot, which is all that is known of the last `unknown_s` seconds, and whose clock was by
+        """Continue from a snapshot, which is all that is known of the last `unknown_s` seconds, and whose clock was
         `ahead_s` ahead."""
         self.granted = state.granted
         self.budgets.take_over(state, ahead_s)
@@ -244,7 +245,7 @@ class Book:
                 )
 
     def _counted(self, ask: LimitAsk) -> bool:
-        """Whether this limit counts the request already."""
+        """Whether this limit has already counted the request."""
         return any(charge.limit == ask.limit for charge in self._charges.get((ask.edge, ask.request_id), ()))
 
     def _scope(self, ask: LimitAsk, names: list[str]) -> str:
@@ -263,7 +264,7 @@ class Book:
         return found
 
     def _oldest(self, edge: str, request_id: str) -> list[_Charge]:
-        """Take the charges of the request that came first under this name."""
+        """Take the charges of the oldest request of this name."""
         charges = self._charges.pop((edge, request_id), None)
         if charges is None:
             return []

@@ -1,4 +1,4 @@
-"""One count of a book, whatever it counts."""
+"""One count of a book, in any unit."""
 
 from functools import lru_cache
 from math import inf
@@ -20,7 +20,7 @@ def window_name(window: LimitWindow) -> str:
 
 
 class UseCounter:
-    """Requests by their arrivals, tokens in a window, or what is open."""
+    """Requests by their arrivals, tokens in a window, or open requests."""
 
     __slots__ = ("_arrivals", "_open", "_risk", "_usage", "period_s")
 
@@ -32,17 +32,17 @@ class UseCounter:
         self._usage = UsageWindow(self.period_s) if unit == "tokens" else None
         self._open = 0.0
         self._risk = 0.0
-        """What open requests may use beyond what is counted of them."""
+        """Tokens that open requests may use beyond their reservations."""
 
     def wait(self, window: LimitWindow, cost: float, now: float, *, reactive: bool, risk: float = 0.0) -> float:
-        """Seconds until a request of `cost` is admitted that may cost `risk` more; 0 now, infinite never or unknown."""
+        """Seconds until a request of `cost` that may cost `risk` more is admitted; 0 now, infinite never or unknown."""
         if window.amount <= 0:
-            # Even a request that costs nothing: a quota of 0 is how somebody is shut out.
+            # Even a request without cost: a quota of 0 blocks a client.
             return inf
         if self._usage is not None:
-            # Reactive: while anything is left, a request may use whatever it uses (S3-7).
+            # Reactive: while any amount is left, a request may use any amount.
             wait_s = self._usage.wait(window.amount, 1.0 if reactive else cost, now)
-            # What runs may use the amount once more beyond its reservations, and no more than that.
+            # Running requests may exceed their reservations by the amount once more, and no more.
             return inf if not wait_s and risk > 0 < self._risk and self._risk + risk > window.amount else wait_s
         if self._arrivals is not None:
             return self._arrivals.wait(window, cost, now)
@@ -68,20 +68,20 @@ class UseCounter:
             self._usage.add(actual - cost, now)
 
     def end(self, cost: float, risk: float = 0.0) -> None:
-        """A request that was open isn't any more."""
+        """An open request has ended."""
         self._risk = max(0.0, self._risk - risk)
         if self._usage is None and self._arrivals is None:
             self._open = max(0.0, self._open - cost)
 
     def take_back(self, cost: float, at: float, now: float) -> None:
-        """A request that was counted at `at` counts as if it had never come."""
+        """Undo a request that was counted at `at`."""
         if self._usage is not None:
             self._usage.correct(cost, at, now)
         elif self._arrivals is not None:
             self._arrivals.take_back(cost)
 
     def standing(self, window: LimitWindow, now: float) -> WindowStanding:
-        """What is left."""
+        """The remaining amount."""
         if self._usage is not None:
             left, reset_s = window.amount - self._usage.used(now), self._usage.reset_s(now)
         elif self._arrivals is not None:
@@ -91,7 +91,7 @@ class UseCounter:
         return WindowStanding(remaining=max(0.0, left), reset_s=reset_s)
 
     def reopen(self, cost: float, risk: float) -> None:
-        """A request is open that another keeper counted, and whose tokens or arrival `take_over` brought."""
+        """Reopen a request that another keeper counted, and whose tokens or arrival `take_over` brought."""
         self._risk += risk
         if self._usage is None and self._arrivals is None:
             self._open += cost
@@ -102,13 +102,13 @@ class UseCounter:
         return self._risk <= 0
 
     def used(self, now: float) -> float:
-        """What is counted: tokens in the window, what is open, or seconds until nothing is due."""
+        """The count: tokens in the window, open requests, or seconds until no request is due."""
         if self._usage is not None:
             return self._usage.used(now)
         return self._arrivals.reset_s(now) if self._arrivals is not None else self._open
 
     def state(self, limit: str, scope: str, window: str) -> CounterState:
-        """For the snapshot. What is open follows from the charges."""
+        """The state for the snapshot. Open requests follow from the charges."""
         if self._usage is not None:
             first, slots = self._usage.state
             return CounterState(window=window, limit=limit, scope=scope, first_slot=first, slots=slots)
@@ -119,9 +119,9 @@ class UseCounter:
         )
 
     def take_over(self, state: CounterState, at: float, unknown_s: float, ahead_s: float) -> None:
-        """As another one left it at the time `at` by a clock that was by `ahead_s` ahead; of the `unknown_s` seconds
-        since, nothing is known. Requests are taken to have arrived at the rate meanwhile, if they did before: no limit
-        is reached twice because a keeper dies."""
+        """Take over another keeper's state of the time `at`, by a clock that was `ahead_s` ahead. The last `unknown_s`
+        seconds are unknown: requests are assumed to have arrived at the limit's rate, if any did before. So no limit is
+        used twice because a keeper dies."""
         if self._usage is not None:
             first = state.first_slot - round(ahead_s / self._usage.width)
             self._usage = UsageWindow(self.period_s, first, state.slots)

@@ -1,4 +1,4 @@
-"""The shards of counts that are kept here: who may count in them, and what a new keeper goes on from."""
+"""The shards of counts that are kept here: who may count in them, and the state that a new keeper continues from."""
 
 from typing import Final
 
@@ -8,9 +8,9 @@ from pointsman_preprocessor.domain.limits.journal import Journal
 from pointsman_preprocessor.domain.limits.lease import Leases
 
 UNKNOWN_S: Final = 1.0
-"""Between the last snapshot of a keeper that died and its death, at most."""
+"""Maximum time between the last snapshot of a keeper that died and its death."""
 CLOCKS_S: Final = 0.5
-"""Between two clocks that go right; counts of one that doesn't are moved to this one's time."""
+"""Maximum difference between two correct clocks; counts by a wrong clock are shifted to this one's time."""
 
 
 class Keeping:
@@ -22,43 +22,43 @@ class Keeping:
         self.leases: Final = Leases(name)
         self.journal: Final = Journal(me)
         self.books: Final[dict[int, Book]] = {}
-        """What is counted in shards that were proved to be kept here; the lease of one may have run out since."""
+        """Counts of shards that were proved to be kept here; a lease may have run out since."""
         self._given: Final[dict[int, tuple[LimitShard, str, int]]] = {}
-        """What was handed over, by whom, and the epoch in which it was claimed since."""
+        """Shards that were handed over, with the giver, and the epoch of the claim since."""
         self._known: Final[dict[int, int]] = {}
-        """Of each book: the number of the last grant in it when it was taken."""
+        """For each book, the number of its last grant when it was taken."""
         self._grants: list[LimitGrant] = []
         self._retold: list[LimitGrant] = []
         self._runs: set[str] = set()
 
     @property
     def untold(self) -> bool:
-        """Whether there are grants that others have to hear of."""
+        """Whether any grant hasn't been published yet."""
         return bool(self._grants or self._retold)
 
     def count(self, book: Book, ask: LimitAsk, now: float) -> LimitVerdict:
-        """Count a request in a book whose lease was checked at `now`. One that is alone keeps that to itself."""
+        """Count a request in a book whose lease was checked at `now`. Without peers, the grant isn't published."""
         before = book.granted
         verdict = book.ask(ask, now)
         if book.granted > before:
             grant = LimitGrant(number=book.granted, at=now, ask=ask)
-            # A shard may come back to its giver before it is saved, and one that starts now has to hear of it.
+            # A shard may return to its giver before it is saved, and a preprocessor that starts now needs the grant.
             self.journal.note(self.me, (grant,), now)
             if self.leases.has_peers:
                 self._grants.append(grant)
         return verdict
 
     def say(self, now: float, connection: int) -> LimitKept:
-        """What is kept here and was granted, to be sent to all over the connection of this number."""
+        """The shards kept here and their grants, to publish over the connection of this number."""
         number, epochs = self.leases.say(now, connection)
         return self._words(now, number, epochs)
 
     def tell(self, now: float) -> LimitKept:
-        """What was granted."""
+        """The grants to publish."""
         return self._words(now, 0, ())
 
     def heard(self, kept: LimitKept, now: float) -> list[int]:
-        """A preprocessor said what it keeps. Returns the shards that aren't kept here any more."""
+        """Take a preprocessor's report of its shards. Returns the shards that this one no longer keeps."""
         if self.leases.said(kept.run):
             if kept.run == self.leases.run and kept.epochs:
                 self.leases.heard_again(kept.number, now)
@@ -69,7 +69,7 @@ class Keeping:
             self._retold = self.journal.lately(now)
         for granted in self.journal.note(kept.keeper, kept.grants, now):
             book = self.books.get(granted.ask.shard)
-            # A keeper was stopped after it had counted, and its words were under way until now.
+            # A keeper was stopped after it had counted, and its message arrives only now.
             if book is not None and granted.number > self._known[granted.ask.shard]:
                 book.replay(granted)
         self.journal.note(kept.keeper, kept.retold, now)
@@ -77,8 +77,8 @@ class Keeping:
         return [shard for shard in lost if self.books.pop(shard, None) is not None]
 
     def take(self, shard: int, saved: LimitShard | None, now: float) -> tuple[Book, float | None]:
-        """The book of a shard that was just proved to be kept here, and since when ends of requests may be missing in
-        it; None where nothing was known. `saved` is the last snapshot."""
+        """The book of a shard that was just proved to be kept here, and the time since which ends of requests may be
+        missing in it; None when no counts were known. `saved` is the last snapshot."""
         given, giver, epoch = self._given.pop(shard, (None, "", 0))
         if epoch != self.leases.epoch(shard):
             given, giver = None, ""
@@ -110,7 +110,7 @@ class Keeping:
         return state
 
     def given(self, state: LimitShard, giver: str, now: float) -> None:
-        """A keeper handed a shard over: claim it, if nobody else does."""
+        """A keeper handed a shard over: claim it, unless another preprocessor has."""
         self.leases.given(state.shard, giver)
         if self.leases.claim(state.shard, now, state.epoch):
             self._given[state.shard] = (state, giver, self.leases.epoch(state.shard))
@@ -122,10 +122,10 @@ class Keeping:
         return LimitKept(keeper=self.me, run=run, number=number, at=now, epochs=epochs, grants=grants, retold=retold)
 
     def _ahead_s(self, keeper: str, at: float, now: float, *, given: bool) -> float:
-        """By how much the clock is ahead by which a state was written at `at`."""
+        """How far the clock of a state is ahead that was written at `at`."""
         known = self.journal.ahead_s(keeper)
         if known is not None:
             return known
-        # What is handed over is as old as its message. No snapshot is of a time to come.
+        # A handed-over state is as old as its message. No snapshot comes from the future.
         ahead_s = at - now if at > now or given else 0.0
         return 0.0 if abs(ahead_s) < CLOCKS_S else ahead_s

@@ -1,15 +1,15 @@
-"""Proof that a preprocessor keeps a shard of counts: a lease with an epoch, without any clock that two share.
+"""Proves that a preprocessor keeps a shard of counts: a lease with an epoch, without a shared clock.
 
-Each preprocessor says at short intervals what it keeps, to all of them and to itself. The bus hands on the words of all
-in one order, so one that hears its own words knows what was said before them. From that follow these rules:
+Each preprocessor reports its shards at short intervals, to all of them and to itself. The bus delivers all reports
+in one order, so one that receives its own report has all earlier ones. Four rules follow:
 
-- A lease lasts `LEASE_S` from the moment at which the words were sent that were heard again. A holder that was paused
-  has none when it goes on, whatever it believes.
-- A shard may be claimed, with the next epoch, `TAKEN_S` after its holder was last heard of: its lease is over by then.
-- A claim counts once it was heard again, and words that were sent after that too, and nobody else keeps the shard by
-  their last words. The second round is for a server that hands on two messages at once in either order. A lease that
+- A lease lasts `LEASE_S` from the sending of the last report that came back. A holder that was paused
+  has none when it continues, whatever it believes.
+- A shard may be claimed, with the next epoch, `TAKEN_S` after its holder's last report: its lease is over by then.
+- A claim counts once its report came back, a later report came back too, and no other preprocessor keeps the shard by
+  its last report. The second round covers a server that delivers two messages at once in either order. A lease that
   ran out is proved in the same way.
-- One that hears of a later epoch has lost the shard.
+- A holder that receives a later epoch has lost the shard.
 
 This is a lease (Gray and Cheriton, 1989) with the epoch as fencing token. Times are seconds of any clock that never
 goes back and doesn't stop while the process does; only that two clocks run equally fast is assumed.
@@ -23,18 +23,18 @@ from typing import Final
 from pointsman_contracts.limits import SHARDS
 
 LEASE_S: Final = 0.4
-"""How long what was said and heard again holds."""
+"""How long a report that came back proves a lease."""
 TAKEN_S: Final = 0.6
-"""After a keeper's last words another one may take its shards. As long as a lease and the time in which an answer of
-the keeper is still accepted (`ASKED_S`) together, so that whatever was accepted was told before."""
+"""After this time since a keeper's last report, another preprocessor may take its shards. The sum of a lease and the
+time in which a keeper's answer is still accepted (`ASKED_S`), so that every accepted answer was published before."""
 _REMEMBERED: Final = 64
-"""Words that weren't heard again yet."""
+"""Most reports that haven't come back yet."""
 _FORGOTTEN_S: Final = 60.0
 
 
 @dataclass(slots=True)
 class _Peer:
-    """What another preprocessor said last."""
+    """Another preprocessor's last report."""
 
     keeper: str
     number: int
@@ -44,7 +44,7 @@ class _Peer:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Words that were sent from here."""
+    """A report sent from here."""
 
     number: int
     at: float
@@ -52,21 +52,21 @@ class _Said:
 
 
 class Leases:
-    """Those of one preprocessor. Pure."""
+    """The leases of one preprocessor. Pure."""
 
     def __init__(self, name: str, shards: int = SHARDS) -> None:
-        """`name` is another one for each start of a process."""
+        """`name` is different for each start of a process."""
         self.run = name
-        """A new one for each connection: what others said between two of them never arrived here."""
+        """Changes with each connection: reports between two connections never arrived here."""
         self._name: Final = name
         self._mine = [0] * shards
-        """The epoch in which each shard is kept or claimed here; 0: it isn't."""
+        """The epoch in which each shard is kept or claimed here; 0 when it isn't."""
         self._unproved: dict[int, int] = {}
-        """Shards that are claimed, and the number of the first words that prove it when they are heard again."""
+        """Claimed shards, and the number of the first report that proves each when it comes back."""
         self._heard_once: set[int] = set()
-        """Those of them whose claim was heard again once."""
+        """Claimed shards whose claim came back once."""
         self._newest = [0] * shards
-        """The latest epoch that was heard of."""
+        """The latest epoch known."""
         self._peers: dict[str, _Peer] = {}
         self._said: deque[_Said] = deque(maxlen=_REMEMBERED)
         self._number = 0
@@ -76,38 +76,38 @@ class Leases:
 
     @property
     def unproved(self) -> bool:
-        """Whether more has to be said, and heard, before all that is claimed here is kept."""
+        """Whether further reports must come back before every claimed shard is kept."""
         return bool(self._unproved)
 
     @property
     def has_peers(self) -> bool:
-        """Whether another preprocessor was heard of in the last minute."""
+        """Whether another preprocessor reported in the last minute."""
         return bool(self._peers)
 
     @property
     def advancing(self) -> bool:
-        """Whether the next words may prove something: what was heard again once, or is yet to be said."""
+        """Whether the next report may prove a claim: one that came back once, or isn't sent yet."""
         return any(awaited > self._number for awaited in self._unproved.values())
 
     @property
     def listening_since(self) -> float:
-        """Since when nothing that was said was missed; infinite before."""
+        """Time since which no report was missed; infinite before."""
         return self._listening
 
     def holds(self, shard: int, now: float) -> bool:
-        """Whether it is proved at `now` that the shard is kept here, and nowhere else."""
+        """Whether it is proved at `now` that this preprocessor alone keeps the shard."""
         return now < self._until and self._mine[shard] != 0 and shard not in self._unproved
 
     def epoch(self, shard: int) -> int:
-        """In which the shard is kept or claimed here; 0 when it isn't."""
+        """The epoch in which the shard is kept or claimed here; 0 when it isn't."""
         return self._mine[shard]
 
     def listens(self, now: float) -> bool:
-        """Whether every keeper that lives was heard of."""
+        """Whether every live keeper has reported."""
         return now - self._listening >= TAKEN_S
 
     def holder(self, shard: int, now: float) -> str:
-        """The other preprocessor that keeps or claims a shard, as far as was heard; empty without one."""
+        """The other preprocessor that keeps or claims a shard, by its last report; empty without one."""
         found, newest = "", 0
         for peer in self._peers.values():
             if peer.epochs[shard] > newest and now - peer.at < TAKEN_S:
@@ -115,11 +115,11 @@ class Leases:
         return found
 
     def knows(self, keeper: str) -> bool:
-        """Whether an instance says what it keeps: one of an earlier version doesn't."""
+        """Whether an instance reports its shards: an earlier version doesn't."""
         return any(peer.keeper == keeper for peer in self._peers.values())
 
     def claim(self, shard: int, now: float, known: int = 0) -> bool:
-        """Claim a shard that nobody keeps; `known` is an epoch that is known otherwise. False where it may not be."""
+        """Claim a shard without a keeper; `known` is an epoch from another source. False when a claim isn't allowed."""
         if self._mine[shard] or not self.listens(now) or self.holder(shard, now):
             return False
         self._mine[shard] = self._newest[shard] = max(self._newest[shard], known) + 1
@@ -127,19 +127,19 @@ class Leases:
         return True
 
     def given(self, shard: int, keeper: str) -> None:
-        """A keeper said to this one alone that it keeps the shard no longer."""
+        """A keeper told this preprocessor alone that it no longer keeps the shard."""
         for peer in self._peers.values():
             if peer.keeper == keeper:
                 peer.epochs = (*peer.epochs[:shard], 0, *peer.epochs[shard + 1 :])
 
     def release(self, shard: int) -> None:
-        """Keep it no longer."""
+        """Stop keeping the shard."""
         self._mine[shard] = 0
         self._unproved.pop(shard, None)
         self._heard_once.discard(shard)
 
     def say(self, now: float, connection: int) -> tuple[int, tuple[int, ...]]:
-        """Number and epochs of what is now sent to all, over the connection of this number."""
+        """Number and epochs of the report that is now sent to all, over the connection of this number."""
         if connection != self._connection:
             self._connection = connection
             self.run = f"{self._name}.{connection}"
@@ -153,7 +153,7 @@ class Leases:
         return self._number, epochs
 
     def heard_again(self, number: int, now: float) -> None:
-        """The words with this number, said here, have arrived."""
+        """The report with this number, sent from here, has arrived."""
         said: _Said | None = None
         while self._said and self._said[0].number <= number:
             said = self._said.popleft()
@@ -177,11 +177,11 @@ class Leases:
                 self._heard_once.discard(shard)
 
     def said(self, run: str) -> bool:
-        """Whether words are of this process, over whichever connection."""
+        """Whether a report is from this process, over any connection."""
         return run == self._name or run.startswith(self._name + ".")
 
     def heard(self, run: str, keeper: str, number: int, epochs: tuple[int, ...], now: float) -> list[int]:
-        """Another one's words have arrived. Returns the shards that are lost by them."""
+        """Another preprocessor's report has arrived. Returns the shards that are lost by it."""
         peer = self._peers.get(run)
         if len(epochs) != len(self._mine) or (peer is not None and number <= peer.number):
             return []
@@ -199,7 +199,7 @@ class Leases:
     def _yields(self, shard: int, theirs: int, run: str) -> bool:
         mine = self._mine[shard]
         if theirs != mine:
-            # One that was paused says what it believed: it will hear of the later epoch.
+            # A paused preprocessor reports outdated shards: it will receive the later epoch.
             return theirs > mine
         if shard not in self._unproved:
             return False

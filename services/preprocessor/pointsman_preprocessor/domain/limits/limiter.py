@@ -1,4 +1,4 @@
-"""Who keeps the counts, as limits see it."""
+"""The keeper of the counts, as a port of the limits."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable
@@ -13,12 +13,12 @@ class Limiter(ABC):
     """A port; see `Ports`."""
 
     lengths: OutputLengths
-    """What answers taught."""
+    """Learnt lengths of answers."""
 
     @abstractmethod
     def ask(self, ask: LimitAsk, at: float) -> LimitVerdict | Awaitable[LimitVerdict]:
-        """Count a request that came at `at` (unix seconds) where it is counted; awaitable when somebody else has to be
-        asked. Raises Unavailable when nobody can say."""
+        """Count a request that came at `at` (unix seconds) at its keeper; awaitable when the keeper is another process.
+        Raises Unavailable when no keeper answers."""
 
     @abstractmethod
     def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
@@ -26,11 +26,11 @@ class Limiter(ABC):
 
     @abstractmethod
     def release(self, asks: Iterable[LimitAsk], at: float) -> None:
-        """Take back what was counted of a request that goes no further."""
+        """Release the charges of a request that was rejected."""
 
 
 class OwnBook(Limiter):
-    """Everything is counted here: for a pipeline that runs alone."""
+    """Counts everything here: for a pipeline that runs alone."""
 
     def __init__(self) -> None:
         self.lengths = OutputLengths()

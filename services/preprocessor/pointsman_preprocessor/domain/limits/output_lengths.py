@@ -1,4 +1,4 @@
-"""How long answers of a model to a tenant get: what to reserve for one that hasn't begun."""
+"""Learns the length of a model's answers to a tenant: how much to reserve for one that hasn't begun."""
 
 from math import ceil, log2, sqrt
 from typing import Final
@@ -8,20 +8,20 @@ _PER_DOUBLING: Final = 4
 _DECAY: Final = 0.999
 """An answer counts half after 700 more."""
 _CERTAIN: Final = 1.645
-"""Standard deviations of a part of the answers by which an estimate is too high in 95 of 100 cases."""
+"""Standard errors that are added to the fraction of answers, so that an estimate is too high in 95 of 100 cases."""
 _MOST: Final = 4096
-"""Pairs of tenant and model; the one that was learnt of longest ago is forgotten first."""
+"""Most pairs of tenant and model; the least recently learnt one is dropped first."""
 
 
 class _Lengths:
-    """Of one tenant and model: a histogram that forgets."""
+    """Lengths of one tenant and model: a histogram that fades."""
 
     __slots__ = ("classes", "squares", "weight")
 
     def __init__(self) -> None:
         self.classes: dict[int, float] = {}
         self.weight = 1.0
-        """Of the next answer: older answers weigh less because newer ones weigh more."""
+        """Weight of the next answer: older answers weigh less because newer ones weigh more."""
         self.squares = 0.0
 
 
@@ -29,7 +29,7 @@ class OutputLengths:
     """Pure."""
 
     def __init__(self, part: float = 0.95) -> None:
-        """`part` of the answers are no longer than the estimate, with a certainty of 95 %."""
+        """`part` of the answers are no longer than the estimate, with 95 % confidence."""
         self._part: Final = part
         self._known: Final[dict[tuple[str, str], _Lengths]] = {}
 
@@ -52,7 +52,7 @@ class OutputLengths:
         known.weight /= _DECAY
 
     def expected(self, tenant: str, model: str) -> int | None:
-        """Tokens; None while too few answers are known to be certain (about 55)."""
+        """Expected tokens; None while too few answers are known (about 55)."""
         known = self._known.get((tenant, model))
         if known is None:
             return None

@@ -1,4 +1,4 @@
-"""Amounts per time, as people write them: `50/s`, `200000/min`, `2M/d`, `100/10s`."""
+"""Amounts per time, as configured: `50/s`, `200000/min`, `2M/d`, `100/10s`."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _RATE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMG]?)\s*/\s*([0-9]*)\s*([
 
 
 class Rate(NamedTuple):
-    """So many in so many seconds."""
+    """An amount in a number of seconds."""
 
     amount: float
     period_s: float
@@ -24,7 +24,7 @@ class Rate(NamedTuple):
 
 
 def rate(text: object) -> Rate:
-    """Raises ValueError on what is no rate."""
+    """Parse one rate. Raises ValueError for an invalid one."""
     if isinstance(text, Rate):
         return text
     found = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None

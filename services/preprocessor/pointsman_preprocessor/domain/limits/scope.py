@@ -1,4 +1,4 @@
-"""Whose count a request belongs to: the values of a limit's scopes."""
+"""The scope that a request is counted in: the values of a limit's scopes."""
 
 import hashlib
 import re
@@ -16,11 +16,11 @@ _MODEL: Final = "model"
 _HEADER: Final = "header:"
 _HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
 _LONGEST: Final = 128
-"""Characters of a value that are kept as they are; longer ones are hashed."""
+"""Values of at most this many characters are kept; longer ones are hashed."""
 
 
 def checked(scope: str) -> str:
-    """Raises ValueError on what is no scope."""
+    """Raises ValueError for an invalid scope."""
     lowered = scope.lower()
     if lowered.startswith(_HEADER) and _HEADER_NAME.fullmatch(lowered.removeprefix(_HEADER)):
         return lowered

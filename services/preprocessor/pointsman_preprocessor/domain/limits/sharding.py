@@ -1,7 +1,7 @@
-"""Which preprocessor keeps which counts.
+"""Chooses the preprocessor that keeps each shard of counts.
 
-Rendezvous hashing (Thaler and Ravishankar, 1998): of the instances that live, the one whose hash with the shard is
-highest. When one goes, its shards alone change hands, spread over the others.
+Rendezvous hashing (Thaler and Ravishankar, 1998): the live instance whose hash with the shard is highest. When one
+leaves, only its shards move, spread over the others.
 """
 
 from collections.abc import Iterable
@@ -17,5 +17,5 @@ def shard_of(text: str) -> int:
 
 
 def keeper_of(shard: int, instances: Iterable[str]) -> str | None:
-    """Who keeps it; None without instances."""
+    """The keeper of a shard; None without instances."""
     return max(instances, key=lambda each: (xxhash.xxh3_64_intdigest(each.encode(), seed=shard), each), default=None)

@@ -1,4 +1,4 @@
-"""What a request costs, in tokens, as a CEL expression weighs them (S3-17)."""
+"""The cost of a request in tokens, as weighted by a CEL expression."""
 
 import math
 from functools import cache
@@ -21,16 +21,16 @@ class TokenCost:
     """`cost(usage, model)`; without an expression the sum of prompt and completion."""
 
     def __init__(self, text: str | None = None) -> None:
-        """Raises ValueError with what is wrong."""
+        """Raises ValueError that names the error in the expression."""
         self._expression: Final = None if text is None else _compiled(text)
 
     @property
     def weighs(self) -> bool:
-        """Whether it isn't the plain sum."""
+        """Whether the cost differs from the plain sum."""
         return self._expression is not None
 
     def __call__(self, usage: Usage, model: str) -> float:
-        """At least 0. Raises ArithmeticError when the expression has no such value for this usage."""
+        """The cost, at least 0. Raises ArithmeticError when the expression has no such value for this usage."""
         total = usage.prompt_tokens + usage.completion_tokens
         if self._expression is None:
             return float(total)

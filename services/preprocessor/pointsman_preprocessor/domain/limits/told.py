@@ -1,7 +1,7 @@
-"""What clients are told of a limit, in the headers and the units of OpenAI's API.
+"""Response headers about a limit, with the names and units of OpenAI's API.
 
 https://platform.openai.com/docs/guides/rate-limits: `x-ratelimit-reset-*` is a duration such as `1s` or `6m0s`. Of
-several limits the one with the least left is told; of a refusal, the one that refuses.
+several limits, the headers describe the one with the least left; of a rejection, the one that rejects.
 """
 
 from functools import cache

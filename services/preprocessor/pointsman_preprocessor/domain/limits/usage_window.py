@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 SLOTS: Final = 60
-"""Slots in a window: what is counted is at most a 60th of the period's amount off."""
+"""Slots in a window: the count is off by at most a 60th of the period's amount."""
 
 
 class UsageWindow:
@@ -28,7 +28,7 @@ class UsageWindow:
 
     @property
     def state(self) -> tuple[int, tuple[float, ...]]:
-        """Number of the oldest slot, and what was used in each from it on."""
+        """Number of the oldest slot, and the usage in each from it on."""
         return self._first, tuple(self._slots)
 
     def used(self, now: float) -> float:
@@ -44,7 +44,7 @@ class UsageWindow:
             return 0.0
         if cost > amount:
             return inf
-        # The slots leave one after the other, each evenly while it does.
+        # The slots leave one after the other, each at an even rate.
         gone = -self._leaving(now)
         for offset, tokens in enumerate(self._slots):
             if gone + tokens >= excess and tokens > 0:
@@ -54,19 +54,19 @@ class UsageWindow:
         return max(0.0, (self._first + len(self._slots) + SLOTS) * self.width - now)
 
     def add(self, tokens: float, now: float) -> None:
-        """Used now."""
+        """Add usage now."""
         self._forget(now)
         slot = int(now / self.width)
         if not self._slots:
             self._first = slot
         for _ in range(slot - self._first - len(self._slots) + 1):
             self._slots.append(0.0)
-        # A clock that went back counts in the newest slot.
+        # After a clock went back, usage counts in the newest slot.
         self._slots[min(max(slot - self._first, 0), len(self._slots) - 1)] += tokens
         self._total += tokens
 
     def correct(self, tokens: float, at: float, now: float) -> None:
-        """So much less was used than was added at `at`. What has left the window is settled by time."""
+        """Subtract from the usage that was added at `at`. Usage outside the window is settled already."""
         self._forget(now)
         offset = int(at / self.width) - self._first
         if 0 <= offset < len(self._slots):
@@ -75,7 +75,7 @@ class UsageWindow:
             self._total -= taken
 
     def reset_s(self, now: float) -> float:
-        """Seconds until nothing of what is counted is in the window."""
+        """Seconds until the window is empty."""
         self._forget(now)
         slots = self._slots
         last = len(slots)
@@ -92,7 +92,7 @@ class UsageWindow:
             self._total = 0.0
 
     def _leaving(self, now: float) -> float:
-        """Tokens of the oldest slot that are outside already."""
+        """Tokens of the oldest slot that have already left."""
         place = now / self.width
         if not self._slots or self._first != int(place) - SLOTS:
             return 0.0

@@ -98,8 +98,8 @@ class PrefixIndex:
         told_ttl: float = 2.0,
         claim_ttl: float = 1200.0,
     ) -> None:
-        """`told_ttl` is long enough for the event of an answered request to arrive. After `claim_ttl` an unsettled
-        request nobody settled is retracted."""
+        """`told_ttl` is long enough for the event of an answered request to arrive. After `claim_ttl`, an unsettled
+        request is retracted."""
         self._ttl: Final = ttl
         self._told_ttl: Final = told_ttl
         self._claim_ttl: Final = claim_ttl
